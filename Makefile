@@ -1,0 +1,85 @@
+# Everything a checkout needs, from nothing but Python 3.11+, make and (for what is missing, as root) apt.
+# Bare `make` lists the targets. The work behind them is in tools/prepare.py.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The first Python that is new enough; `make PYTHON=… target` chooses another. A name on the path may be a
+# launcher for a version that is not there, so each is tried, not looked up.
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$name; break; fi; done)
+
+BIN := .venv/bin
+READY := .venv/.ready
+# The plain runs see src through the editable install, the compiled runs see .build/compiled before it.
+PLAIN := env -u PYTHONPATH $(BIN)/python
+COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
+# What compiling cannot change.
+NOT_COMPILED := --ignore=tests/tidy --ignore=tests/docs
+
+.PHONY: help
+help: ## List the targets
+	@echo "unibus: one message bus for Python. Targets:"
+	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' \
+		| while IFS='|' read -r name text; do printf '  make %-7s %s\n' "$$name" "$$text"; done
+
+.PHONY: serve
+serve: $(READY) ## Start the server (until there is one: the demo)
+	@$(BIN)/unibus demo
+
+.PHONY: demo
+demo: $(READY) ## A minute in the terminal that shows the bus at work
+	@$(BIN)/unibus demo
+
+.PHONY: test
+test: check ## Everything: check, the whole suite on plain Python, the suite again on the compiled package
+	@echo; echo "=== tests, run 1 of 2: plain Python, the whole suite ==="
+	@$(PLAIN) tools/prepare.py expect plain
+	$(PLAIN) -m pytest
+	@echo; echo "=== tests, run 2 of 2: compiled by mypyc, the suite without tidy and docs ==="
+	@$(PLAIN) tools/prepare.py compiled
+	@$(COMPILED) tools/prepare.py expect compiled
+	$(COMPILED) -m pytest $(NOT_COMPILED)
+	@echo; echo "=== both runs passed: plain and compiled ==="
+
+.PHONY: check
+check: $(READY) ## The one gate before a commit: ruff, mypy --strict and tidy
+	@echo "=== check: ruff, mypy, tidy ==="
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+	$(PLAIN) -m pytest -q tests/tidy
+
+.PHONY: bench
+bench: $(READY) ## All benchmarks, on the compiled package, with the peers beside us
+	@$(PLAIN) tools/prepare.py compiled
+	@$(COMPILED) tools/prepare.py expect compiled
+	$(COMPILED) -m benchmarks
+
+.PHONY: soak
+soak: $(READY) ## Minutes of load on the compiled package: memory stays flat, nothing is lost
+	@$(PLAIN) tools/prepare.py compiled
+	@$(COMPILED) tools/prepare.py expect compiled
+	$(COMPILED) -m pytest -m soak tests/soak
+
+.PHONY: fmt
+fmt: $(READY) ## Format the code and repair what ruff can repair
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+.PHONY: clean
+clean: ## Remove everything that was built, but keep .venv
+	rm -rf .build build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks tools -name __pycache__ -prune -exec rm -rf {} +
+	find src \( -name '*.so' -o -name '*.pyd' \) -delete
+
+# Made once, and again when the dependencies change. An interrupted run leaves no stamp and starts over.
+$(READY): pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "error: no Python 3.11 or newer was found" >&2; \
+		echo "hint: on Debian and Ubuntu: apt-get install python3 python3-venv; or: make PYTHON=path/to/python3" >&2; \
+		exit 1; fi
+	@$(PYTHON) tools/prepare.py venv
+	@touch $@

@@ -1,0 +1,1 @@
+"""The shell that people import: MessageBus, its channels, groups and workers."""

@@ -1,0 +1,190 @@
+# mypyc: compiled
+"""What follows when a handler did anything else than return: retry, dead letter, expiry, reply.
+
+    raised ──▶ attempts left? ──yes──▶ timer ──▶ back at its place in the group's queue
+                    │no
+                    ▼
+               dead letter: the channel's dead_letter_channel, else `<channel>/$DeadLetterQueue`
+
+A message is in exactly one of these places at any time. It leaves its group only when a handler returned, or when it
+stands in the dead-letter channel.
+"""
+
+import logging
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import final
+
+from unibus.bus.channel import Casualty, Channel
+from unibus.bus.delivery import Aftermath
+from unibus.bus.exchange import Exchange
+from unibus.bus.group import Consumer, Group, wake
+from unibus.bus.timers import Timers
+from unibus.core.atomic import LOCK
+from unibus.core.cold import Cold
+from unibus.core.deadletter import (
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    PAYLOAD_MISMATCH,
+    QUEUE_OVERFLOW,
+    TTL_EXPIRED,
+    dead_letter_headers,
+    target,
+    was_dead_lettered,
+)
+from unibus.core.expiry import is_expired
+from unibus.core.message import Message
+from unibus.core.metrics import ChannelMetrics
+from unibus.errors import BusError, HandlerInvalid, PayloadMismatch
+
+log = logging.getLogger("unibus")
+
+
+@final
+class BusAftermath(Aftermath):
+    """The aftermath of one bus."""
+
+    def __init__(self, exchange: Exchange, timers: Timers, chance: Callable[[], float]) -> None:
+        self._exchange = exchange
+        self._timers = timers
+        self._chance = chance
+        self.watchers: list[Callable[[], None]] = []  # Called when a slot went idle: whoever waits for quiet.
+        self.orphaned: Callable[[Group], None] | None = None  # Takes what a closed group still holds.
+        self.dead_letter_queue: Callable[[str], Channel] | None = None  # Finds or makes a dead-letter channel.
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        with LOCK:
+            self.watchers = [*self.watchers, watcher]
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        with LOCK:
+            self.watchers = [other for other in self.watchers if other is not watcher]
+
+    def metrics_of(self, channel: str) -> ChannelMetrics:
+        found = self._exchange.channels.get(channel)
+        return self._exchange.refused if found is None else found.metrics
+
+    def sampled(self, metrics: ChannelMetrics, message: Message) -> None:
+        metrics.dispatch_latency.record(max(0, self._exchange.wall_ns() - message.timestamp_ns))
+
+    def rested(self, group: Group) -> None:
+        if group.closed and group.queue.size and self.orphaned is not None:
+            self.orphaned(group)
+        for watcher in self.watchers:
+            watcher()
+
+    def is_alive(self, consumer: Consumer, message: Message) -> bool:
+        if not is_expired(message.expires_ns, self._exchange.wall_ns()):
+            return True
+        self.expired(consumer.group.name, message)
+        return False
+
+    def expired(self, group: str, message: Message) -> None:
+        self.metrics_of(message.channel).count("expired")
+        self._bury(group, message, TTL_EXPIRED, None)
+
+    def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
+        """What admission removed to make room."""
+        for casualty in casualties:
+            if casualty.expired:
+                self.expired("", casualty.message)
+            else:
+                channel.metrics.count("evicted")
+                self._bury("", casualty.message, QUEUE_OVERFLOW, None)
+
+    def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
+        metrics = self.metrics_of(message.channel)
+        metrics.count("errors")
+        group = consumer.group
+        if isinstance(error, PayloadMismatch):
+            # No retry can make the payload fit.
+            self.dead_letter(group.name, message, PAYLOAD_MISMATCH, error)
+        elif consumer.retry.exhausted(message.delivery_count):
+            self.dead_letter(group.name, message, MAX_DELIVERY_COUNT_EXCEEDED, error)
+        else:
+            metrics.count("retried")
+            self._retry(consumer, message)
+
+    def _retry(self, consumer: Consumer, message: Message) -> None:
+        group = consumer.group
+        again = message.copy()  # The other groups keep theirs, with their own count.
+        again.delivery_count = message.delivery_count + 1
+        back = consumer.requeue_back
+        group.delay()
+
+        def due() -> None:
+            group.undelay(again, back)
+            if group.closed:
+                self.rested(group)
+            else:
+                wake(group)
+
+        delay_ns = consumer.retry.delay_ns(message.delivery_count, self._chance())
+        if delay_ns:
+            self._timers.after(delay_ns, due)
+        else:
+            due()
+
+    def dead_letter(self, group: str, message: Message, reason: str, error: BaseException) -> None:
+        if not self._bury(group, message, reason, error):
+            self.metrics_of(message.channel).count("discarded")
+            log.error("%r failed as a dead letter and is dropped (%s): %s", message, reason, error)
+        self._reply_failure(message, reason, error)
+
+    def _bury(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
+        """Move a message to where its channel's dead letters go, past every bound. False if they go nowhere."""
+        origin = self._exchange.channels.get(message.channel)
+        named = None if origin is None else origin.dead_letter_channel
+        place = target(message.channel, named or "", reason, was_dead_lettered(message.headers))
+        if not place or self.dead_letter_queue is None:
+            return False
+        letter = message.copy()
+        letter.channel = place
+        letter.expires_ns = 0
+        letter.delivery_count = 0
+        letter.cold = Cold() if message.cold is None else message.cold.copy()
+        letter.cold.reply_to = None
+        now_ns = self._exchange.wall_ns()
+        text, kind, trace = _described(error)
+        attempts = message.delivery_count
+        letter.cold.headers.update(
+            dead_letter_headers(reason, text, kind, attempts, message.channel, group, now_ns, trace)
+        )
+        self.metrics_of(message.channel).count("dead_lettered")
+        log.warning("%r is a dead letter in %r (%s): %s", message, place, reason, error)
+        self._exchange.force(self.dead_letter_queue(place), letter)
+        return True
+
+    # Requests
+
+    def answered(self, consumer: Consumer, message: Message, result: object) -> None:
+        if isinstance(result, Coroutine):
+            result.close()
+            raise HandlerInvalid(
+                f"handler of group {consumer.group.name!r} returned a coroutine that nobody awaits",
+                "declare the handler itself with async def",
+            )
+        cold = message.cold
+        if cold is not None and cold.reply_to is not None:
+            self._reply(cold.reply_to, message, result, {})
+
+    def _reply(self, reply_to: str, message: Message, body: object, headers: dict[str, str]) -> None:
+        cold = Cold()
+        cold.correlation_id = message.correlation_id or message.id
+        for name, value in headers.items():
+            cold.headers[name] = value
+        try:
+            self._exchange.publish(reply_to, body, None, cold)
+        except BusError as error:
+            # The asker is gone or overrun. Its request was handled all the same.
+            log.warning("reply to %r could not be published: %s", reply_to, error)
+
+    def _reply_failure(self, message: Message, reason: str, error: BaseException | None) -> None:
+        cold = message.cold
+        if cold is not None and cold.reply_to is not None:
+            self._reply(cold.reply_to, message, None, {"error_reason": reason, "error_text": str(error)})
+
+
+def _described(error: BaseException | None) -> tuple[str, str, str]:
+    if error is None:
+        return "", "", ""
+    return str(error), type(error).__name__, "".join(traceback.format_exception(error))

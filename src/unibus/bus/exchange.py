@@ -1,0 +1,238 @@
+# mypyc: compiled
+"""The way of a publish: find the channel, find who wants the message, admit it, wake or call them.
+
+It belongs to no thread and no loop; every face of the bus publishes through it.
+"""
+
+from typing import final
+
+from mypy_extensions import i64, mypyc_attr
+
+from unibus.bus.channel import ACCEPTED, DUPLICATE, FULL, RATE_LIMITED, TOO_LARGE, UNROUTED, Casualty, Channel
+from unibus.bus.delivery import SAMPLE_MASK, Delivery
+from unibus.bus.group import Group, wake
+from unibus.clock import Clock
+from unibus.core.cold import Cold
+from unibus.core.expiry import effective_ttl_ns, expires_at_ns
+from unibus.core.index import SubscriptionIndex
+from unibus.core.message import Message
+from unibus.core.metrics import ChannelMetrics
+from unibus.core.payload import Payload
+from unibus.core.priority import checked_priority
+from unibus.core.stamp import Stamper
+from unibus.errors import (
+    MessageTooLarge,
+    PublishError,
+    QueueFull,
+    RateLimited,
+)
+from unibus.limits import BODY_BYTES_MAX
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Steward:
+    """The slow half of the exchange: makes missing channels, buries what admission threw out."""
+
+    def admit_while_closing(self, name: str) -> None:
+        """Raise BusClosed, unless a handler publishes while the bus is being drained."""
+        raise NotImplementedError
+
+    def missing(self, name: str) -> Channel:
+        """The channel for a name that has none yet: made, or ChannelNotFound."""
+        raise NotImplementedError
+
+    def enable_dedup(self, channel: Channel) -> None:
+        raise NotImplementedError
+
+    def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
+        raise NotImplementedError
+
+
+@final
+class Exchange:
+    """All channels of one bus. `version` grows with every change of who is subscribed to what."""
+
+    def __init__(self, stamper: Stamper, clock: Clock) -> None:
+        self.stamper = stamper
+        self.monotonic_ns = clock.monotonic_ns
+        self.wall_ns = clock.wall_ns
+        self.channels: dict[str, Channel] = {}
+        self.index = SubscriptionIndex()  # Prefixes and wildcards; exact names are on the channels themselves.
+        self.pattern_groups: dict[int, Group] = {}
+        self.version: i64 = 0
+        self.closed = False
+        self.delivery: Delivery | None = None
+        self.steward = Steward()
+        self.refused = ChannelMetrics()  # Publishes that no channel can count: closed bus, unknown channel.
+        self._count: i64 = 0
+
+    def publish(self, name: str, body: object, priority: object, cold: Cold | None) -> Message:
+        """Accept the message or raise; never waits for room."""
+        channel = self.channel(name)
+        message = self.envelope(channel, body, priority, cold)
+        verdict = self.post(channel, message)
+        if verdict > DUPLICATE:
+            raise self.refusal(channel, message, verdict)
+        return message
+
+    def channel(self, name: str) -> Channel:
+        if self.closed:
+            self.steward.admit_while_closing(name)
+        channel = self.channels.get(name)
+        if channel is None:
+            return self.steward.missing(name)
+        return channel
+
+    def envelope(self, channel: Channel, body: object, priority: object, cold: Cold | None) -> Message:
+        level = channel.default_priority if priority is None else checked_priority(priority)
+        if isinstance(body, (bytes, str)) and len(body) > BODY_BYTES_MAX:
+            self._refuse_size(channel, len(body))
+        if isinstance(body, Payload):
+            body = body.value
+        return Message(self.stamper, channel.name, body, level, cold)
+
+    def post(self, channel: Channel, message: Message) -> i64:
+        """Route a message: admit it everywhere or nowhere, then wake the queues and call the inline handlers."""
+        self._count += 1
+        if self._count & SAMPLE_MASK == 0:
+            start = self.monotonic_ns()
+            verdict = self._post(channel, message)
+            if verdict <= UNROUTED:
+                channel.metrics.publish_latency.record(self.monotonic_ns() - start)
+            return verdict
+        return self._post(channel, message)
+
+    def _post(self, channel: Channel, message: Message) -> i64:
+        if channel.routes_version != self.version:
+            self.refresh(channel)
+        if channel.ttl_ns or message.cold is not None:
+            self._prepare(channel, message)
+        group = channel.only
+        if group is not None and channel.offer_only(group, message):
+            if group.inline:
+                self.run_inline(group, message)
+            elif group.idle > 0:
+                wake(group)
+            return ACCEPTED
+        if channel.plain and channel.offer_nobody(message):
+            return ACCEPTED if channel.declared else UNROUTED
+        return self._post_all(channel, [message])
+
+    def post_many(self, channel: Channel, messages: list[Message]) -> i64:
+        """The same for several messages: all are admitted, or none."""
+        if channel.routes_version != self.version:
+            self.refresh(channel)
+        for message in messages:
+            self._prepare(channel, message)
+        if channel.has_filter:
+            # Each message has its own set of groups then; what is atomic is the room, which is checked for all groups.
+            return self._post_filtered(channel, messages)
+        return self._post_all(channel, messages)
+
+    def _post_all(self, channel: Channel, messages: list[Message]) -> i64:
+        if channel.has_filter:
+            return self._post_filtered(channel, messages)
+        return self._admit(channel, messages, None)
+
+    def _post_filtered(self, channel: Channel, messages: list[Message]) -> i64:
+        if len(messages) == 1:
+            return self._admit(channel, messages, self._wanted(channel, messages[0]))
+        verdict: i64 = ACCEPTED
+        for message in messages:
+            verdict = self._admit(channel, [message], self._wanted(channel, message))
+            if verdict > DUPLICATE:
+                return verdict
+        return verdict
+
+    def _admit(self, channel: Channel, messages: list[Message], groups: list[Group] | None) -> i64:
+        verdict = channel.offer(messages, groups, self._now(channel))
+        if verdict == FULL:
+            channel.sweep(self.wall_ns())
+            verdict = channel.offer(messages, groups, self._now(channel))
+        if channel.casualties:
+            self.steward.bury(channel, channel.take_casualties())
+        if verdict <= UNROUTED:
+            self._hand_over(messages, channel.routes if groups is None else groups)
+        return verdict
+
+    def _hand_over(self, messages: list[Message], groups: list[Group]) -> None:
+        for group in groups:
+            if group.inline:
+                for message in messages:
+                    self.run_inline(group, message)
+            else:
+                for _ in messages:
+                    if group.idle > 0:
+                        wake(group)
+
+    def run_inline(self, group: Group, message: Message) -> None:
+        delivery = self.delivery
+        consumers = group.consumers
+        count: i64 = len(consumers)
+        if delivery is not None and count and message.sequence:
+            delivery.deliver(consumers[0 if count == 1 else message.sequence % count], message)
+
+    def force(self, channel: Channel, message: Message) -> None:
+        """Push past every bound what was admitted before: a dead letter."""
+        if channel.routes_version != self.version:
+            self.refresh(channel)
+        groups = self._wanted(channel, message) if channel.has_filter else channel.routes
+        channel.force(message, groups)
+        if channel.casualties:
+            self.steward.bury(channel, channel.take_casualties())
+        self._hand_over([message], groups)
+
+    def _now(self, channel: Channel) -> i64:
+        return self.monotonic_ns() if channel.is_timed() else 0
+
+    def _wanted(self, channel: Channel, message: Message) -> list[Group]:
+        wanted: list[Group] = []
+        for group in channel.routes:
+            accepts = group.filter
+            if accepts is None or accepts(message):
+                wanted.append(group)
+        return wanted
+
+    def _prepare(self, channel: Channel, message: Message) -> None:
+        cold = message.cold
+        own: i64 = 0
+        if cold is not None:
+            own = cold.ttl_ns
+            if cold.dedup_key is not None and channel.dedup is None:
+                self.steward.enable_dedup(channel)
+        ttl = effective_ttl_ns(own, channel.ttl_ns)
+        if ttl:
+            message.expires_ns = expires_at_ns(message.timestamp_ns, ttl)
+
+    def refresh(self, channel: Channel) -> None:
+        """Derive the routes of a channel anew after any subscription changed."""
+        version = self.version
+        routes = list(channel.groups)
+        for number in self.index.match(channel.name):
+            routes.append(self.pattern_groups[number])
+        channel.routes = routes
+        channel.has_filter = any([group.filter is not None for group in routes])
+        channel.plain = not channel.has_filter and not channel.is_timed()
+        channel.only = routes[0] if channel.plain and len(routes) == 1 and routes[0].bound == 0 else None
+        channel.routes_version = version
+
+    def _refuse_size(self, channel: Channel, size: int) -> None:
+        channel.count_refused(TOO_LARGE)
+        raise MessageTooLarge(
+            f"a body of {size:,} for {channel.name!r} is over the limit of {BODY_BYTES_MAX:,}",
+            "store it elsewhere and publish a reference",
+        )
+
+    def refusal(self, channel: Channel, item: object, verdict: i64) -> PublishError:
+        """The error for a verdict, counted by kind."""
+        channel.count_refused(verdict)
+        name = channel.name
+        if verdict == RATE_LIMITED:
+            bucket = channel.bucket
+            wait = 0.0 if bucket is None else bucket.wait_s(1, self.monotonic_ns())
+            return RateLimited(f"channel {name!r} is over its rate", f"try again in {wait:.3f} s", wait)
+        return QueueFull(
+            f"channel {name!r} has {channel.max_size} messages waiting, its bound",
+            "slow down, raise max_queue_size, add workers, or choose drop_policy 'block' or 'drop_old'",
+            item,
+        )

@@ -1,0 +1,193 @@
+# mypyc: compiled
+"""What both faces of the bus share: everything that never waits."""
+
+from collections.abc import Callable
+from typing import cast
+
+from mypy_extensions import i64, mypyc_attr
+
+from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.exchange import Exchange
+from unibus.bus.hub import Hub, Leash
+from unibus.bus.requests import Requests
+from unibus.bus.room import post_when_room
+from unibus.bus.settings import BusConfig, ChannelConfig, SubscribeOptions, channel_config
+from unibus.bus.store_url import checked_store
+from unibus.bus.subscription import Subscription
+from unibus.bus.subscriptions import retry_policy
+from unibus.clock import Clock
+from unibus.core.cold import Cold
+from unibus.core.fields import set_fields
+from unibus.core.message import Message
+from unibus.core.metrics import MetricsSnapshot
+from unibus.core.pattern import Pattern
+from unibus.errors import HandlerInvalid, StoreUnavailable, UsageError
+from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
+
+Handler = Callable[..., object]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Face:
+    """Channels, subscriptions and counters. `store` is a URL or a path, `memory://` when left out."""
+
+    def __init__(
+        self,
+        store: object = None,
+        *,
+        persistence_path: object = None,
+        worker_count: int = WORKER_COUNT_DEFAULT,
+        strict: bool = False,
+        idempotency_ttl: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        config = store if isinstance(store, BusConfig) else BusConfig(worker_count, strict, idempotency_ttl)
+        if persistence_path is not None:
+            checked_store(f"sqlite:///{persistence_path}")
+        if not isinstance(store, BusConfig):
+            checked_store(store)
+        self._hub = Hub(config, clock)
+        self._exchange: Exchange = self._hub.exchange
+        self._requests = Requests(self._exchange, self._hub.subscriptions)
+        self._leash = Leash(self._hub)
+
+    # The first design's builders
+
+    def with_persistence(self, persistence: object) -> "Face":
+        raise StoreUnavailable("this version keeps messages in memory only", "leave persistence out")
+
+    def with_idempotency(self, ttl_seconds: float) -> "Face":
+        """Drop messages whose id or dedup key was accepted within that time. For channels made after the call."""
+        self._hub.set_idempotency(ttl_seconds)
+        return self
+
+    # Channels
+
+    def create_channel(
+        self, name: str, config: ChannelConfig | int | None = None, *, update: bool = False, **settings: object
+    ) -> None:
+        """Make a channel that keeps messages while nobody subscribes. Settings are those of ChannelConfig.
+
+        The same settings again are no change; others raise ChannelExists unless `update=True`, which keeps the queue.
+        """
+        if isinstance(config, int):
+            settings["max_queue_size"] = config
+            config = None
+        checked = channel_config(config, settings)
+        if checked.persistent:
+            raise StoreUnavailable(
+                f"channel {name!r} cannot be persistent: this version keeps messages in memory only",
+                "leave persistent out",
+            )
+        self._hub.registry.create(name, checked, update)
+
+    def channels(self) -> list[str]:
+        return sorted(self._exchange.channels)
+
+    def queue_size(self, channel: str) -> int | None:
+        """Messages that wait on the channel; None for a channel that does not exist."""
+        return self._hub.queue_size(channel)
+
+    def pop(self, channel: str) -> Message | None:
+        """Take the next message by hand, for instance from a dead-letter queue. None when nothing waits."""
+        return self._hub.pop(channel)
+
+    def dead_letters(self, channel: str) -> list[Message]:
+        """A look at what waits in the dead-letter queue of a channel that named none of its own. Removes nothing."""
+        return self._hub.dead_letters(channel)
+
+    def metrics(self, channel: str | None = None) -> dict[str, int | float]:
+        """The six counters of the bus, or of one channel. `snapshot` tells more."""
+        return self.snapshot(channel).as_dict()
+
+    def snapshot(self, channel: str | None = None) -> MetricsSnapshot:
+        """Every counter and latency, in total and by channel."""
+        return self._hub.metrics(channel)
+
+    # Subscriptions
+
+    def subscribe(
+        self,
+        channel: str | Pattern,
+        handler: Handler | str | None = None,
+        retry_attempts: int | Handler = RETRY_ATTEMPTS_DEFAULT,
+        retry_delay: float | None = RETRY_DELAY_S_DEFAULT,
+        concurrency: int = 1,
+        **options: object,
+    ) -> object:
+        """Hand every message of the channel to the handler. See SubscribeOptions for the rest.
+
+        With a handler it gives a Subscription, which may be awaited; without one it is a decorator, which gives the
+        handler back unchanged. `subscribe(channel, "module", callback)` is the first design's form.
+        """
+        chosen = cast(SubscribeOptions, options)
+        if isinstance(handler, str):
+            return self._subscribe_module(channel, handler, retry_attempts, chosen)
+        if isinstance(retry_attempts, bool) or not isinstance(retry_attempts, int):
+            raise UsageError(f"retry_attempts {retry_attempts!r} is not a whole number")
+        policy = retry_policy(retry_attempts, RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay, chosen)
+        subscriptions = self._hub.subscriptions
+        if handler is None:
+            return subscriptions.decorator(channel, policy, concurrency, chosen)
+        return subscriptions.add(channel, handler, policy, concurrency, chosen)
+
+    def _subscribe_module(
+        self, channel: str | Pattern, module: str, callback: object, options: SubscribeOptions
+    ) -> Subscription:
+        if not callable(callback):
+            raise HandlerInvalid(
+                "subscribe(channel, module, callback) needs a callback",
+                "the handler is the third argument in this form",
+            )
+        policy = retry_policy(RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, options)
+        return self._hub.subscriptions.add(channel, callback, policy, 1, options, module)
+
+    def unsubscribe(self, subscription: object) -> bool:
+        """Cancel by Subscription, by id or by handler. False, and nothing happens, if there is no such subscription."""
+        return self._hub.unsubscribe(subscription)
+
+    def start(self, worker_count: int | None = None) -> None:
+        """Go on after `stop`. A bus starts by itself; a second start changes nothing."""
+        self._hub.start(worker_count)
+
+    # Shared by both ways of publishing
+
+    def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
+        """The envelope for a publish. A Message that is published again gets a fresh one, with the same id."""
+        if isinstance(channel, Message):
+            return channel if channel.sequence == 0 else channel.fresh()
+        if not isinstance(channel, str):
+            raise UsageError(f"a channel is named by text, not {type(channel).__name__}")
+        return self._exchange.envelope(self._exchange.channel(channel), payload, priority, cold)
+
+    def _publish_blocking(self, message: Message, may_block: bool) -> Message:
+        target = self._exchange.channel(message.channel)
+        verdict = self._exchange.post(target, message)
+        if verdict == FULL and target.policy == POLICY_BLOCK:
+            self._post_blocking(target, [message], may_block)
+        elif verdict > DUPLICATE:
+            raise self._exchange.refusal(target, message, verdict)
+        return message
+
+    def _post_blocking(self, target: Channel, messages: list[Message], may_block: bool) -> None:
+        """Wait for room, unless that would block an event loop."""
+        verdict: i64 = FULL
+        if may_block and len(messages) <= target.max_size:
+            timeout_s = self._hub.registry.config_of(target.name).block_timeout
+            verdict = post_when_room(self._exchange, target, messages, timeout_s)
+        if verdict > DUPLICATE:
+            raise self._exchange.refusal(target, messages[0] if len(messages) == 1 else messages, verdict)
+
+    def _messages(self, channel: str, payloads: list[object], priority: object, cold: Cold | None) -> list[Message]:
+        target = self._exchange.channel(channel)
+        return [self._exchange.envelope(target, payload, priority, cold) for payload in payloads]
+
+
+def cold_of(trace_id: str | None, fields: dict[str, object]) -> Cold | None:
+    if trace_id is None and not fields:
+        return None
+    cold = Cold()
+    if trace_id is not None:
+        fields["trace_id"] = trace_id
+    set_fields(cold, fields)
+    return cold

@@ -1,0 +1,167 @@
+# mypyc: compiled
+"""A group and its consumers: who gets a message, and when somebody has to be woken.
+
+    channel ──push──▶ Group.queue ──pop──▶ Consumer slot ──▶ handler
+
+A group gets every message of its channel; its consumers compete. A consumer has `concurrency` slots. A slot that runs
+takes one message after the other until the queue is empty, and only then goes idle; a publish wakes at most one
+idle slot, and none while all are busy. That is what makes a burst cheap: no wake-up per message.
+
+Every method here that changes state is one step (see core.atomic) and calls nothing of the user's.
+"""
+
+from collections.abc import Callable
+from typing import final
+
+from mypy_extensions import i64, mypyc_attr
+
+from unibus.core.atomic import LOCK, atomic
+from unibus.core.message import Message
+from unibus.core.metrics import ChannelMetrics
+from unibus.core.queue import PriorityQueue
+from unibus.core.retry import RetryPolicy
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Launcher:
+    """Where a consumer's slots run: the worker pool, an event loop."""
+
+    def launch(self, consumer: "Consumer") -> None:
+        """Let one more slot of the consumer run, soon. May be called from any thread."""
+        raise NotImplementedError
+
+
+@final
+class Consumer:
+    """One subscribed handler. `shape` says what it is called with (see handlers.py)."""
+
+    def __init__(self, number: int, group: "Group", handler: Callable[..., object], shape: int) -> None:
+        self.id: i64 = number
+        self.group = group
+        self.handler = handler
+        self.shape: i64 = shape
+        self.convert: Callable[[object], object] | None = None
+        self.launcher: Launcher | None = None
+        self.concurrency: i64 = 1
+        self.active: i64 = 0
+        self.cancelled = False
+        self.retry = RetryPolicy()
+        self.requeue_back = False
+
+
+@final
+class Group:
+    """The queue that consumers compete for. `bound` is the size of a lossy group's own queue, 0 for a reliable one."""
+
+    def __init__(self, number: int, name: str, bound: int) -> None:
+        self.number = number  # Its name in the subscription index.
+        self.name = name
+        self.bound: i64 = bound
+        self.queue: PriorityQueue[Message] = PriorityQueue(0)
+        self.filter: Callable[[Message], bool] | None = None
+        self.inline = False
+        self.closed = False  # Nobody is left; what still comes is not taken.
+        self.consumers: list[Consumer] = []
+        self.idle: i64 = 0  # Slots that could start now.
+        self.delayed: i64 = 0  # Failed messages that wait for their retry.
+        self.running: i64 = 0  # Slots at work.
+        self.dropped: i64 = 0  # By a lossy queue.
+        self.metrics: ChannelMetrics | None = None  # Of its channel; None when it is subscribed to a pattern.
+        self._turn: i64 = 0
+        self._room: list[Callable[[], None]] = []  # Publishers that wait for room.
+
+    def add(self, consumer: Consumer) -> None:
+        with LOCK:
+            self.consumers = [*self.consumers, consumer]
+            self.idle += consumer.concurrency
+
+    def remove(self, consumer: Consumer) -> None:
+        """Its free slots are gone at once, its busy ones when their handler returns."""
+        with LOCK:
+            if not consumer.cancelled:
+                self.consumers = [other for other in self.consumers if other is not consumer]
+                self.idle -= consumer.concurrency - consumer.active
+                consumer.cancelled = True
+
+    def claim_slot(self) -> Consumer | None:
+        """Take an idle slot for a message that waits, in turn over the consumers."""
+        if self.idle <= 0 or self.queue.size == 0:
+            return None
+        count: i64 = len(self.consumers)
+        for step in range(count):
+            consumer = self.consumers[(self._turn + step) % count]
+            if consumer.active < consumer.concurrency:
+                self._turn += step + 1
+                consumer.active += 1
+                self.running += 1
+                self.idle -= 1
+                return consumer
+        return None
+
+    def next_for(self, consumer: Consumer) -> Message | None:
+        """The next message for a running slot. None means that the slot is idle (or cancelled) from now on."""
+        if not consumer.cancelled:
+            message = self.queue.pop()
+            if message is not None:
+                return message
+        self._release(consumer)
+        return None
+
+    def give_up(self, consumer: Consumer) -> None:
+        """A slot that was claimed but cannot run."""
+        self._release(consumer)
+
+    def _release(self, consumer: Consumer) -> None:
+        consumer.active -= 1
+        self.running -= 1
+        if not consumer.cancelled:
+            self.idle += 1
+
+    def make_room(self, priority: i64, metrics: ChannelMetrics) -> bool:
+        """Let a lossy queue take a message of that priority; False if the newcomer itself has to go."""
+        if self.queue.size < self.bound:
+            return True
+        self.dropped += 1
+        metrics.overflowed += 1
+        return self.queue.evict(priority) is not None
+
+    def acked(self, metrics: ChannelMetrics) -> None:
+        metrics.dispatched += 1
+
+    def delay(self) -> None:
+        self.delayed += 1
+
+    def undelay(self, message: Message, back: bool) -> None:
+        """A failed message is due again: at its old place, or at the end of its level."""
+        self.delayed -= 1
+        if back:
+            self.queue.append(message, message.priority)
+        else:
+            self.queue.restore(message, message.priority, message.sequence)
+
+    def is_quiet(self) -> bool:
+        return self.queue.size == 0 and self.running == 0 and self.delayed == 0
+
+    def wait_for_room(self, callback: Callable[[], None]) -> None:
+        with LOCK:
+            self._room = [*self._room, callback]
+
+    def take_room_waiters(self) -> list[Callable[[], None]]:
+        with LOCK:
+            waiters = self._room
+            self._room = []
+            return waiters
+
+    def has_room_waiters(self) -> bool:
+        return len(self._room) > 0
+
+
+atomic(Group, "claim_slot", "next_for", "give_up", "make_room", "acked", "delay", "undelay", "is_quiet")
+
+
+def wake(group: Group) -> None:
+    """Start an idle slot if a message waits for one."""
+    if group.idle > 0:
+        consumer = group.claim_slot()
+        if consumer is not None and consumer.launcher is not None:
+            consumer.launcher.launch(consumer)

@@ -1,0 +1,150 @@
+# mypyc: compiled
+"""Async handlers: slots as tasks on the loop that the handler was subscribed from.
+
+A slot is one long-lived task that awaits one handler after the other, so that a handler which does not suspend costs
+no task, and `asyncio.timeout` and friends find a current task. An idle slot awaits a future. Other threads wake a
+slot through the loop's own queue, once per idle slot and not once per message.
+"""
+
+import asyncio
+from _thread import get_ident
+from collections.abc import Awaitable, Callable
+from typing import cast, final
+
+from mypy_extensions import i64
+
+from unibus.bus.delivery import QUANTUM, TAKES_MESSAGE, Delivery, call, notify, wants_reply
+from unibus.bus.group import Consumer, Launcher
+from unibus.core.message import Message
+
+
+@final
+class LoopLauncher(Launcher):
+    """The slots of one event loop."""
+
+    def __init__(
+        self, delivery: Delivery, loop: asyncio.AbstractEventLoop, report: Callable[[BaseException], None]
+    ) -> None:
+        self.loop = loop
+        self.stopped = False
+        self._delivery = delivery
+        self._aftermath = delivery.aftermath
+        self._report = report
+        self._ident = 0  # Of the loop's thread, known once it has run something of ours.
+        self._parked: dict[int, list[asyncio.Future[None]]] = {}
+        self._tasks: dict[int, list[asyncio.Task[None]]] = {}
+        self._held: list[Consumer] = []  # Launched while stopped.
+
+    def launch(self, consumer: Consumer) -> None:
+        if self.stopped:
+            self._held.append(consumer)
+        elif get_ident() == self._ident:
+            self._start(consumer)
+        else:
+            try:
+                self.loop.call_soon_threadsafe(self._start, consumer)
+            except RuntimeError as error:
+                # The loop was closed under us. The message stays in its queue.
+                consumer.group.give_up(consumer)
+                self._report(error)
+
+    def start(self) -> None:
+        self.stopped = False
+        held = self._held
+        self._held = []
+        for consumer in held:
+            self.launch(consumer)
+
+    def is_here(self) -> bool:
+        """Whether the caller runs on this loop's thread."""
+        return get_ident() == self._ident
+
+    def is_slot(self) -> bool:
+        """Whether the caller is one of the slots, that is, a handler of ours."""
+        if not self.is_here():
+            return False
+        task = asyncio.current_task()
+        return any([task in tasks for tasks in self._tasks.values()])
+
+    def cancel(self, consumer: Consumer) -> list["asyncio.Task[None]"]:
+        """End the consumer's slots; on the loop's thread. What they were handling goes back to the queue."""
+        self._parked.pop(consumer.id, None)
+        tasks = self._tasks.pop(consumer.id, [])
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def cancel_all(self) -> list["asyncio.Task[None]"]:
+        tasks = [task for tasks in self._tasks.values() for task in tasks]
+        for task in tasks:
+            task.cancel()
+        self._parked.clear()
+        self._tasks.clear()
+        return tasks
+
+    def _start(self, consumer: Consumer) -> None:
+        self._ident = get_ident()
+        parked = self._parked.get(consumer.id)
+        while parked:
+            future = parked.pop()
+            if not future.done():
+                future.set_result(None)
+                return
+        task = self.loop.create_task(self._slot(consumer), name=f"unibus-slot-{consumer.id}")
+        self._tasks.setdefault(consumer.id, []).append(task)
+
+    async def _slot(self, consumer: Consumer) -> None:
+        group = consumer.group
+        left: i64 = QUANTUM
+        busy = True
+        try:
+            while True:
+                message = group.next_for(consumer)
+                if message is None:
+                    busy = False
+                    self._aftermath.rested(group)
+                    if consumer.cancelled:
+                        return
+                    await self._park(consumer)
+                    busy = True
+                    continue
+                if group.has_room_waiters():
+                    notify(group.take_room_waiters())
+                await self._deliver(consumer, message)
+                left -= 1
+                if left == 0:
+                    left = QUANTUM
+                    await asyncio.sleep(0)
+        finally:
+            if busy:
+                group.give_up(consumer)
+                self._aftermath.rested(group)
+
+    async def _park(self, consumer: Consumer) -> None:
+        future: asyncio.Future[None] = self.loop.create_future()
+        self._parked.setdefault(consumer.id, []).append(future)
+        await future
+
+    async def _deliver(self, consumer: Consumer, message: Message) -> None:
+        metrics = self._delivery.prepare(consumer, message)
+        if metrics is None:
+            return
+        group = consumer.group
+        try:
+            started = consumer.handler(message) if consumer.shape == TAKES_MESSAGE else call(consumer, message)
+            result = await cast("Awaitable[object]", started)
+            if result is not None or wants_reply(message):
+                self._aftermath.answered(consumer, message, result)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # We are being cancelled, not the handler's own doing: the message goes back, it is not lost.
+                group.queue.restore(message, message.priority, message.sequence)
+                raise
+            self._aftermath.failed(consumer, message, error)
+        except BaseException as error:
+            self._aftermath.failed(consumer, message, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            group.acked(metrics)

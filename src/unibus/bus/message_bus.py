@@ -1,0 +1,172 @@
+# mypyc: compiled
+"""The async face: what `from unibus import MessageBus` gives."""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.delivery import QUANTUM
+from unibus.bus.face import Face, cold_of
+from unibus.bus.requests import reply_body
+from unibus.bus.room import post_when_room_async
+from unibus.bus.settled import given, given_after_others
+from unibus.core.message import Message
+from unibus.core.payload import Payload
+from unibus.errors import RequestTimeout
+
+DRAIN_TIMEOUT_S: Final = 5.0
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MessageBus(Face):
+    """A bus for async programs; sync handlers and sync publishers are welcome too.
+
+        async with MessageBus() as bus:
+            bus.subscribe("orders", handler)
+            await bus.publish("orders", {"id": 1})
+
+    It belongs to the loop that it is entered on. Leaving the block delivers what was published, then closes.
+    """
+
+    def publish(
+        self,
+        channel: object,
+        payload: object = None,
+        priority: int | None = None,
+        trace_id: str | None = None,
+        **fields: object,
+    ) -> Awaitable[Message]:
+        """Publish to a channel, or publish a Message. `fields` are the envelope's: headers, ttl, correlation_id …
+
+        The message is admitted before this returns; an error means that it was not and never will be delivered.
+        Awaiting waits for room where the channel's drop_policy is `block`, lets handlers run, and gives the message.
+        """
+        exchange = self._exchange
+        cold = cold_of(trace_id, fields) if trace_id is not None or fields else None
+        if isinstance(channel, str):
+            target = exchange.channel(channel)
+            message = exchange.envelope(target, payload, priority, cold)
+        else:
+            message = self._message(channel, payload, priority, cold)
+            target = exchange.channel(message.channel)
+        verdict = exchange.post(target, message)
+        if verdict <= DUPLICATE:
+            if target.sequence & (QUANTUM - 1) == 0:
+                # A loop that only publishes would never let its own handlers run.
+                return given_after_others(message)
+            return given(message)
+        if verdict == FULL and target.policy == POLICY_BLOCK:
+            return self._publish_when_room(target, [message])
+        raise exchange.refusal(target, message, verdict)
+
+    async def _publish_when_room(self, target: Channel, messages: list[Message]) -> Message:
+        timeout_s = self._hub.registry.config_of(target.name).block_timeout
+        verdict: i64 = await post_when_room_async(self._exchange, target, messages, timeout_s)
+        if verdict > DUPLICATE:
+            raise self._exchange.refusal(target, messages[0], verdict)
+        return messages[0]
+
+    def publish_many(
+        self, channel: str, payloads: Iterable[object], priority: int | None = None, **fields: object
+    ) -> Awaitable[list[Message]]:
+        """Publish several payloads to one channel: all of them are admitted, or none and an error."""
+        messages = self._messages(channel, list(payloads), priority, cold_of(None, fields))
+        return self._publish_all(self._exchange.channel(channel), messages)
+
+    async def _publish_all(self, target: Channel, messages: list[Message]) -> list[Message]:
+        verdict = self._exchange.post_many(target, messages)
+        if verdict == FULL and target.policy == POLICY_BLOCK and len(messages) <= target.max_size:
+            await self._publish_when_room(target, messages)
+        elif verdict > DUPLICATE:
+            raise self._exchange.refusal(target, messages, verdict)
+        await asyncio.sleep(0)
+        return messages
+
+    def publish_json(self, channel: str, value: object, priority: int | None = None) -> Awaitable[Message]:
+        """Publish anything that JSON can express, as plain JSON values; SerializationFailed for anything else."""
+        return self.publish(channel, Payload.json(value), priority)
+
+    def publish_from_sync(
+        self,
+        channel: object,
+        payload: object = None,
+        priority: int | None = None,
+        trace_id: str | None = None,
+        **fields: object,
+    ) -> Message:
+        """Publish from any thread without awaiting. On an event loop's thread it never blocks: no room is QueueFull."""
+        message = self._message(channel, payload, priority, cold_of(trace_id, fields))
+        return self._publish_blocking(message, not on_a_loop())
+
+    def request(
+        self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object
+    ) -> Awaitable[object]:
+        """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
+        return self._request(self._message(channel, payload, None, cold_of(None, fields)), timeout)
+
+    async def _request(self, message: Message, timeout: float | None) -> object:
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[Message] = loop.create_future()
+
+        def answer(answered: Message) -> None:
+            loop.call_soon_threadsafe(settle, reply, answered)
+
+        correlation_id = self._requests.expect(message, answer)
+        try:
+            await self.publish(message)
+            async with asyncio.timeout(timeout):
+                return reply_body(await reply)
+        except TimeoutError as error:
+            raise no_reply(message.channel, timeout) from error
+        finally:
+            self._requests.forget(correlation_id)
+
+    # Life
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Wait until every message was handled, retries included. False at the time-out."""
+        return await self._hub.quiet.wait_async(timeout)
+
+    async def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
+        """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out."""
+        return await asyncio.to_thread(self._hub.pause, timeout)
+
+    async def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
+        """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers."""
+        hub = self._hub
+        if hub.begin_close():
+            await hub.quiet.wait_async(drain_timeout)
+            tasks = hub.end_loops()
+            if tasks:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.to_thread(hub.end, drain_timeout)
+
+    async def __aenter__(self) -> "MessageBus":
+        self._hub.home = asyncio.get_running_loop()
+        self._hub.start(None)
+        return self
+
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        await self.close()
+
+
+def settle(reply: "asyncio.Future[Message]", message: Message) -> None:
+    if not reply.done():
+        reply.set_result(message)
+
+
+def no_reply(channel: str, timeout: float | None) -> RequestTimeout:
+    return RequestTimeout(
+        f"no reply from {channel!r} within {timeout} s", "is a handler subscribed, and does it return something?"
+    )
+
+
+def on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

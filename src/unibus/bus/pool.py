@@ -1,0 +1,174 @@
+# mypyc: compiled
+"""The worker pool: a few threads that run the slots of sync handlers.
+
+A thread that finds nothing to do parks on a lock of its own; whoever brings work opens one such lock. Nothing polls.
+
+A handler that blocks holds its thread, and enough of them would hold up everybody else's. So the pool grows beyond
+its size while work has waited for `PATIENCE_S` with every thread stuck; the extra threads leave when nothing is to do.
+"""
+
+import threading
+import time
+from _thread import LockType, allocate_lock
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from unibus.bus.delivery import Delivery
+from unibus.bus.group import Consumer, Launcher
+from unibus.core.atomic import LOCK, atomic
+from unibus.core.queue import Ring
+
+PATIENCE_S: Final = 0.05
+"""Long against a quick handler, short against a stuck one."""
+
+
+@final
+class Pool(Launcher):
+    """Threads are started when there is first work for them, up to `size`, and a few more as said above."""
+
+    def __init__(self, delivery: Delivery, size: int, report: Callable[[BaseException], None]) -> None:
+        self.size: i64 = size
+        self.threads: i64 = 0
+        self.stopped = False
+        self._delivery = delivery
+        self._report = report
+        self._ready = Ring()
+        self._parked: list[LockType] = []
+        self._served: i64 = 0  # Grows whenever a thread takes work: the sign of progress.
+        self._alive: list[threading.Thread] = []
+        self._overseer: threading.Thread | None = None
+        self._overseer_lock = allocate_lock()
+        self._overseer_lock.acquire()
+        self._overseer_parked = False
+
+    def launch(self, consumer: Consumer) -> None:
+        lock = self._enqueue(consumer)
+        if lock is not None:
+            lock.release()
+        elif self.threads < self.size:
+            self._hire()
+        elif self._overseer_parked or self._overseer is None:
+            self._call_overseer()
+
+    def start(self) -> None:
+        """Go on after a stop, with the work that was left."""
+        self.stopped = False
+        for _ in range(min(self.size, self._ready.size)):
+            self._hire()
+
+    def stop(self, timeout_s: float | None) -> bool:
+        """Let every thread end after its current message. False if one, a daemon, was still busy at the time-out."""
+        self.release()
+        self._call_overseer()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        me = threading.current_thread()
+        clean = True
+        for thread in self._take_threads():
+            if thread is not me:
+                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                clean = clean and not thread.is_alive()
+        return clean
+
+    def release(self) -> None:
+        """Let the threads end without waiting for them."""
+        self.stopped = True
+        for lock in self._take_parked():
+            lock.release()
+
+    def is_worker(self) -> bool:
+        return threading.current_thread() in self._alive
+
+    def _enqueue(self, consumer: Consumer) -> LockType | None:
+        self._ready.push(consumer)
+        return self._parked.pop() if self._parked else None
+
+    def _take(self, lock: LockType) -> Consumer | None:
+        """The next consumer to run; None after the thread was put on the list of the parked."""
+        if self._ready.size:
+            self._served += 1
+            item = self._ready.pop()
+            assert isinstance(item, Consumer)
+            return item
+        if not self.stopped:
+            self._parked.append(lock)
+        return None
+
+    def _take_parked(self) -> list[LockType]:
+        with LOCK:
+            parked = self._parked
+            self._parked = []
+            return parked
+
+    def _take_threads(self) -> list[threading.Thread]:
+        with LOCK:
+            threads = self._alive
+            self._alive = []
+            self.threads = 0
+            return threads
+
+    def _hire(self) -> None:
+        with LOCK:
+            if self.stopped:
+                return
+            self.threads += 1
+            thread = threading.Thread(target=self._work, name=f"unibus-worker-{self.threads}", daemon=True)
+            self._alive = [*[other for other in self._alive if other.is_alive()], thread]
+            thread.start()
+
+    def _work(self) -> None:
+        lock = allocate_lock()
+        lock.acquire()
+        while not self.stopped:
+            consumer = self._take(lock)
+            if consumer is not None:
+                self._run(consumer)
+            elif self.stopped or (self.threads > self.size and self._leave(lock)):
+                return
+            else:
+                lock.acquire()
+
+    def _run(self, consumer: Consumer) -> None:
+        try:
+            again = self._delivery.run(consumer)
+        except BaseException as error:
+            # A handler raised SystemExit or the like: the message was settled, the thread goes on.
+            self._report(error)
+            again = True
+        if again:
+            self.launch(consumer)
+
+    def _leave(self, lock: LockType) -> bool:
+        """An extra thread ends, unless somebody has just given it work."""
+        if lock in self._parked:
+            self._parked.remove(lock)
+            self.threads -= 1
+            return True
+        return False
+
+    # The overseer: one thread that only wakes while work waits and all threads are taken.
+
+    def _call_overseer(self) -> None:
+        with LOCK:
+            if self._overseer is None and not self.stopped:
+                self._overseer = threading.Thread(target=self._oversee, name="unibus-overseer", daemon=True)
+                self._overseer.start()
+            elif self._overseer_parked:
+                self._overseer_parked = False
+                self._overseer_lock.release()
+
+    def _oversee(self) -> None:
+        while not self.stopped:
+            if self._ready.size == 0:
+                self._overseer_parked = True
+                if self._ready.size == 0 and not self.stopped:
+                    self._overseer_lock.acquire()
+                continue
+            served = self._served
+            self._overseer_lock.acquire(True, PATIENCE_S)
+            if self._served == served and self._ready.size and not self._parked:
+                self._hire()
+
+
+atomic(Pool, "_enqueue", "_take", "_leave")

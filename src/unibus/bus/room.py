@@ -1,0 +1,55 @@
+"""Waiting for room on a channel whose drop_policy is `block`.
+
+A waiter first asks to be told, then tries once more, and only then waits: so no room that comes in between is missed.
+"""
+
+import asyncio
+import threading
+
+from unibus.bus.channel import FULL, Channel
+from unibus.bus.exchange import Exchange
+from unibus.core.message import Message
+
+
+def post_when_room(exchange: Exchange, channel: Channel, messages: list[Message], timeout_s: float | None) -> int:
+    """Block the thread until the messages were admitted; FULL at the time-out."""
+    freed = threading.Condition()
+
+    def free() -> None:
+        with freed:
+            freed.notify()
+
+    deadline_ns = None if timeout_s is None else exchange.monotonic_ns() + int(timeout_s * 1e9)
+    while True:
+        with freed:
+            channel.wait_for_room(free)
+            verdict = exchange.post_many(channel, messages)
+            if verdict != FULL:
+                return verdict
+            left_s = None if deadline_ns is None else (deadline_ns - exchange.monotonic_ns()) / 1e9
+            if (left_s is not None and left_s <= 0) or not freed.wait(left_s):
+                return FULL
+
+
+async def post_when_room_async(
+    exchange: Exchange, channel: Channel, messages: list[Message], timeout_s: float | None
+) -> int:
+    """The same without blocking the loop."""
+    loop = asyncio.get_running_loop()
+    freed = asyncio.Event()
+
+    def free() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(freed.set)
+
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                freed.clear()
+                channel.wait_for_room(free)
+                verdict = exchange.post_many(channel, messages)
+                if verdict != FULL:
+                    return verdict
+                await freed.wait()
+    except TimeoutError:
+        return FULL

@@ -1,0 +1,99 @@
+"""What can be set, checked once where it is set: channels, subscriptions, the bus."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Final, Literal, TypedDict
+
+from unibus.core.fields import seconds_ns
+from unibus.core.message import Message
+from unibus.core.priority import Priority, checked_priority
+from unibus.errors import ConfigInvalid
+from unibus.limits import QUEUE_SIZE_DEFAULT, WORKER_COUNT_DEFAULT, WORKER_COUNT_MAX
+
+DROP_NEW: Final = "drop_new"
+DROP_OLD: Final = "drop_old"
+BLOCK: Final = "block"
+DROP_POLICIES: Final = (DROP_NEW, DROP_OLD, BLOCK)
+
+
+@dataclass(frozen=True)
+class ChannelConfig:
+    """How a channel treats its messages.
+
+    `drop_policy` decides what happens to a publish when a reliable group has `max_queue_size` messages waiting
+    (0 = unbounded): `drop_new` refuses it with QueueFull, `drop_old` evicts the oldest of the least urgent, `block`
+    waits for room, at most `block_timeout` seconds. `ttl` is in seconds. `dedup_window` (seconds) drops repeated ids
+    and dedup keys.
+    """
+
+    max_queue_size: int = QUEUE_SIZE_DEFAULT
+    drop_policy: str = DROP_NEW
+    rate_limit_per_sec: float | None = None
+    rate_limit_burst: float | None = None
+    ttl: float | None = None
+    default_priority: int = Priority.NORMAL
+    dead_letter_channel: str | None = None
+    persistent: bool = False
+    dedup_window: float | None = None
+    block_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        size = self.max_queue_size
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise ConfigInvalid(f"max_queue_size {size!r} is not a whole number of 0 or more", "0 means unbounded")
+        if self.drop_policy not in DROP_POLICIES:
+            raise ConfigInvalid(f"unknown drop_policy {self.drop_policy!r}", f"use one of {', '.join(DROP_POLICIES)}")
+        if self.rate_limit_burst is not None and self.rate_limit_per_sec is None:
+            raise ConfigInvalid("rate_limit_burst without rate_limit_per_sec", "give the rate too")
+        checked_priority(self.default_priority)
+        for name in ("ttl", "dedup_window", "block_timeout"):
+            if getattr(self, name) is not None:
+                seconds_ns(name, getattr(self, name))
+
+
+def channel_config(config: ChannelConfig | None, options: dict[str, object]) -> ChannelConfig:
+    """A config from an object, from keywords, or from both: keywords win. None means "the default"."""
+    known = {field.name for field in fields(ChannelConfig)}
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise ConfigInvalid(f"a channel has no setting {unknown[0]!r}", f"known are {', '.join(sorted(known))}")
+    given = {} if config is None else {name: getattr(config, name) for name in known}
+    given.update({name: value for name, value in options.items() if value is not None})
+    return ChannelConfig(**given)
+
+
+@dataclass(frozen=True)
+class BusConfig:
+    """`strict`: publish and subscribe refuse channels that nobody created. `idempotency_ttl` (seconds) turns on
+    duplicate detection by message id for every channel."""
+
+    worker_count: int = WORKER_COUNT_DEFAULT
+    strict: bool = False
+    idempotency_ttl: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.worker_count, int) or not 1 <= self.worker_count <= WORKER_COUNT_MAX:
+            raise ConfigInvalid(f"worker_count {self.worker_count!r} is not a number from 1 to {WORKER_COUNT_MAX}")
+        if self.idempotency_ttl is not None:
+            seconds_ns("idempotency_ttl", self.idempotency_ttl)
+
+
+class SubscribeOptions(TypedDict, total=False):
+    """The rarer options of `subscribe`.
+
+    `group`: subscribers with the same group compete; default is the handler's own name. `filter`: called with the
+    message at publish, in the publisher's thread. `match`: what the channel argument is. `dispatch="inline"` runs a sync
+    handler in the publisher's thread. `overflow="drop_oldest"` makes the subscriber lossy with a queue of its own of
+    `queue_size`.
+    `requeue="back"` sends a failed message to the end of its level instead of back to its place.
+    """
+
+    group: str | None
+    filter: Callable[[Message], bool] | None
+    match: Literal["exact", "prefix", "wildcard"]
+    dispatch: Literal["pool", "inline"]
+    overflow: Literal["drop_oldest"] | None
+    queue_size: int
+    retry_backoff: float
+    retry_jitter: float
+    requeue: Literal["front", "back"]

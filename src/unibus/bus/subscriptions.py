@@ -1,0 +1,220 @@
+"""Who is subscribed to what: makes groups and consumers, and takes them away again without losing messages."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from unibus.bus.channel import Channel
+from unibus.bus.exchange import Exchange
+from unibus.bus.group import Consumer, Group, Launcher, wake
+from unibus.bus.handlers import Plan, plan_for
+from unibus.bus.registry import Registry
+from unibus.bus.settings import SubscribeOptions
+from unibus.bus.subscription import Cancelled, Subscription
+from unibus.core.atomic import LOCK
+from unibus.core.pattern import EXACT, Pattern
+from unibus.core.retry import RetryPolicy
+from unibus.errors import ConfigInvalid, HandlerInvalid
+from unibus.limits import QUEUE_SIZE_DEFAULT, RETRY_BACKOFF_DEFAULT, RETRY_DELAY_S_MAX, RETRY_JITTER_DEFAULT
+
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+
+
+class Places(Protocol):
+    """Where handlers run."""
+
+    def launcher_for(self, plan: Plan) -> Launcher: ...
+
+    def end_slots(self, consumer: Consumer) -> "list[asyncio.Task[None]]": ...
+
+
+class Subscriptions:
+    """All subscriptions of one bus, by id."""
+
+    def __init__(self, exchange: Exchange, registry: Registry, places: Places) -> None:
+        self._exchange = exchange
+        self._registry = registry
+        self._places = places
+        self._by_id: dict[int, Subscription] = {}
+        self._patterns: dict[tuple[Pattern, str], Group] = {}
+
+    def add(
+        self,
+        target: str | Pattern,
+        handler: Callable[..., object],
+        retry: RetryPolicy,
+        concurrency: int,
+        options: SubscribeOptions,
+        module: str | None = None,
+    ) -> Subscription:
+        """Subscribe a handler. Everything is checked before anything is changed."""
+        plan = plan_for(handler)
+        checked_options(plan, concurrency, options)
+        pattern = pattern_of(target, options)
+        default = plan.name if module is None else f"{module}/{plan.name}"
+        with LOCK:
+            group = self._group(pattern, options.get("group") or default, options)
+            consumer = self._consumer(group, handler, plan)
+            consumer.retry = retry
+            consumer.concurrency = concurrency
+            consumer.requeue_back = options.get("requeue") == "back"
+            subscription = Subscription(pattern, consumer, self.cancel)
+            self._by_id[subscription.id] = subscription
+            group.add(consumer)
+            self._open(pattern, group)
+        for _ in range(min(concurrency, len(group.queue))):
+            wake(group)
+        return subscription
+
+    def decorator(
+        self, target: str | Pattern, retry: RetryPolicy, concurrency: int, options: SubscribeOptions
+    ) -> Callable[[Decorated], Decorated]:
+        def decorate(handler: Decorated) -> Decorated:
+            self.add(target, handler, retry, concurrency, options)
+            return handler
+
+        return decorate
+
+    def find(self, wanted: object) -> list[Subscription]:
+        """By handle, by id, or all of one handler."""
+        return [each for each in self.all() if wanted is each or wanted == each.id or wanted is each.consumer.handler]
+
+    def all(self) -> list[Subscription]:
+        return list(self._by_id.values())
+
+    def cancel(self, subscription: Subscription) -> Cancelled:
+        """Take a consumer away. The last one of a group takes the group along; a created channel keeps its messages."""
+        consumer = subscription.consumer
+        with LOCK:
+            if self._by_id.pop(subscription.id, None) is None:
+                return Cancelled([])
+            group = consumer.group
+            group.remove(consumer)
+            if not group.consumers:
+                self._close(group, subscription.pattern)
+        return Cancelled(self._places.end_slots(consumer))
+
+    def orphaned(self, group: Group) -> None:
+        """What a closed group still holds goes back to its created channel, or is counted as unrouted."""
+        with LOCK:
+            for message in group.queue.drain():
+                channel = self._exchange.channels.get(message.channel)
+                heirs = [] if channel is None else channel.groups
+                if channel is not None and channel.declared and not heirs:
+                    message.delivery_count = 0
+                    channel.keep([message])
+                else:
+                    metrics = self._registry.retired if channel is None else channel.metrics
+                    metrics.count("discarded")
+
+    def _group(self, pattern: Pattern, name: str, options: SubscribeOptions) -> Group:
+        found = self._find_group(pattern, name)
+        bound = options.get("queue_size", QUEUE_SIZE_DEFAULT) if options.get("overflow") else 0
+        inline = options.get("dispatch") == "inline"
+        accepts = options.get("filter")
+        if found is None:
+            found = Group(len(self._patterns) + 1, name, bound)
+            found.inline = inline
+            found.filter = accepts
+        elif (found.bound, found.inline, found.filter) != (bound, inline, accepts):
+            raise ConfigInvalid(
+                f"group {name!r} exists with another filter, dispatch or overflow", "members of a group share these"
+            )
+        return found
+
+    def _find_group(self, pattern: Pattern, name: str) -> Group | None:
+        if pattern.kind != EXACT:
+            return self._patterns.get((pattern, name))
+        channel = self._registry.get_or_make(str(pattern.text))
+        return next((group for group in channel.groups if group.name == name), None)
+
+    def _consumer(self, group: Group, handler: Callable[..., object], plan: Plan) -> Consumer:
+        consumer = Consumer(next_number(), group, handler, plan.shape)
+        consumer.convert = plan.convert
+        consumer.launcher = self._places.launcher_for(plan)
+        return consumer
+
+    def _open(self, pattern: Pattern, group: Group) -> None:
+        if pattern.kind == EXACT:
+            channel = self._registry.get_or_make(str(pattern.text))
+            if group not in channel.groups:
+                group.metrics = channel.metrics
+                self._join(channel, group)
+        elif (pattern, group.name) not in self._patterns:
+            group.number = next_number()
+            self._patterns[(pattern, group.name)] = group
+            self._exchange.pattern_groups[group.number] = group
+            self._exchange.index.subscribe(group.number, pattern)
+        self._exchange.version += 1
+
+    def _join(self, channel: Channel, group: Group) -> None:
+        channel.groups = [*channel.groups, group]
+        self._exchange.refresh(channel)
+        if group.bound == 0:
+            channel.adopt_kept(group)
+
+    def _close(self, group: Group, pattern: Pattern) -> None:
+        group.closed = True
+        if pattern.kind == EXACT:
+            channel = self._exchange.channels[str(pattern.text)]
+            channel.groups = [other for other in channel.groups if other is not group]
+            self._exchange.refresh(channel)
+        else:
+            del self._patterns[(pattern, group.name)]
+            self._exchange.index.remove_peer(group.number)
+            del self._exchange.pattern_groups[group.number]
+        self._exchange.version += 1
+        self.orphaned(group)
+
+
+_numbers = 0
+
+
+def next_number() -> int:
+    """Subscription ids: growing over the whole process, from 1."""
+    global _numbers
+    with LOCK:
+        _numbers += 1
+        return _numbers
+
+
+def pattern_of(target: str | Pattern, options: SubscribeOptions) -> Pattern:
+    if isinstance(target, Pattern):
+        return target
+    kind = options.get("match", EXACT)
+    makers = {EXACT: Pattern.exact, "prefix": Pattern.prefix, "wildcard": Pattern.wildcard}
+    if kind not in makers:
+        raise ConfigInvalid(f"unknown match {kind!r}", "use 'exact', 'prefix' or 'wildcard'")
+    return makers[kind](target)
+
+
+_CHOICES = {"dispatch": ("pool", "inline"), "overflow": ("drop_oldest", None), "requeue": ("front", "back")}
+
+
+def checked_options(plan: Plan, concurrency: int, options: SubscribeOptions) -> None:
+    unknown = set(options) - set(SubscribeOptions.__annotations__)
+    if unknown:
+        known = ", ".join(sorted(SubscribeOptions.__annotations__))
+        raise ConfigInvalid(f"subscribe has no option {sorted(unknown)[0]!r}", f"known are {known}")
+    for name, choices in _CHOICES.items():
+        if options.get(name, choices[0]) not in choices:
+            raise ConfigInvalid(f"unknown {name} {options.get(name)!r}", f"use one of {choices}")
+    if not isinstance(concurrency, int) or concurrency < 1:
+        raise ConfigInvalid(f"concurrency {concurrency!r} is not a whole number of 1 or more")
+    if options.get("queue_size", 1) < 1:
+        raise ConfigInvalid("queue_size must be 1 or more")
+    if options.get("dispatch") == "inline" and plan.is_async:
+        raise HandlerInvalid("an async handler cannot run inline", "leave dispatch out: it runs on its event loop")
+    accepts = options.get("filter")
+    if accepts is not None and not callable(accepts):
+        raise HandlerInvalid(f"filter {accepts!r} is not callable")
+
+
+def retry_policy(attempts: int, delay_s: float, options: SubscribeOptions) -> RetryPolicy:
+    return RetryPolicy(
+        attempts,
+        delay_s,
+        options.get("retry_backoff", RETRY_BACKOFF_DEFAULT),
+        max(RETRY_DELAY_S_MAX, delay_s),
+        options.get("retry_jitter", RETRY_JITTER_DEFAULT),
+    )

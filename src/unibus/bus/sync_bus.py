@@ -1,0 +1,167 @@
+# mypyc: compiled
+"""The sync face: the same names for programs without an event loop. It stands on the exchange, not on a loop."""
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.face import Face, cold_of
+from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
+from unibus.bus.requests import reply_body
+from unibus.clock import Clock
+from unibus.core.message import Message
+from unibus.core.payload import Payload
+from unibus.limits import WORKER_COUNT_DEFAULT
+
+# How often a publisher looks whether it should give way: a fraction of the default bound.
+_GIVE_WAY_MASK: Final = 127
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SyncMessageBus(Face):
+    """A bus for synchronous programs; async handlers run on a loop thread of its own.
+
+    with MessageBus() as bus:
+        bus.subscribe("orders", handler)
+        bus.publish("orders", {"id": 1})
+    """
+
+    def __init__(
+        self,
+        store: object = None,
+        *,
+        persistence_path: object = None,
+        worker_count: int = WORKER_COUNT_DEFAULT,
+        strict: bool = False,
+        idempotency_ttl: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(
+            store,
+            persistence_path=persistence_path,
+            worker_count=worker_count,
+            strict=strict,
+            idempotency_ttl=idempotency_ttl,
+            clock=clock,
+        )
+        self._hub.adopts_loops = False
+
+    def publish(
+        self,
+        channel: object,
+        payload: object = None,
+        priority: int | None = None,
+        trace_id: str | None = None,
+        **fields: object,
+    ) -> Message:
+        """Publish to a channel, or publish a Message; safe from any thread. See the async face for the promises."""
+        exchange = self._exchange
+        cold = cold_of(trace_id, fields) if trace_id is not None or fields else None
+        if isinstance(channel, str):
+            target = exchange.channel(channel)
+            message = exchange.envelope(target, payload, priority, cold)
+        else:
+            message = self._message(channel, payload, priority, cold)
+            target = exchange.channel(message.channel)
+        verdict = exchange.post(target, message)
+        if verdict > DUPLICATE:
+            self._refused(target, [message], verdict)
+        elif target.sequence & _GIVE_WAY_MASK == 0:
+            give_way(target)
+        return message
+
+    def publish_many(
+        self, channel: str, payloads: Iterable[object], priority: int | None = None, **fields: object
+    ) -> list[Message]:
+        """Publish several payloads to one channel: all of them are admitted, or none and an error."""
+        target = self._exchange.channel(channel)
+        messages = self._messages(channel, list(payloads), priority, cold_of(None, fields))
+        verdict = self._exchange.post_many(target, messages)
+        if verdict > DUPLICATE:
+            self._refused(target, messages, verdict)
+        return messages
+
+    def publish_json(self, channel: str, value: object, priority: int | None = None) -> Message:
+        """Publish anything that JSON can express, as plain JSON values; SerializationFailed for anything else."""
+        return self.publish(channel, Payload.json(value), priority)
+
+    def publish_from_sync(
+        self,
+        channel: object,
+        payload: object = None,
+        priority: int | None = None,
+        trace_id: str | None = None,
+        **fields: object,
+    ) -> Message:
+        """The same as publish, for code that is shared with the async face."""
+        return self.publish(channel, payload, priority, trace_id, **fields)
+
+    def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> object:
+        """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
+        return self._request(self._message(channel, payload, None, cold_of(None, fields)), timeout)
+
+    def _request(self, message: Message, timeout: float | None) -> object:
+        arrived = threading.Event()
+        replies: list[Message] = []
+
+        def answer(answered: Message) -> None:
+            replies.append(answered)
+            arrived.set()
+
+        correlation_id = self._requests.expect(message, answer)
+        try:
+            self.publish(message)
+            if not arrived.wait(timeout):
+                raise no_reply(message.channel, timeout)
+            return reply_body(replies[0])
+        finally:
+            self._requests.forget(correlation_id)
+
+    def _refused(self, target: Channel, messages: list[Message], verdict: int) -> None:
+        """Wait for room where the channel says so, else raise."""
+        if verdict == FULL and target.policy == POLICY_BLOCK:
+            self._post_blocking(target, messages, not on_a_loop())
+        else:
+            raise self._exchange.refusal(target, messages[0] if len(messages) == 1 else messages, verdict)
+
+    # Life
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until every message was handled, retries included. False at the time-out."""
+        return self._hub.quiet.wait(timeout)
+
+    def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
+        """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out."""
+        return self._hub.pause(timeout)
+
+    def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
+        """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers."""
+        hub = self._hub
+        if hub.begin_close():
+            hub.quiet.wait(drain_timeout)
+            hub.end_loops()
+            hub.end(drain_timeout)
+
+    def __enter__(self) -> "SyncMessageBus":
+        self._hub.start(None)
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self.close()
+
+
+def give_way(target: Channel) -> None:
+    """Let a worker have the interpreter for a moment when a bounded queue is half full.
+
+    A thread that only publishes keeps it for milliseconds, so that a queue runs full although its handler is quick.
+    """
+    half: i64 = target.max_size // 2
+    if half:
+        for group in target.routes:
+            if group.queue.size >= half:
+                time.sleep(0)
+                return

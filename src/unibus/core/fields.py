@@ -1,0 +1,120 @@
+"""Setting fields of the cold part by name, with every value checked: the border where keywords become envelope.
+
+The other designs' names for the same thing are accepted here and nowhere else.
+"""
+
+import difflib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from mypy_extensions import i64
+
+from unibus.core.cold import TEXT_FIELDS, Cold, HeaderValue
+from unibus.errors import HeaderInvalid, UsageError
+from unibus.limits import HEADER_COUNT_MAX, HEADER_NAME_CHARS_MAX
+
+# The seeds' words for one field: metadata and properties are headers, label is subject, tracing is trace.
+ALIASES: Final = {
+    "label": "subject",
+    "metadata": "headers",
+    "properties": "headers",
+    "custom": "headers",
+    "tracing": "trace",
+    "transaction_id": "tx_id",
+}
+NAMES: Final = (*TEXT_FIELDS, "headers", "trace", "trace_id", "ttl", "scheduled_at", *ALIASES)
+_TEXT_NAMES: Final = frozenset(TEXT_FIELDS)
+
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+
+
+def set_fields(cold: Cold, fields: Mapping[str, object]) -> None:
+    """Set every given field or raise; a None leaves the field as it is."""
+    for given, value in fields.items():
+        if value is not None:
+            _set_field(cold, ALIASES.get(given, given), value)
+
+
+def _set_field(cold: Cold, name: str, value: object) -> None:
+    if name in _TEXT_NAMES:
+        setattr(cold, name, _text(name, value))
+    elif name == "headers":
+        cold.headers = checked_headers(value)
+    elif name == "trace":
+        cold.trace = _texts(value)
+    elif name == "trace_id":
+        cold.trace = {**cold.trace, "trace_id": _text(name, value)}
+    elif name == "ttl":
+        cold.ttl_ns = seconds_ns("ttl", value)
+    elif name == "scheduled_at":
+        cold.scheduled_at_ns = _instant_ns(value)
+    else:
+        close = difflib.get_close_matches(name, NAMES, 1)
+        raise UsageError(f"a message has no field {name!r}", f"did you mean {close[0]!r}?" if close else "see Message")
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{name} must be text, not {type(value).__name__}")
+    return value
+
+
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"trace must be a mapping of text to text, not {type(value).__name__}")
+    return {_text("trace key", key): _text(f"trace[{key!r}]", text) for key, text in value.items()}
+
+
+def checked_headers(value: object) -> dict[str, HeaderValue]:
+    """A copy of the headers, each value of a type that every encoding keeps."""
+    if not isinstance(value, Mapping):
+        raise HeaderInvalid(f"headers must be a mapping, not {type(value).__name__}")
+    if len(value) > HEADER_COUNT_MAX:
+        raise HeaderInvalid(f"{len(value)} headers, at most {HEADER_COUNT_MAX}")
+    return {_header_name(name): checked_header(name, content) for name, content in value.items()}
+
+
+def _header_name(name: object) -> str:
+    if not isinstance(name, str) or not name or len(name) > HEADER_NAME_CHARS_MAX:
+        raise HeaderInvalid(f"header name {name!r:.80} must be text of 1 to {HEADER_NAME_CHARS_MAX} characters")
+    return name
+
+
+def checked_header(name: object, value: object) -> HeaderValue:
+    if value is None or isinstance(value, (bool, float, Decimal, str, bytes, UUID, timedelta)):
+        return value
+    if isinstance(value, int):
+        if _INT64_MIN <= value <= _INT64_MAX:
+            return value
+        raise HeaderInvalid(f"header {name!r} is beyond 64 bits", "send it as Decimal or text")
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise HeaderInvalid(
+                f"header {name!r} is a datetime without time zone", "add one, for instance timezone.utc"
+            )
+        return value
+    raise HeaderInvalid(
+        f"header {name!r} has type {type(value).__name__}",
+        "use bool, int, float, Decimal, str, bytes, UUID, datetime or timedelta; put structures into the body",
+    )
+
+
+def seconds_ns(name: str, value: object) -> i64:
+    """Seconds (a number or a timedelta) as nanoseconds; negative, endless and absurdly long times are refused."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < 9e9:
+        nanoseconds: i64 = int(seconds * 1e9)
+        return nanoseconds
+    raise UsageError(f"{name} {value!r} is not a positive number of seconds", "a timedelta works too")
+
+
+def _instant_ns(value: object) -> i64:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        elapsed = value - datetime(1970, 1, 1, tzinfo=UTC)
+        nanoseconds: i64 = (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000_000 + elapsed.microseconds * 1_000
+        return nanoseconds
+    raise UsageError("scheduled_at must be a datetime with a time zone")

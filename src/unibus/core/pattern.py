@@ -1,0 +1,133 @@
+"""What a subscriber asks for: one name, every name that starts with some bytes, or a shape of dotted tokens.
+
+The kind is always said, never guessed from the text, so a name may hold any character and a prefix any byte.
+
+    exact      the name itself
+    prefix     the first bytes of the name, compared as they were published; the empty prefix is everything
+    wildcard   tokens separated by dots:   *  exactly one token, whatever it is
+                                           #  zero or more tokens, only at the end (as in AMQP)
+                                           >  one or more tokens, only at the end (as in NATS)
+
+So `a.#` takes `a`, `a.b` and `a.b.c`; `a.>` takes all but the first; `a.*` takes only `a.b`. An empty token in a
+name (`a..b`) is a token like any other; in a pattern it is refused, for there it is a slip of the keyboard.
+
+Text stands for its UTF-8 bytes. Bytes that are no UTF-8 are carried in text as lone surrogates (PEP 383), so that
+both spellings of a name find the same subscribers.
+"""
+
+from typing import Final, final
+
+from unibus.errors import NameInvalid
+from unibus.limits import CHANNEL_NAME_BYTES_MAX
+
+EXACT: Final = "exact"
+PREFIX: Final = "prefix"
+WILDCARD: Final = "wildcard"
+
+SEPARATOR: Final = "."
+ONE_TOKEN: Final = "*"
+TAIL: Final = "#"
+TAIL_SOME: Final = ">"
+
+
+def name_bytes(name: str | bytes) -> bytes:
+    """The bytes that a name is published as. NameInvalid for text that stands for no bytes."""
+    if isinstance(name, bytes):
+        return name
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise NameInvalid(f"{name!r} cannot be written as UTF-8", "remove the lone surrogate characters") from None
+
+
+def name_text(name: str | bytes) -> str:
+    """The text of a name; any bytes have one."""
+    if isinstance(name, str):
+        return name
+    return name.decode("utf-8", "surrogateescape")
+
+
+@final
+class Pattern:
+    """One pattern: valid from the start and never changed. Equal when kind and text are equal.
+
+    `text` is bytes for a prefix and str for the other kinds, however it was given. No pattern may be longer than
+    the longest name: it could match nothing. NameInvalid tells what is wrong with a pattern and what to write.
+    """
+
+    __slots__ = ("_kind", "_text")
+
+    def __init__(self, kind: str, text: str | bytes) -> None:
+        raw = name_bytes(text)
+        if len(raw) > CHANNEL_NAME_BYTES_MAX:
+            raise NameInvalid(
+                f"a pattern of {len(raw)} bytes is longer than any name",
+                f"use at most {CHANNEL_NAME_BYTES_MAX} bytes",
+            )
+        self._kind = kind
+        self._text: str | bytes = raw
+        if kind == PREFIX:
+            return
+        # Through the bytes, so that two spellings of the same bytes are one pattern.
+        plain = name_text(raw)
+        self._text = plain
+        if kind == EXACT:
+            _check_exact(plain)
+        elif kind == WILDCARD:
+            _check_wildcard(plain)
+        else:
+            raise NameInvalid(f"unknown kind of pattern {kind!r}", f"use {EXACT}, {PREFIX} or {WILDCARD}")
+
+    @staticmethod
+    def exact(name: str | bytes) -> "Pattern":
+        return Pattern(EXACT, name)
+
+    @staticmethod
+    def prefix(start: str | bytes) -> "Pattern":
+        return Pattern(PREFIX, start)
+
+    @staticmethod
+    def wildcard(tokens: str | bytes) -> "Pattern":
+        return Pattern(WILDCARD, tokens)
+
+    @property
+    def kind(self) -> str:
+        return self._kind
+
+    @property
+    def text(self) -> str | bytes:
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Pattern):
+            return NotImplemented
+        return self._kind == other._kind and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash((self._kind, self._text))
+
+    def __repr__(self) -> str:
+        return f"Pattern.{self._kind}({self._text!r})"
+
+
+def _check_exact(name: str) -> None:
+    if not name:
+        raise NameInvalid("an exact pattern needs a name", "to get everything, use the empty prefix")
+
+
+def _check_wildcard(text: str) -> None:
+    tokens = text.split(SEPARATOR)
+    last = len(tokens) - 1
+    for place, token in enumerate(tokens):
+        if not token:
+            raise NameInvalid(
+                f"wildcard pattern {text!r} has an empty token", f"to get everything, use {TAIL!r}; drop doubled dots"
+            )
+        if token in (TAIL, TAIL_SOME):
+            if place != last:
+                raise NameInvalid(f"{token!r} is not at the end of {text!r}", f"inside, use {ONE_TOKEN!r}")
+        elif token != ONE_TOKEN and (ONE_TOKEN in token or TAIL in token or TAIL_SOME in token):
+            raise NameInvalid(
+                f"token {token!r} of {text!r} mixes letters and wildcards",
+                "a wildcard is a whole token; for names that start alike, use a prefix",
+            )

@@ -1,0 +1,104 @@
+"""What a message carries, in three kinds: raw bytes, a JSON value, or data that somebody else serialized.
+
+In process the body is whatever object was published, and nobody looks inside. The kinds matter at the
+borders: for the encodings, for storage and for the wire. Reading a payload never decodes it.
+"""
+
+import enum
+from typing import Final, TypeAlias, final
+
+import msgspec
+
+from unibus.errors import SerializationFailed
+
+
+class SerializationFormat(enum.Enum):
+    """How serialized data was written. RKYV and BINCODE are carried, never read: they are Rust's own."""
+
+    RKYV = "rkyv"
+    BINCODE = "bincode"
+    JSON = "json"
+    MESSAGE_PACK = "msgpack"
+
+
+@final
+class Serialized:
+    """Data that is already serialized, to be forwarded as it is."""
+
+    def __init__(self, format: SerializationFormat, data: bytes) -> None:
+        self.format = format
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Serialized) and other.format is self.format and other.data == self.data
+
+    def __hash__(self) -> int:
+        return hash((self.format, self.data))
+
+    def __repr__(self) -> str:
+        return f"Serialized({self.format.value}, {len(self.data)} bytes)"
+
+
+# Named here because inside Payload the word "bytes" is its constructor.
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Bytes: TypeAlias = bytes
+
+KIND_BYTES: Final = "bytes"
+KIND_JSON: Final = "json"
+KIND_SERIALIZED: Final = "serialized"
+
+
+@final
+class Payload:
+    """A body together with its kind. Make one with `json`, `bytes` or `serialized`."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    @staticmethod
+    def json(value: object) -> "Payload":
+        """Take anything that JSON can express; raises SerializationFailed for anything else."""
+        try:
+            return Payload(msgspec.to_builtins(value, str_keys=True))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SerializationFailed(f"payload cannot be written as JSON: {error}") from error
+
+    @staticmethod
+    def bytes(data: Buffer) -> "Payload":
+        return Payload(data)
+
+    @staticmethod
+    def serialized(format: SerializationFormat, data: Bytes) -> "Payload":
+        return Payload(Serialized(format, data))
+
+    @property
+    def kind(self) -> str:
+        return payload_kind(self.value)
+
+    def as_json(self) -> object:
+        """The value itself, or None when the payload is bytes or serialized data."""
+        return self.value if self.kind == KIND_JSON else None
+
+    def as_bytes(self) -> Buffer | None:
+        """The raw or serialized bytes without copying them, or None for a JSON value."""
+        value = self.value
+        if isinstance(value, Serialized):
+            return value.data
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return value
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Payload) and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return f"Payload({self.kind})"
+
+
+def payload_kind(body: object) -> str:
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return KIND_BYTES
+    return KIND_SERIALIZED if isinstance(body, Serialized) else KIND_JSON

@@ -1,0 +1,310 @@
+"""Values that keep their type in formats that know fewer types.
+
+    plain    None bool int float str list, dict with text keys (and bytes, where the format has them): as they are
+    tagged   {"$uuid": "…"}, a dict of one key that begins with "$": everything else
+
+A body is plain as a whole, and then "$" means nothing in it, or tagged as a whole, and then a dict of its own that
+looks like a tag is written as "$map". Dataclasses and msgspec structs are written as their fields, enums as their
+values: their type comes back through the handler's annotation. What would come back as something else is refused.
+
+    $int $float $bytes   what the format cannot hold: beyond 64 bits; nan and inf in JSON; bytes in JSON
+    $decimal $uuid $datetime $date $time $timedelta $int32     as text
+    $tuple $set $frozenset   a list          $map   a list of pairs, for keys that are not text
+
+Reading builds nothing but these types, however hostile the input, and nothing nests deeper than DECODE_DEPTH_MAX.
+"""
+
+import binascii
+import enum
+import math
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+import msgspec
+from mypy_extensions import i64
+
+from unibus.core.cold import Int32
+from unibus.errors import DecodeError, SerializationFailed
+from unibus.limits import DECODE_DEPTH_MAX
+
+_INT_MIN: Final = -(2**63)
+_INT_MAX: Final = 2**64 - 1
+
+# Left alone when msgspec turns a struct or a dataclass into its fields; they get their tag afterwards.
+_LEAVES: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, UUID, Decimal)
+
+
+def is_plain(value: object, binary: bool, room: i64 = DECODE_DEPTH_MAX) -> bool:
+    """Whether a format (`binary`: it has bytes and every float) gives the value back when written as it is.
+
+    Integers of any size count as plain: the encoder itself tells when one does not fit. False for deep nesting.
+    """
+    kind = type(value)
+    if value is None or kind is str or kind is int or kind is bool:
+        return True
+    if isinstance(value, float):
+        return kind is float and (binary or math.isfinite(value))
+    if kind is bytes:
+        return binary
+    if room <= 0:
+        return False
+    if isinstance(value, dict):
+        return kind is dict and _is_plain_dict(value, binary, room - 1)
+    if isinstance(value, list):
+        return kind is list and _is_plain_list(value, binary, room - 1)
+    return False
+
+
+def _is_plain_dict(value: dict[object, object], binary: bool, room: i64) -> bool:
+    for key, item in value.items():
+        # The scalars of most bodies are told here, which saves a call for each.
+        if type(key) is not str or not (type(item) is str or type(item) is int or is_plain(item, binary, room)):
+            return False
+    return True
+
+
+def _is_plain_list(value: list[object], binary: bool, room: i64) -> bool:
+    for item in value:  # noqa: SIM110 - all() would make a generator, and a call for each item
+        if not (type(item) is str or type(item) is int or is_plain(item, binary, room)):
+            return False
+    return True
+
+
+def tagged(value: object, binary: bool, room: i64 = DECODE_DEPTH_MAX) -> object:
+    """The value with tags where the format needs them; SerializationFailed for what no tag can express."""
+    kind = type(value)
+    if value is None or kind is str or kind is bool:
+        return value
+    if kind is int or kind is float or kind is bytes:
+        return _tagged_scalar(value, binary)
+    write = _WRITERS.get(kind)
+    if write is not None:
+        name, text = write
+        return {name: text(value)}
+    if room <= 0:
+        raise SerializationFailed(
+            f"the payload nests deeper than {DECODE_DEPTH_MAX}", "does it contain itself? send it as bytes otherwise"
+        )
+    if kind is dict:
+        assert isinstance(value, dict)
+        return _tagged_dict(value, binary, room - 1)
+    if kind is list:
+        assert isinstance(value, list)
+        return [tagged(item, binary, room - 1) for item in value]
+    if kind is tuple or kind is set or kind is frozenset:
+        assert isinstance(value, (tuple, set, frozenset))
+        return {f"${kind.__name__}": [tagged(item, binary, room - 1) for item in value]}
+    return tagged(_reduced(value), binary, room - 1)
+
+
+def _tagged_scalar(value: object, binary: bool) -> object:
+    if isinstance(value, int):
+        return value if _INT_MIN <= value <= _INT_MAX else {"$int": hex(value)}
+    if isinstance(value, float):
+        return value if binary or math.isfinite(value) else {"$float": repr(value)}
+    assert isinstance(value, bytes)
+    return value if binary else {"$bytes": base64_text(value)}
+
+
+def _tagged_dict(value: dict[object, object], binary: bool, room: i64) -> dict[str, object]:
+    if all(type(key) is str for key in value) and not _looks_tagged(value):
+        return {str(key): tagged(item, binary, room) for key, item in value.items()}
+    return {"$map": [[tagged(key, binary, room), tagged(item, binary, room)] for key, item in value.items()]}
+
+
+def _looks_tagged(value: dict[object, object]) -> bool:
+    return len(value) == 1 and str(next(iter(value))).startswith("$")
+
+
+def _reduced(value: object) -> object:
+    """One step from a type of the user's towards the types above."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    for base, exact in _BASES:
+        if isinstance(value, base):
+            return exact(value)
+    try:
+        reduced: object = msgspec.to_builtins(value, builtin_types=_LEAVES)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _unwritable(value, str(error)) from error
+    if type(reduced) is type(value):
+        raise _unwritable(value, "only the type itself keeps what it holds")
+    return reduced
+
+
+def _unwritable(value: object, why: str) -> SerializationFailed:
+    return SerializationFailed(
+        f"the payload holds a {type(value).__name__}, which cannot be written: {why}",
+        "use builtins, dataclasses, msgspec structs or enums, or send your own serialization as bytes",
+    )
+
+
+def untagged(value: object, room: i64 = DECODE_DEPTH_MAX) -> object:
+    """What `tagged` was given. DecodeError, ValueError, TypeError or ArithmeticError when nothing valid was."""
+    kind = type(value)
+    if value is None or kind is str or kind is int or kind is bool or kind is float or kind is bytes:
+        return value
+    if room <= 0:
+        raise DecodeError(f"the body nests deeper than {DECODE_DEPTH_MAX}")
+    if isinstance(value, dict):
+        if _looks_tagged(value):
+            return _read_tag(value, room - 1)
+        return {_text(key): untagged(item, room - 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [untagged(item, room - 1) for item in value]
+    raise DecodeError(f"the body holds a {kind.__name__}, which no body of ours does")
+
+
+def _read_tag(value: dict[object, object], room: i64) -> object:
+    for tag, content in value.items():
+        read = _READERS.get(_text(tag))
+        if read is not None:
+            return read(content)
+        if tag == "$map":
+            return _read_map(_items(content), room)
+        items = [untagged(item, room) for item in _items(content)]
+        if tag == "$tuple":
+            return tuple(items)
+        if tag == "$set":
+            return set(items)
+        if tag == "$frozenset":
+            return frozenset(items)
+        raise DecodeError(f"the body holds an unknown tag {tag!r:.40}", "it may come from a newer version of unibus")
+    raise AssertionError("a tag is a dict of one key")
+
+
+def _read_map(pairs: list[object], room: i64) -> dict[object, object]:
+    result: dict[object, object] = {}
+    for pair in pairs:
+        key, item = _items(pair)
+        result[untagged(key, room)] = untagged(item, room)
+    return result
+
+
+def _items(content: object) -> list[object]:
+    if isinstance(content, list):
+        return content
+    raise DecodeError(f"a tag holds {type(content).__name__} where a list belongs")
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    raise DecodeError(f"the body holds {type(content).__name__} where text belongs")
+
+
+def exact_text(value: object) -> str:
+    """The same text without the subclass, which encoders refuse."""
+    assert isinstance(value, str)
+    return str.__str__(value)
+
+
+# One pair of functions for each type that travels as text.
+
+
+def base64_text(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
+
+
+def base64_bytes(content: object) -> bytes:
+    """Raises ValueError for anything but strict base64."""
+    return binascii.a2b_base64(_text(content), strict_mode=True)
+
+
+def _write_datetime(value: object) -> str:
+    assert isinstance(value, (datetime, date, time))
+    return value.isoformat()
+
+
+def _write_timedelta(value: object) -> str:
+    assert isinstance(value, timedelta)
+    return f"{value.days} {value.seconds} {value.microseconds}"
+
+
+def _write_uuid(value: object) -> str:
+    assert isinstance(value, UUID)
+    return value.hex
+
+
+def _write_int32(value: object) -> str:
+    assert isinstance(value, int)
+    return str(int(value))
+
+
+def _read_int(content: object) -> int:
+    return int(_text(content), 16)
+
+
+def _read_float(content: object) -> float:
+    return float(_text(content))
+
+
+def _read_decimal(content: object) -> Decimal:
+    return Decimal(_text(content))
+
+
+def _read_uuid(content: object) -> UUID:
+    return UUID(_text(content))
+
+
+def _read_datetime(content: object) -> datetime:
+    return datetime.fromisoformat(_text(content))
+
+
+def _read_date(content: object) -> date:
+    return date.fromisoformat(_text(content))
+
+
+def _read_time(content: object) -> time:
+    return time.fromisoformat(_text(content))
+
+
+def _read_timedelta(content: object) -> timedelta:
+    days, seconds, microseconds = _text(content).split(" ")
+    return timedelta(int(days), int(seconds), int(microseconds))
+
+
+def _read_int32(content: object) -> Int32:
+    return Int32(int(_text(content)))
+
+
+_WRITERS: Final[dict[type[object], tuple[str, Callable[[object], str]]]] = {
+    Decimal: ("$decimal", str),
+    UUID: ("$uuid", _write_uuid),
+    datetime: ("$datetime", _write_datetime),
+    date: ("$date", _write_datetime),
+    time: ("$time", _write_datetime),
+    timedelta: ("$timedelta", _write_timedelta),
+    Int32: ("$int32", _write_int32),
+}
+
+# The bases whose subclasses are written as the base: a defaultdict is a dict, a named tuple is a tuple.
+_BASES: Final[tuple[tuple[type[object], Callable[..., object]], ...]] = (
+    (str, exact_text),
+    (int, int),
+    (float, float),
+    (bytes, bytes),
+    (bytearray, bytes),
+    (memoryview, bytes),
+    (list, list),
+    (dict, dict),
+    (tuple, tuple),
+    (set, set),
+    (frozenset, frozenset),
+)
+
+_READERS: Final[dict[str, Callable[[object], object]]] = {
+    "$int": _read_int,
+    "$float": _read_float,
+    "$bytes": base64_bytes,
+    "$decimal": _read_decimal,
+    "$uuid": _read_uuid,
+    "$datetime": _read_datetime,
+    "$date": _read_date,
+    "$time": _read_time,
+    "$timedelta": _read_timedelta,
+    "$int32": _read_int32,
+}

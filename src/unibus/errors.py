@@ -1,0 +1,160 @@
+"""Every error that unibus raises on purpose, in one tree.
+
+Errors are part of the interface: each has a stable `code` that programs may match, says whether the same
+call may succeed later (`retryable`), and carries a `hint` that tells a person what to do about it.
+An error from `publish` means that nothing was delivered and nothing will be; publish errors are also
+`RuntimeError`s, as the first users of this interface expect.
+"""
+
+
+class BusError(Exception):
+    """The root of the tree. `str()` gives what happened, followed by the hint."""
+
+    code: str = "bus_error"
+    retryable: bool = False
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what if not hint else f"{what} ({hint})")
+        self.what = what
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The default would call the class with the joined text, and repeat the hint.
+        return (type(self), (self.what, self.hint), self.__dict__)
+
+
+class UsageError(BusError, ValueError):
+    """The call itself is wrong; repeating it cannot help."""
+
+    code = "usage"
+
+
+class NameInvalid(UsageError):
+    code = "name_invalid"
+
+
+class PriorityInvalid(UsageError):
+    """A priority outside 0–255, or not a whole number."""
+
+    code = "priority_invalid"
+
+
+class ConfigInvalid(UsageError):
+    """A setting that is unknown or out of its range, for instance an unknown drop_policy."""
+
+    code = "config_invalid"
+
+
+class HandlerInvalid(UsageError, TypeError):
+    """A handler that cannot be called, or whose parameters cannot be filled."""
+
+    code = "handler_invalid"
+
+
+class HeaderInvalid(UsageError):
+    """A header whose name or value no encoding can carry."""
+
+    code = "header_invalid"
+
+
+class SubscriptionLimit(BusError):
+    """One peer holds as many patterns as a peer may."""
+
+    code = "subscription_limit"
+
+
+class ChannelExists(BusError):
+    """`create_channel` for a name that exists with other settings, or differs from one only by case."""
+
+    code = "channel_exists"
+
+
+class StoreUnavailable(BusError):
+    """The store that the URL names is not built into this version, or cannot be opened."""
+
+    code = "store_unavailable"
+
+
+class BusClosed(BusError, RuntimeError):
+    code = "bus_closed"
+
+
+class LoopMismatch(BusError, RuntimeError):
+    """A call that would block the very event loop it is waiting for."""
+
+    code = "loop_mismatch"
+
+
+class RequestTimeout(BusError, TimeoutError):
+    """No reply arrived in time. The request may still be handled later."""
+
+    code = "request_timeout"
+    retryable = True
+
+
+class RequestFailed(BusError, RuntimeError):
+    """The handler of a request raised until its attempts were used up; the request is a dead letter now."""
+
+    code = "request_failed"
+
+
+class PublishError(BusError, RuntimeError):
+    """The message was not accepted and will never be delivered."""
+
+    code = "publish_error"
+
+
+class QueueFull(PublishError):
+    """No room under the channel's `max_queue_size`. `item` is what was refused, given back to the caller."""
+
+    code = "queue_full"
+    retryable = True
+
+    def __init__(self, what: str, hint: str = "", item: object = None) -> None:
+        super().__init__(what, hint)
+        self.item = item
+
+
+class RateLimited(PublishError):
+    """The channel's token bucket is empty. `retry_after_s` tells when one token will be there."""
+
+    code = "rate_limited"
+    retryable = True
+
+    def __init__(self, what: str, hint: str = "", retry_after_s: float = 0.0) -> None:
+        super().__init__(what, hint)
+        self.retry_after_s = retry_after_s
+
+
+class ChannelNotFound(PublishError, LookupError):
+    """With `strict=True` nothing is made on the fly; the channel has to be created first."""
+
+    code = "channel_not_found"
+
+
+class MessageTooLarge(PublishError):
+    code = "message_too_large"
+
+
+class SerializationFailed(PublishError):
+    """The payload cannot be written in the encoding that was asked for."""
+
+    code = "serialization_failed"
+
+
+class DuplicateMessage(PublishError):
+    """The same id or dedup key was accepted within the window, and the caller asked for an error."""
+
+    code = "duplicate_message"
+
+
+class DecodeError(BusError, ValueError):
+    """Bytes from outside that are no message of ours. Nothing was changed by reading them."""
+
+    code = "decode_error"
+
+
+class PayloadMismatch(BusError, TypeError):
+    """The payload does not fit the type that the handler's annotation asks for."""
+
+    code = "payload_mismatch"

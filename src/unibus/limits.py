@@ -1,0 +1,57 @@
+"""The numbers that bound the system, each with what bounds it. Relations between them are asserted below."""
+
+from typing import Final
+
+PRIORITY_MAX: Final = 255
+"""One byte, as the first design has it."""
+
+CHANNEL_NAME_BYTES_MAX: Final = 260
+"""Azure Service Bus allows 260 characters for a queue's path; a name must fit every door."""
+
+MESSAGE_ID_CHARS_MAX: Final = 128
+"""Azure's bound for MessageId, SessionId and PartitionKey."""
+
+BODY_BYTES_MAX: Final = 100 * 1024 * 1024
+"""Azure's largest message (premium tier). In process only bytes and text are measured."""
+
+HEADER_COUNT_MAX: Final = 1_000
+HEADER_NAME_CHARS_MAX: Final = 32_767
+"""Azure's bounds for application properties are 64 KB in all; these only stop runaway input."""
+
+DECODE_DEPTH_MAX: Final = 64
+"""Nesting of a decoded body: a bound that JSON documents in the wild stay under by far."""
+
+QUEUE_SIZE_DEFAULT: Final = 1_000
+"""Messages that wait on one channel (the first design's default). 0 means unbounded."""
+
+IMPLICIT_CHANNELS_MAX: Final = 10_000
+"""Channels that were made by a mere publish and have no subscriber of their own. The oldest half goes first."""
+
+DEAD_LETTERS_KEPT_MAX: Final = 10_000
+"""In process, per channel, where no dead_letter_channel was named; beyond it the oldest go, counted."""
+
+WORKER_COUNT_DEFAULT: Final = 4
+WORKER_COUNT_MAX: Final = 1_024
+
+RETRY_ATTEMPTS_DEFAULT: Final = 3
+RETRY_DELAY_S_DEFAULT: Final = 0.1
+RETRY_DELAY_S_MAX: Final = 60.0
+RETRY_BACKOFF_DEFAULT: Final = 2.0
+RETRY_JITTER_DEFAULT: Final = 0.1
+
+RATE_LIMIT_BURST_FACTOR: Final = 2.0
+"""A bucket holds two seconds of its rate unless a burst is given."""
+
+DEDUP_WINDOW_S_DEFAULT: Final = 600.0
+DEDUP_WINDOW_S_MIN: Final = 20.0
+DEDUP_WINDOW_S_MAX: Final = 7 * 24 * 3600.0
+"""Azure's range for duplicate detection on durable entities; in-process windows may be shorter."""
+
+DEDUP_ENTRIES_MAX: Final = 1_000_000
+"""About 150 MB of ids. Beyond it the oldest are forgotten early, and that is counted."""
+
+PREFIXES_PER_PEER_MAX: Final = 10_000
+"""The fourth design assumes fewer than 10,000 topics; more from one peer is a mistake or an attack."""
+
+assert DEDUP_WINDOW_S_MIN <= DEDUP_WINDOW_S_DEFAULT <= DEDUP_WINDOW_S_MAX
+assert RETRY_DELAY_S_DEFAULT <= RETRY_DELAY_S_MAX

@@ -1,0 +1,100 @@
+"""The house rules as data. Changing a line here changes the architecture: do it on purpose, with a decision.
+
+The drawing for readers is ARCHITECTURE.md; where the two differ, this table is what holds.
+"""
+
+from typing import Final
+
+PACKAGE: Final = "unibus"
+SOURCE: Final = f"src/{PACKAGE}"
+
+GROUND: Final = frozenset({"errors", "limits", "clock"})
+"""Standard library only, and nothing of ours. Every room stands on it."""
+
+_BELOW_THE_DOORS = frozenset({"core", "stores", "bus", "sync", "codecs"})
+_DOORS = frozenset({"endpoints", "federation", "pipeline", "testing"})
+
+ROOMS: Final[dict[str, frozenset[str]]] = {
+    "core": frozenset(),
+    "codecs": frozenset(),  # Not even core: a foreign wire format must not know our rules.
+    "stores": frozenset({"core"}),
+    "bus": frozenset({"core", "stores"}),
+    "sync": frozenset({"core", "stores", "bus"}),  # The bus for programs without a loop.
+    "endpoints": frozenset({"core", "bus", "codecs"}),  # Network only: what it needs of a store it asks the bus for.
+    "federation": frozenset({"core", "bus"}),
+    "pipeline": frozenset({"core", "bus"}),
+    "console": frozenset(),  # Static files that speak the HTTP interface.
+    "testing": frozenset({"core", "stores", "bus", "sync"}),
+    "config": _BELOW_THE_DOORS | _DOORS,
+    "cli": _BELOW_THE_DOORS | _DOORS | {"config"},
+    "__main__": frozenset({"cli"}),
+    "__init__": frozenset({"core", "stores", "bus", "sync", "federation"}),  # Public names only.
+}
+"""Which rooms a room may import, besides itself and the ground. A room that is not listed may not exist."""
+
+THIRD_PARTY: Final[dict[str, frozenset[str]]] = {
+    "core": frozenset({"msgspec", "mypy_extensions"}),
+    "codecs": frozenset({"mypy_extensions"}),
+    "stores": frozenset({"msgspec", "mypy_extensions", "apsw", "redis", "asyncpg", "asyncmy"}),
+    "bus": frozenset({"msgspec", "mypy_extensions"}),
+    "sync": frozenset({"msgspec", "mypy_extensions"}),
+    "endpoints": frozenset({"msgspec", "fastapi", "starlette", "uvicorn", "prometheus_client", "cryptography"}),
+    "federation": frozenset({"msgspec", "httpx2"}),
+    "pipeline": frozenset({"pyspark", "pyarrow", "deltalake"}),  # The only room that knows Spark.
+    "testing": frozenset({"pytest", "pytest_asyncio"}),
+    "config": frozenset({"msgspec", "yaml"}),
+    "cli": frozenset({"typer", "rich", "msgspec"}),
+}
+"""Which packages of other people a room may import. Few, and each in one place, so that it can be replaced."""
+
+# Sizes in code lines: comments and docstrings are free, because a reason must never cost anything.
+FUNCTION_LINES_MAX: Final = 50  # One screen.
+MODULE_LINES_MAX: Final = 400
+PARAMETERS_MAX: Final = 8  # More than that is a type that wants a name.
+METHODS_MAX: Final = 24
+
+MODULE_NAMES_BANNED: Final = frozenset({"util", "utils", "helper", "helpers", "common", "misc", "manager", "managers"})
+CLASS_SUFFIXES_BANNED: Final = ("Manager", "Helper", "Helpers", "Util", "Utils", "Mixin", "Impl", "Base")
+
+SEED_NAMES: Final[dict[str, str]] = {
+    "DeadLetterManager": "a public name that the first users of this interface were promised",
+}
+"""Classes whose name is fixed from outside, with the reason."""
+
+# What core and codecs may not touch: a run must follow from its arguments, so that it can be replayed from a seed.
+WORLD_MODULES: Final[dict[str, str]] = {
+    **dict.fromkeys(("time", "sched", "calendar"), "reads a clock"),
+    **dict.fromkeys(("random", "secrets", "uuid"), "is chance"),
+    **dict.fromkeys(("os", "io", "pathlib", "shutil", "tempfile", "glob", "fileinput", "mmap"), "touches files"),
+    **dict.fromkeys(("socket", "ssl", "select", "selectors", "http", "urllib", "socketserver"), "touches the network"),
+    **dict.fromkeys(("sqlite3", "dbm", "shelve"), "touches a database"),
+    **dict.fromkeys(("subprocess", "multiprocessing", "signal"), "touches processes"),
+    **dict.fromkeys(("threading", "_thread", "concurrent", "asyncio", "queue"), "knows threads or loops"),
+    **dict.fromkeys(("logging", "warnings"), "writes where nobody asked it to"),
+    **dict.fromkeys(("pickle", "marshal", "importlib", "ctypes"), "runs what it is given"),
+}
+WORLD_NAMES_ALLOWED: Final[dict[str, frozenset[str]]] = {
+    "uuid": frozenset({"UUID"}),  # The type of a header's value. Drawing one is chance; holding one is not.
+}
+WORLD_MODULES_ALLOWED: Final[dict[tuple[str, str], str]] = {
+    ("unibus.core.atomic", "_thread"): "the one lock that stands in for the interpreter's when core runs plain",
+}
+WORLD_CALLS: Final = frozenset({"open", "print", "input", "eval", "exec", "compile", "breakpoint", "__import__"})
+WORLD_METHODS: Final = frozenset({"now", "utcnow", "today"})
+
+# Never, in any room: data from outside must not become code.
+CODE_MODULES: Final = frozenset({"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve"})
+CODE_CALLS: Final = frozenset({"eval", "exec"})
+YAML_CALLS: Final = frozenset({"load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all"})
+
+REPORTING_CALLS: Final = frozenset({"exception", "error", "warning", "critical", "print_exc", "print_exception"})
+"""Method names that count as telling somebody about an error."""
+
+MAKE_TARGETS: Final = ("serve", "demo", "test", "check", "bench", "soak", "fmt", "clean")
+
+MACHINE_FOLDERS: Final = ("root", "work", "home")
+REGISTRY_HOSTS: Final = (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"))
+"""Apart, so that this file does not name what it forbids."""
+
+EXCEPTIONS: Final[dict[tuple[str, str], str]] = {}
+"""(rule, subject as printed in brackets) -> why this one may break it. One that is no longer needed is a breach."""

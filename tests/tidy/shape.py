@@ -1,0 +1,96 @@
+"""Rules about sizes and names: what one reader can hold in the head, and find again.
+
+A limit reached is a question about the design, not a reason to cut a function in two at a random line.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from tests.tidy.house import (
+    CLASS_SUFFIXES_BANNED,
+    FUNCTION_LINES_MAX,
+    METHODS_MAX,
+    MODULE_LINES_MAX,
+    MODULE_NAMES_BANNED,
+    PARAMETERS_MAX,
+    SEED_NAMES,
+    SOURCE,
+)
+from tests.tidy.tree import Breach, Module, Tree
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _functions(module: Module) -> Iterator[tuple[str, Function]]:
+    """(qualified name, node) of every function and method."""
+    yield from _functions_below(module.tree, module.name)
+
+
+def _functions_below(parent: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
+    for node in ast.iter_child_nodes(parent):
+        name = f"{prefix}.{node.name}" if isinstance(node, Function | ast.ClassDef) else prefix
+        if isinstance(node, Function):
+            yield name, node
+        yield from _functions_below(node, name)
+
+
+def _classes(module: Module) -> Iterator[ast.ClassDef]:
+    return (node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef))
+
+
+def functions_fit_a_screen(tree: Tree) -> Iterator[Breach]:
+    for module in tree.modules:
+        for name, node in _functions(module):
+            lines = sum(node.lineno <= line <= (node.end_lineno or 0) for line in module.code_lines)
+            if lines > FUNCTION_LINES_MAX:
+                yield Breach(module.path, node.lineno, name, f"{lines} code lines, at most {FUNCTION_LINES_MAX}")
+
+
+def signatures_are_narrow(tree: Tree) -> Iterator[Breach]:
+    for module in tree.modules:
+        for name, node in _functions(module):
+            spec = node.args
+            taken = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, *filter(None, (spec.vararg, spec.kwarg))]
+            count = sum(argument.arg not in {"self", "cls"} for argument in taken)
+            if count > PARAMETERS_MAX:
+                reason = f"{count} parameters, at most {PARAMETERS_MAX}: name a type"
+                yield Breach(module.path, node.lineno, name, reason)
+
+
+def modules_are_short(tree: Tree) -> Iterator[Breach]:
+    for module in tree.modules:
+        if len(module.code_lines) > MODULE_LINES_MAX:
+            reason = f"{len(module.code_lines)} code lines, at most {MODULE_LINES_MAX}"
+            yield Breach(module.path, 1, module.name, reason)
+
+
+def classes_are_small(tree: Tree) -> Iterator[Breach]:
+    for module in tree.modules:
+        for node in _classes(module):
+            # By name: the parts of a property and the overloads of a method are one thing to learn.
+            methods = {child.name for child in node.body if isinstance(child, Function)}
+            if len(methods) > METHODS_MAX:
+                reason = f"{len(methods)} methods, at most {METHODS_MAX}"
+                yield Breach(module.path, node.lineno, f"{module.name}.{node.name}", reason)
+
+
+def module_names_say_something(tree: Tree) -> Iterator[Breach]:
+    for module in tree.modules:
+        for part in PurePosixPath(module.path).relative_to(SOURCE).with_suffix("").parts:
+            if part in MODULE_NAMES_BANNED:
+                yield Breach(module.path, 1, module.name, f"{part!r} says nothing; name what it holds")
+
+
+def class_names_say_something(tree: Tree) -> Iterator[Breach]:
+    for module in tree.modules:
+        for node in _classes(module):
+            if node.name.endswith(CLASS_SUFFIXES_BANNED) and node.name not in SEED_NAMES:
+                name = f"{module.name}.{node.name}"
+                yield Breach(module.path, node.lineno, name, "name the thing, not that it manages or helps")
+
+
+def modules_say_why(tree: Tree) -> Iterator[Breach]:
+    for module in tree.modules:
+        if module.code_lines and not ast.get_docstring(module.tree):
+            yield Breach(module.path, 1, module.name, "no docstring that says why the module exists")

@@ -1,0 +1,129 @@
+"""What `make` needs before it can work: an environment, a C compiler, a compiled copy of the package.
+
+Standard library only, because the first step runs before anything is installed. Each step does nothing when its
+work is done already, installs through apt only as root and only what is missing, and otherwise says what to install.
+
+    prepare.py venv             .venv with unibus (editable, never compiled) and the tools of the `dev` extra
+    prepare.py compiler         a C compiler and the headers of this Python
+    prepare.py compiled         .build/compiled, made again only when a source changed
+    prepare.py expect compiled  fails unless `import unibus.core` finds the compiled package (or `expect plain`)
+"""
+
+import hashlib
+import importlib
+import importlib.metadata
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+VENV = Path(".venv")
+COMPILED = Path(".build/compiled")
+COMPILED_STAMP = Path(".build/compiled.sha256")
+PYTHON_MINIMUM = (3, 11)
+
+
+def fail(what: str, hint: str) -> SystemExit:
+    print(f"error: {what}\nhint: {hint}", file=sys.stderr)
+    return SystemExit(1)
+
+
+def run(*command: str | Path, **environment: str) -> bool:
+    """Whether the command succeeded. Its output is shown as it comes."""
+    return subprocess.run([str(part) for part in command], env={**os.environ, **environment}).returncode == 0
+
+
+def apt_install(what: str, *packages: str) -> None:
+    """Install `packages`, or end with the command that a person has to give."""
+    command = f"apt-get install {' '.join(packages)}"
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise fail(f"{what} is missing", f"on Debian and Ubuntu, as root: {command}")
+    print(f"{what} is missing; as root, so: {command}")
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    run("apt-get", "-qq", "update", **quiet)  # A failing mirror shows in the next line, where it matters.
+    if not run("apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages, **quiet):
+        raise fail(f"apt-get could not install {what}", f"see above; then try again: {command}")
+
+
+def version_name() -> str:
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def venv() -> None:
+    python = VENV / "bin" / "python"
+    if not usable(python):
+        # Debian ships venv without the part that puts pip into a new environment.
+        if not succeeds(sys.executable, "from ensurepip import version"):
+            apt_install("Python's venv module", f"{version_name()}-venv")
+        print(f"creating {VENV} with {version_name()}")
+        if not run(sys.executable, "-m", "venv", "--clear", VENV):
+            raise fail(f"{VENV} could not be created", f"see above; `{sys.executable} -m venv {VENV}` has to work")
+    print("installing unibus (editable) and its development tools")
+    if not run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", ".[dev]"):
+        raise fail("the packages could not be installed", "see above; pip needs its package index, or a mirror of it")
+
+
+def usable(python: Path) -> bool:
+    """Whether this environment's Python runs, is new enough and has pip: not so after an interrupted start."""
+    return succeeds(python, f"import pip, sys; sys.exit(sys.version_info < {PYTHON_MINIMUM})")
+
+
+def succeeds(python: str | Path, code: str) -> bool:
+    return Path(python).exists() and subprocess.run([python, "-c", code], capture_output=True).returncode == 0
+
+
+def compiler() -> None:
+    command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    if shutil.which(shlex.split(command)[0]) is None:
+        apt_install("a C compiler", "gcc", "libc6-dev", f"{version_name()}-dev")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        apt_install("Python.h, the C headers of Python,", "libc6-dev", f"{version_name()}-dev")
+
+
+def compiled() -> None:
+    print_of_sources = fingerprint()
+    if COMPILED_STAMP.exists() and COMPILED_STAMP.read_text() == print_of_sources:
+        print(f"{COMPILED} is up to date")
+        return
+    compiler()
+    print(f"compiling the hot rooms into {COMPILED}")
+    started = time.monotonic()
+    COMPILED_STAMP.unlink(missing_ok=True)
+    shutil.rmtree(COMPILED, ignore_errors=True)
+    # Without isolation, so that the mypy that checks is the mypy that compiles, and nothing is fetched again.
+    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--target", COMPILED)
+    switches = {"UNIBUS_REQUIRE_COMPILED": "1", "UNIBUS_PURE": ""}
+    if not run(sys.executable, "-m", "pip", "install", *options, ".", **switches):
+        raise fail("the hot rooms do not compile", "see above; the plain package may work all the same")
+    COMPILED_STAMP.write_text(print_of_sources)
+    print(f"compiled in {time.monotonic() - started:.0f} s")
+
+
+def fingerprint() -> str:
+    """Of all that the compiled package depends on. Times of files say too little: a deleted file has none."""
+    digest = hashlib.sha256(f"{sys.version} {importlib.metadata.version('mypy')}".encode())
+    sources = (path for path in Path("src").rglob("*") if path.is_file() and path.suffix in {".py", ".typed"})
+    for path in sorted([*sources, Path("pyproject.toml"), Path("setup.py")]):
+        digest.update(f"{path.as_posix()} {path.stat().st_size} ".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def expect(kind: str) -> None:
+    core = importlib.import_module("unibus.core")
+    found = "compiled" if core.COMPILED else "plain"
+    print(f"unibus.core is {found}: {core.__file__}")
+    if found != kind:
+        raise fail(f"this run needs the {kind} package", "a leftover .so in src, or PYTHONPATH, hides it: make clean")
+
+
+STEPS = {"venv": venv, "compiler": compiler, "compiled": compiled, "expect": expect}
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # So that our lines stand before those of the commands they announce.
+    if len(sys.argv) < 2 or sys.argv[1] not in STEPS:
+        raise fail("which step?", f"one of: {', '.join(STEPS)}")
+    STEPS[sys.argv[1]](*sys.argv[2:])
