@@ -24,7 +24,7 @@ class AgainstAModel(RuleBasedStateMachine):
         self.marks: dict[str, int] = {}
         self.evicted = 0
         self.now_ns = 0
-        self.latest_ns = 0
+        self.latest_ns = -1_000_000  # Nothing has happened yet, and time may begin below 0.
 
     def model_known(self, key: str) -> bool:
         time_ns = max(self.now_ns, self.latest_ns)

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.bus.group import Group
+from unibus.bus.group import Group, notify
 from unibus.core.atomic import LOCK, atomic
 from unibus.core.dedup import Deduplicator
 from unibus.core.expiry import is_expired
@@ -29,6 +29,7 @@ DUPLICATE: Final = 2
 RATE_LIMITED: Final = 3
 FULL: Final = 4
 TOO_LARGE: Final = 5
+STALE: Final = 6  # The routes changed since they were looked up; look again.
 
 POLICY_DROP_NEW: Final = 0
 POLICY_DROP_OLD: Final = 1
@@ -64,9 +65,7 @@ class Channel:
         self.groups: list[Group] = []  # Subscribed to this very name.
         self.kept_waiters: list[Callable[[], None]] = []  # Publishers that wait for room among the kept.
         self.casualties: list[Casualty] = []
-        self._offering = (
-            False  # A long offer is under way; the fast path would slip in between its look and its change.
-        )
+        self._offering = False  # A long offer is under way: the fast path must not slip into it.
         # What a publish reaches, as of `routes_version`; derived by the exchange.
         self.routes_version: i64 = -1
         self.routes: list[Group] = []
@@ -82,7 +81,7 @@ class Channel:
         """The fast path: one reliable group and room in it. False sends the message the long way."""
         if self.max_size and group.queue.size >= self.max_size:
             return False
-        if self._offering or group.closed:
+        if self._offering or group.closed or self.routes_version < 0:
             return False
         self.sequence += 1
         message.sequence = self.sequence
@@ -93,7 +92,9 @@ class Channel:
 
     def offer_nobody(self, message: Message) -> bool:
         """The fast path without subscribers: kept if the channel was created, else counted. False as above."""
-        if self._offering or self.routes or (self.max_size and self.kept.size >= self.max_size):
+        if self._offering or self.routes or self.routes_version < 0:
+            return False
+        if self.max_size and self.kept.size >= self.max_size:
             return False
         self.sequence += 1
         message.sequence = self.sequence
@@ -110,6 +111,8 @@ class Channel:
         Duplicates among several messages are left out silently; a single duplicate is answered as such.
         """
         with LOCK:
+            if self.routes_version < 0:
+                return STALE
             self._offering = True
             try:
                 groups = self.routes if wanted is None else wanted
@@ -218,10 +221,20 @@ class Channel:
                     else:
                         queue.append(message, message.priority)
 
-    def adopt_kept(self, group: Group) -> None:
-        """Hand what waited for a first subscriber over to it."""
-        for message in self.kept.drain():
-            group.queue.append(message, message.priority)
+    def join(self, group: Group) -> None:
+        """A group subscribes. The first reliable one gets what was kept."""
+        with LOCK:
+            self.groups.append(group)
+            self.routes_version = -1
+            if group.bound == 0:
+                for message in self.kept.drain():
+                    group.queue.append(message, message.priority)
+        notify(self.take_kept_waiters())
+
+    def leave(self, group: Group) -> None:
+        with LOCK:
+            self.groups.remove(group)
+            self.routes_version = -1
 
     def wait_for_room(self, callback: Callable[[], None]) -> None:
         """Call back when any queue that may have been full has given something away."""
@@ -254,7 +267,7 @@ class Channel:
         return self.sequence
 
 
-atomic(Channel, "offer_only", "offer_nobody", "adopt_kept", "keep", "count_refused", "next_sequence")
+atomic(Channel, "offer_only", "offer_nobody", "keep", "count_refused", "next_sequence")
 
 
 def dedup_key(message: Message) -> str:

@@ -5,12 +5,11 @@ The happy path is here and short: call the handler, count it. What happens when 
 return (raise, answer a request, come too late) is the Aftermath's business.
 """
 
-from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.bus.group import Consumer, Group
+from unibus.bus.group import Consumer, Group, notify
 from unibus.core.message import Message
 from unibus.core.metrics import ChannelMetrics
 
@@ -124,8 +123,3 @@ def call(consumer: Consumer, message: Message) -> object:
         return consumer.handler(convert(message))
     body = message.body if convert is None else convert(message.body)
     return consumer.handler(body) if shape == TAKES_BODY else consumer.handler(body, message)
-
-
-def notify(waiters: list[Callable[[], None]]) -> None:
-    for waiter in waiters:
-        waiter()

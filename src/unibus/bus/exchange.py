@@ -8,10 +8,11 @@ from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.bus.channel import ACCEPTED, DUPLICATE, FULL, RATE_LIMITED, TOO_LARGE, UNROUTED, Casualty, Channel
+from unibus.bus.channel import ACCEPTED, DUPLICATE, FULL, RATE_LIMITED, STALE, TOO_LARGE, UNROUTED, Casualty, Channel
 from unibus.bus.delivery import SAMPLE_MASK, Delivery
 from unibus.bus.group import Group, wake
 from unibus.clock import Clock
+from unibus.core.atomic import LOCK
 from unibus.core.cold import Cold
 from unibus.core.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.index import SubscriptionIndex
@@ -149,6 +150,10 @@ class Exchange:
         if verdict == FULL:
             channel.sweep(self.wall_ns())
             verdict = channel.offer(messages, groups, self._now(channel))
+        if verdict == STALE:
+            # Somebody subscribed or left in the meantime.
+            self.refresh(channel)
+            return self._post_all(channel, messages)
         if channel.casualties:
             self.steward.bury(channel, channel.take_casualties())
         if verdict <= UNROUTED:
@@ -206,15 +211,15 @@ class Exchange:
 
     def refresh(self, channel: Channel) -> None:
         """Derive the routes of a channel anew after any subscription changed."""
-        version = self.version
-        routes = list(channel.groups)
-        for number in self.index.match(channel.name):
-            routes.append(self.pattern_groups[number])
-        channel.routes = routes
-        channel.has_filter = any([group.filter is not None for group in routes])
-        channel.plain = not channel.has_filter and not channel.is_timed()
-        channel.only = routes[0] if channel.plain and len(routes) == 1 and routes[0].bound == 0 else None
-        channel.routes_version = version
+        with LOCK:
+            routes = list(channel.groups)
+            for number in self.index.match(channel.name):
+                routes.append(self.pattern_groups[number])
+            channel.routes = routes
+            channel.has_filter = any([group.filter is not None for group in routes])
+            channel.plain = not channel.has_filter and not channel.is_timed()
+            channel.only = routes[0] if channel.plain and len(routes) == 1 and routes[0].bound == 0 else None
+            channel.routes_version = self.version
 
     def _refuse_size(self, channel: Channel, size: int) -> None:
         channel.count_refused(TOO_LARGE)

@@ -165,3 +165,8 @@ def wake(group: Group) -> None:
         consumer = group.claim_slot()
         if consumer is not None and consumer.launcher is not None:
             consumer.launcher.launch(consumer)
+
+
+def notify(waiters: list[Callable[[], None]]) -> None:
+    for waiter in waiters:
+        waiter()

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.channel import Channel
-from unibus.bus.delivery import Delivery, notify
+from unibus.bus.delivery import Delivery
 from unibus.bus.exchange import Exchange
-from unibus.bus.group import Consumer, Launcher
+from unibus.bus.group import Consumer, Launcher, notify
 from unibus.bus.handlers import Plan
 from unibus.bus.loop_thread import LoopThread
 from unibus.bus.loops import LoopLauncher

@@ -13,8 +13,8 @@ from typing import cast, final
 
 from mypy_extensions import i64
 
-from unibus.bus.delivery import QUANTUM, TAKES_MESSAGE, Delivery, call, notify, wants_reply
-from unibus.bus.group import Consumer, Launcher
+from unibus.bus.delivery import QUANTUM, TAKES_MESSAGE, Delivery, call, wants_reply
+from unibus.bus.group import Consumer, Launcher, notify
 from unibus.core.message import Message
 
 
@@ -95,6 +95,7 @@ class LoopLauncher(Launcher):
 
     async def _slot(self, consumer: Consumer) -> None:
         group = consumer.group
+        shape = consumer.shape
         left: i64 = QUANTUM
         busy = True
         try:
@@ -110,7 +111,19 @@ class LoopLauncher(Launcher):
                     continue
                 if group.has_room_waiters():
                     notify(group.take_room_waiters())
-                await self._deliver(consumer, message)
+                metrics = self._delivery.prepare(consumer, message)
+                if metrics is None:
+                    continue
+                # Written out here and not in a coroutine of its own, which would cost as much as the queue.
+                try:
+                    started = consumer.handler(message) if shape == TAKES_MESSAGE else call(consumer, message)
+                    result = await cast("Awaitable[object]", started)
+                    if result is not None or wants_reply(message):
+                        self._aftermath.answered(consumer, message, result)
+                except BaseException as error:
+                    self._failed(consumer, message, error)
+                else:
+                    group.acked(metrics)
                 left -= 1
                 if left == 0:
                     left = QUANTUM
@@ -125,26 +138,13 @@ class LoopLauncher(Launcher):
         self._parked.setdefault(consumer.id, []).append(future)
         await future
 
-    async def _deliver(self, consumer: Consumer, message: Message) -> None:
-        metrics = self._delivery.prepare(consumer, message)
-        if metrics is None:
-            return
-        group = consumer.group
-        try:
-            started = consumer.handler(message) if consumer.shape == TAKES_MESSAGE else call(consumer, message)
-            result = await cast("Awaitable[object]", started)
-            if result is not None or wants_reply(message):
-                self._aftermath.answered(consumer, message, result)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                # We are being cancelled, not the handler's own doing: the message goes back, it is not lost.
-                group.queue.restore(message, message.priority, message.sequence)
-                raise
-            self._aftermath.failed(consumer, message, error)
-        except BaseException as error:
-            self._aftermath.failed(consumer, message, error)
-            if not isinstance(error, Exception):
-                raise
-        else:
-            group.acked(metrics)
+    def _failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
+        """Settle a handler that raised; what ends the slot is raised again."""
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            # We are being cancelled, it is not the handler's own doing: the message goes back, it is not lost.
+            consumer.group.queue.restore(message, message.priority, message.sequence)
+            raise error
+        self._aftermath.failed(consumer, message, error)
+        if not isinstance(error, (Exception, asyncio.CancelledError)):
+            raise error

@@ -82,9 +82,9 @@ class SubscribeOptions(TypedDict, total=False):
     """The rarer options of `subscribe`.
 
     `group`: subscribers with the same group compete; default is the handler's own name. `filter`: called with the
-    message at publish, in the publisher's thread. `match`: what the channel argument is. `dispatch="inline"` runs a sync
-    handler in the publisher's thread. `overflow="drop_oldest"` makes the subscriber lossy with a queue of its own of
-    `queue_size`.
+    message at publish, in the publisher's thread. `match`: what the channel argument is. `dispatch="inline"` runs a
+    sync handler in the publisher's thread. `overflow="drop_oldest"` makes the subscriber lossy with a queue of its own
+    of `queue_size`.
     `requeue="back"` sends a failed message to the end of its level instead of back to its place.
     """
 

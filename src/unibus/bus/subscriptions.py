@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from unibus.bus.channel import Channel
 from unibus.bus.exchange import Exchange
 from unibus.bus.group import Consumer, Group, Launcher, wake
 from unibus.bus.handlers import Plan, plan_for
@@ -36,7 +35,7 @@ class Subscriptions:
         self._registry = registry
         self._places = places
         self._by_id: dict[int, Subscription] = {}
-        self._patterns: dict[tuple[Pattern, str], Group] = {}
+        self._groups: dict[tuple[Pattern, str], Group] = {}
 
     def add(
         self,
@@ -53,6 +52,8 @@ class Subscriptions:
         pattern = pattern_of(target, options)
         default = plan.name if module is None else f"{module}/{plan.name}"
         with LOCK:
+            if pattern.kind == EXACT:
+                self._registry.get_or_make(str(pattern.text))
             group = self._group(pattern, options.get("group") or default, options)
             consumer = self._consumer(group, handler, plan)
             consumer.retry = retry
@@ -77,7 +78,10 @@ class Subscriptions:
 
     def find(self, wanted: object) -> list[Subscription]:
         """By handle, by id, or all of one handler."""
-        return [each for each in self.all() if wanted is each or wanted == each.id or wanted is each.consumer.handler]
+        if isinstance(wanted, (int, Subscription)):
+            found = self._by_id.get(wanted if isinstance(wanted, int) else wanted.id)
+            return [] if found is None else [found]
+        return [each for each in self.all() if wanted == each.consumer.handler]
 
     def all(self) -> list[Subscription]:
         return list(self._by_id.values())
@@ -108,12 +112,12 @@ class Subscriptions:
                     metrics.count("discarded")
 
     def _group(self, pattern: Pattern, name: str, options: SubscribeOptions) -> Group:
-        found = self._find_group(pattern, name)
+        found = self._groups.get((pattern, name))
         bound = options.get("queue_size", QUEUE_SIZE_DEFAULT) if options.get("overflow") else 0
         inline = options.get("dispatch") == "inline"
         accepts = options.get("filter")
         if found is None:
-            found = Group(len(self._patterns) + 1, name, bound)
+            found = Group(next_number(), name, bound)
             found.inline = inline
             found.filter = accepts
         elif (found.bound, found.inline, found.filter) != (bound, inline, accepts):
@@ -122,12 +126,6 @@ class Subscriptions:
             )
         return found
 
-    def _find_group(self, pattern: Pattern, name: str) -> Group | None:
-        if pattern.kind != EXACT:
-            return self._patterns.get((pattern, name))
-        channel = self._registry.get_or_make(str(pattern.text))
-        return next((group for group in channel.groups if group.name == name), None)
-
     def _consumer(self, group: Group, handler: Callable[..., object], plan: Plan) -> Consumer:
         consumer = Consumer(next_number(), group, handler, plan.shape)
         consumer.convert = plan.convert
@@ -135,35 +133,28 @@ class Subscriptions:
         return consumer
 
     def _open(self, pattern: Pattern, group: Group) -> None:
+        """Let a new group take part; what a created channel has kept goes to the first reliable one."""
+        if (pattern, group.name) in self._groups:
+            return
         if pattern.kind == EXACT:
             channel = self._registry.get_or_make(str(pattern.text))
-            if group not in channel.groups:
-                group.metrics = channel.metrics
-                self._join(channel, group)
-        elif (pattern, group.name) not in self._patterns:
-            group.number = next_number()
-            self._patterns[(pattern, group.name)] = group
+            group.metrics = channel.metrics
+            channel.join(group)
+        else:
             self._exchange.pattern_groups[group.number] = group
             self._exchange.index.subscribe(group.number, pattern)
-        self._exchange.version += 1
-
-    def _join(self, channel: Channel, group: Group) -> None:
-        channel.groups = [*channel.groups, group]
-        self._exchange.refresh(channel)
-        if group.bound == 0:
-            channel.adopt_kept(group)
+            self._exchange.version += 1
+        self._groups[(pattern, group.name)] = group
 
     def _close(self, group: Group, pattern: Pattern) -> None:
         group.closed = True
+        del self._groups[(pattern, group.name)]
         if pattern.kind == EXACT:
-            channel = self._exchange.channels[str(pattern.text)]
-            channel.groups = [other for other in channel.groups if other is not group]
-            self._exchange.refresh(channel)
+            self._exchange.channels[str(pattern.text)].leave(group)
         else:
-            del self._patterns[(pattern, group.name)]
             self._exchange.index.remove_peer(group.number)
             del self._exchange.pattern_groups[group.number]
-        self._exchange.version += 1
+            self._exchange.version += 1
         self.orphaned(group)
 
 

@@ -14,10 +14,11 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from unibus.cli.demo import demo
 from unibus.cli.report import ExitCode, report, tell
 
 # One file per command: import its function above, and name it here. The order is the order of `unibus --help`.
-COMMANDS: Final[tuple[Callable[..., ExitCode | None], ...]] = ()
+COMMANDS: Final[tuple[Callable[..., ExitCode | None], ...]] = (demo,)
 
 
 class Shell(TyperGroup):

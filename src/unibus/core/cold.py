@@ -34,7 +34,7 @@ class Int32(int):
 
 
 # Text fields, in the order in which every encoding writes them.
-TEXT_FIELDS: Final = (
+TEXT_FIELDS: Final[tuple[str, ...]] = (
     "type",
     "subject",
     "content_type",

@@ -11,7 +11,7 @@ forward here: a `now_ns` before the latest one that marked or expired something 
 No call works long. Each mark clears at most two places, so the set shrinks while it is used; `expire` clears the
 rest in bounded portions when it is not. There are many parts, because a Python dict is copied whole when it grows
 and, with keys coming and going, again and again at its full size: with a million entries in one dict that is a
-pause of some 80 ms, in 64 parts of about 1 ms.
+pause of some 80 ms, in 64 parts of one or two.
 
 Whatever the garbage collector counts (a list, a dict, an object) is made before the state is read or after it
 is whole again, never in between: see `core.atomic`.

@@ -28,6 +28,8 @@ _RING_SLOTS_MIN: Final = 8
 # A ring that a burst blew up gives its memory back once it is empty.
 _RING_SLOTS_KEPT: Final = 1024
 _NO_LEVEL: Final = PRIORITY_MAX + 1
+# Up to here it is quicker to look at every level than to search for the place to begin.
+_FEW_LEVELS: Final = 8
 
 
 @final
@@ -88,6 +90,7 @@ class PriorityQueue(Generic[T]):
         # Levels that were ever used, ascending, and their rings beside them: a queue of one level stays small.
         self._levels: list[i64] = []
         self._rings: list[Ring] = []
+        self._ring_of: dict[i64, Ring] = {}
         self._lowest: i64 = _NO_LEVEL  # The lowest level whose ring is not empty, and that ring.
         self._lowest_ring = Ring()
         # A heap of (priority, sequence, ticket, item); tickets tell apart equal sequences of different channels.
@@ -96,10 +99,11 @@ class PriorityQueue(Generic[T]):
 
     def push_with_priority(self, item: T, priority: int) -> None:
         """Append to the level. Raises QueueFull, which gives the item back, when the bound is reached."""
-        level = checked_priority(priority)
+        if not 0 <= priority <= PRIORITY_MAX:
+            checked_priority(priority)
         if self.max_size and self.size >= self.max_size:
             raise QueueFull(f"the queue holds {self.size} items, its bound", "pop first, or raise max_size", item)
-        self.append(item, level)
+        self.append(item, priority)
 
     def push(self, message: T) -> None:
         """Append a message to the level of its own priority."""
@@ -178,32 +182,32 @@ class PriorityQueue(Generic[T]):
         return cast(T, item)
 
     def _ring(self, level: i64) -> Ring:
-        index = self._index(level)
-        if index < 0:
-            ring = Ring()
-            index = self._index(level)
-            if index < 0:
-                place = bisect.bisect(self._levels, level)
-                self._levels.insert(place, level)
-                self._rings.insert(place, ring)
-                return ring
-        return self._rings[index]
-
-    def _index(self, level: i64) -> i64:
-        for index in range(len(self._levels)):
-            if self._levels[index] == level:
-                return index
-        return -1
+        ring = self._ring_of.get(level)
+        if ring is not None:
+            return ring
+        fresh = Ring()
+        ring = self._ring_of.setdefault(level, fresh)
+        if ring is fresh:
+            place = bisect.bisect(self._levels, level)
+            self._levels.insert(place, level)
+            self._rings.insert(place, ring)
+        return ring
 
     def _find_lowest(self) -> None:
+        """The level that was lowest has run empty: the next is above it."""
+        emptied = self._lowest
         self._lowest = _NO_LEVEL
         if self.size == len(self._returned):
             return
-        for index, ring in enumerate(self._rings):
+        count: i64 = len(self._levels)
+        index: i64 = 0 if count <= _FEW_LEVELS else bisect.bisect(self._levels, emptied)
+        while index < count:
+            ring = self._rings[index]
             if ring.size:
                 self._lowest = self._levels[index]
                 self._lowest_ring = ring
                 return
+            index += 1
 
     def _highest(self) -> i64:
         for index in range(len(self._rings) - 1, -1, -1):

@@ -1,12 +1,13 @@
 """One message as one row of plain values, which every encoding writes in its own manner.
 
-    form body id channel sequence priority timestamp_ns expires_ns delivery_count    every message
-    headers extras                                                                   with a cold part
-    typed_headers trace ttl_ns scheduled_at_ns, then the TEXT_FIELDS                 the extras, None when all are absent
+    form body id channel sequence priority timestamp_ns      Hot: enough for most messages
+    headers                                                  Headed: the same with headers
+    mask values                                              Full: the same with anything else
 
 `form` holds the version and the kind of the body (KINDS). The body comes next because a writer then learns early how
-much memory it needs. Headers stand in `headers` when the format can write all of them as they are, else all of
-them in `typed_headers`, with tags (wire.py). A format that is `binary` has bytes and every float; JSON has not.
+much memory it needs. `mask` says by its bits which of RARE stand in `values`, in that order. Headers stand in `headers`
+when the format can write all of them as they are, else all of them are typed headers among the rare, with the
+tags of wire.py. A format that is `binary` has bytes and every float; JSON has not.
 
 The rule: what the writer accepts the reader gives back, and the reader accepts nothing that could not be an envelope.
 """
@@ -20,16 +21,17 @@ from unibus.core.cold import NO_HEADERS, TEXT_FIELDS, Cold, HeaderValue
 from unibus.core.fields import checked_headers
 from unibus.core.message import Message, restored
 from unibus.core.payload import SerializationFormat, Serialized
-from unibus.core.wire import base64_bytes, base64_text, exact_text, is_plain, tagged, untagged
+from unibus.core.wire import base64_bytes, base64_text, dict_of, exact_text, is_plain, tagged, text_of, untagged
 from unibus.errors import DecodeError, SerializationFailed
 from unibus.limits import HEADER_COUNT_MAX, PRIORITY_MAX
 
 VERSION: Final = 1
 KIND_BITS: Final = 4
 KIND_MASK: Final = 15
+NEWER: Final = "it may come from a newer version of unibus"
 
 # The kinds of body by number. Only append: the numbers are on disks.
-FORMATS: Final = (
+FORMATS: Final[tuple[SerializationFormat, ...]] = (
     SerializationFormat.RKYV,
     SerializationFormat.BINCODE,
     SerializationFormat.JSON,
@@ -39,46 +41,42 @@ BYTES: Final = 0
 PLAIN: Final = 1
 TAGGED: Final = 2
 SERIALIZED: Final = 3
-KINDS: Final = ("bytes", "json", "tagged", *[f"serialized/{format.value}" for format in FORMATS])
+KINDS: Final[tuple[str, ...]] = ("bytes", "json", "tagged", *[f"serialized/{format.value}" for format in FORMATS])
 
 # The types that msgspec checks while it reads and that the compiler trusts afterwards. The ranges of the other
 # integers are checked here, in one comparison for all.
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 PlainHeader: TypeAlias = str | Int64 | float | bool | None
 _Body = TypeVar("_Body")  # To msgspec this is any type. `object` would be a class to look for, at 100 ns.
-_T: TypeAlias = str | None
 
-Hot: TypeAlias = tuple[int, _Body, str, str, int, int, Int64, int, int]
-Extras: TypeAlias = tuple[
-    dict[str, _Body] | None,
-    dict[str, str],
-    int,
-    int,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-    _T,
-]
-Full: TypeAlias = tuple[int, _Body, str, str, int, int, Int64, int, int, dict[str, PlainHeader], Extras[_Body] | None]
+Hot: TypeAlias = tuple[int, _Body, str, str, int, int, Int64]
+Headed: TypeAlias = tuple[int, _Body, str, str, int, int, Int64, dict[str, PlainHeader]]
+Full: TypeAlias = tuple[int, _Body, str, str, int, int, Int64, dict[str, PlainHeader], int, list[_Body]]
+
+# The fields by the bits of `mask`. Only append, here and to TEXT_FIELDS: the numbers are on disks.
+RARE: Final[tuple[str, ...]] = (
+    "expires_ns",
+    "delivery_count",
+    "headers",
+    "trace",
+    "ttl_ns",
+    "scheduled_at_ns",
+    *TEXT_FIELDS,
+)
+EXPIRES: Final = 0x1
+DELIVERIES: Final = 0x2
+TYPED: Final = 0x4
+TRACE: Final = 0x8
+TTL: Final = 0x10
+SCHEDULED: Final = 0x20
+COLD_FROM: Final = 2
+TEXTS_FROM: Final = 6
 
 _COUNT_MAX: Final = 2**63 - 1
 
 
 def row_of(message: Message, binary: bool) -> tuple[object, ...]:
-    """What the encoder is handed: a Hot, or a Full when there is a cold part.
+    """What the encoder is handed: a Hot, Headed or Full, the shortest that holds the message.
 
     Text of subclasses and integers beyond 64 bits are let through: the encoder refuses them, see `careful_row_of`.
     """
@@ -110,42 +108,23 @@ def _careful_cold(cold: Cold) -> Cold:
 
 
 def _filled(message: Message, body: object, kind: i64, binary: bool) -> tuple[object, ...]:
-    if message.sequence | message.expires_ns | message.delivery_count < 0:
-        raise SerializationFailed("sequence, expiry and delivery count cannot be negative", f"see {message!r}")
-    if message.priority < 0 or message.priority > PRIORITY_MAX:
-        raise SerializationFailed(f"priority {message.priority} is not 0 to {PRIORITY_MAX}", f"see {message!r}")
+    if message.sequence < 0 or message.priority < 0 or message.priority > PRIORITY_MAX:
+        raise SerializationFailed(f"sequence {message.sequence} or priority {message.priority} is out of range")
+    form = VERSION << KIND_BITS | kind
     content = body if kind == PLAIN else _content_of(kind, body, binary)
+    place = (message.id, message.channel, message.sequence, message.priority, message._timestamp_ns)
     cold = message.cold
-    if cold is None:
-        return (
-            VERSION << KIND_BITS | kind,
-            content,
-            message.id,
-            message.channel,
-            message.sequence,
-            message.priority,
-            message._timestamp_ns,
-            message.expires_ns,
-            message.delivery_count,
-        )
-    headers: object = cold.headers
-    typed: object = None
-    if not _are_plain(cold.headers, binary):
-        headers = NO_HEADERS
-        typed = {name: tagged(value, binary) for name, value in checked_headers(cold.headers).items()}
-    return (
-        VERSION << KIND_BITS | kind,
-        content,
-        message.id,
-        message.channel,
-        message.sequence,
-        message.priority,
-        message._timestamp_ns,
-        message.expires_ns,
-        message.delivery_count,
-        headers,
-        _extras_of(cold, typed),
-    )
+    if message.expires_ns | message.delivery_count == 0:
+        if cold is None:
+            return (form, content, *place)
+        if _has_headers_only(cold) and _are_plain(cold.headers, binary):
+            return (form, content, *place, cold.headers)
+    values: list[object] = []
+    mask = _write_counts(message, values)
+    if cold is not None:
+        mask |= _write_rare(cold, values, binary) | _write_texts(cold, values)
+    headers = NO_HEADERS if cold is None or mask & TYPED else cold.headers
+    return (form, content, *place, headers, mask, values)
 
 
 def _kind_of(body: object, binary: bool) -> i64:
@@ -178,40 +157,11 @@ def _are_plain(headers: dict[str, HeaderValue], binary: bool) -> bool:
     return True
 
 
-def _extras_of(cold: Cold, typed: object) -> tuple[object, ...] | None:
-    """None when there is nothing. Written out, because reading a field by its name costs twenty times as much."""
-    if cold.ttl_ns | cold.scheduled_at_ns < 0:
-        raise SerializationFailed("ttl and schedule cannot be negative")
-    if typed is None and cold.ttl_ns | cold.scheduled_at_ns == 0 and not cold.trace and _has_no_text(cold):
-        return None
+def _has_headers_only(cold: Cold) -> bool:
     return (
-        typed,
-        cold.trace,
-        cold.ttl_ns,
-        cold.scheduled_at_ns,
-        cold.type,
-        cold.subject,
-        cold.content_type,
-        cold.correlation_id,
-        cold.reply_to,
-        cold.reply_to_session_id,
-        cold.to,
-        cold.source,
-        cold.target,
-        cold.session_id,
-        cold.partition_key,
-        cold.routing_key,
-        cold.dedup_key,
-        cold.traceparent,
-        cold.tracestate,
-        cold.tx_id,
-        cold.backend_id,
-    )
-
-
-def _has_no_text(cold: Cold) -> bool:
-    return (
-        cold.type is None
+        not cold.trace
+        and cold.ttl_ns | cold.scheduled_at_ns == 0
+        and cold.type is None
         and cold.subject is None
         and cold.content_type is None
         and cold.correlation_id is None
@@ -231,44 +181,100 @@ def _has_no_text(cold: Cold) -> bool:
     )
 
 
+def _write_counts(message: Message, values: list[object]) -> i64:
+    mask: i64 = 0
+    if message.expires_ns | message.delivery_count < 0:
+        raise SerializationFailed("expiry and delivery count cannot be negative", f"see {message!r}")
+    if message.expires_ns:
+        mask |= EXPIRES
+        values.append(message.expires_ns)
+    if message.delivery_count:
+        mask |= DELIVERIES
+        values.append(message.delivery_count)
+    return mask
+
+
+def _write_rare(cold: Cold, values: list[object], binary: bool) -> i64:
+    mask: i64 = 0
+    if not _are_plain(cold.headers, binary):
+        mask |= TYPED
+        values.append({name: tagged(value, binary) for name, value in checked_headers(cold.headers).items()})
+    if cold.trace:
+        mask |= TRACE
+        values.append(cold.trace)
+    if cold.ttl_ns | cold.scheduled_at_ns < 0:
+        raise SerializationFailed("ttl and schedule cannot be negative")
+    if cold.ttl_ns:
+        mask |= TTL
+        values.append(cold.ttl_ns)
+    if cold.scheduled_at_ns:
+        mask |= SCHEDULED
+        values.append(cold.scheduled_at_ns)
+    return mask
+
+
+def _write_texts(cold: Cold, values: list[object]) -> i64:
+    """In the order of TEXT_FIELDS. Written out: reading a field by its name costs twenty times as much."""
+    return (
+        _written(cold.type, 0x40, values)
+        | _written(cold.subject, 0x80, values)
+        | _written(cold.content_type, 0x100, values)
+        | _written(cold.correlation_id, 0x200, values)
+        | _written(cold.reply_to, 0x400, values)
+        | _written(cold.reply_to_session_id, 0x800, values)
+        | _written(cold.to, 0x1000, values)
+        | _written(cold.source, 0x2000, values)
+        | _written(cold.target, 0x4000, values)
+        | _written(cold.session_id, 0x8000, values)
+        | _written(cold.partition_key, 0x1_0000, values)
+        | _written(cold.routing_key, 0x2_0000, values)
+        | _written(cold.dedup_key, 0x4_0000, values)
+        | _written(cold.traceparent, 0x8_0000, values)
+        | _written(cold.tracestate, 0x10_0000, values)
+        | _written(cold.tx_id, 0x20_0000, values)
+        | _written(cold.backend_id, 0x40_0000, values)
+    )
+
+
+def _written(text: str | None, bit: i64, values: list[object]) -> i64:
+    if text is None:
+        return 0
+    values.append(text)
+    return bit
+
+
 def message_of_hot(row: Hot[object], binary: bool) -> Message:
     """Raises DecodeError, or what `untagged` raises, for a row that is no message."""
     message = restored(row[2], row[3], _body_of(row[0], row[1], binary), row[6], None)
-    _place(message, row[4], row[5], row[7], row[8])
+    _place(message, row[4], row[5])
     return message
 
 
-def message_of(row: Full[object], binary: bool) -> Message:
-    """The same with a cold part."""
-    headers = row[9]
-    if len(headers) > HEADER_COUNT_MAX or "" in headers:
-        raise DecodeError(f"{len(headers)} headers, or one without name", f"at most {HEADER_COUNT_MAX}, all named")
-    cold = Cold(cast(dict[str, HeaderValue], headers))
-    extras = row[10]
-    if extras is not None:
-        _set_extras(cold, extras)
-    message = restored(row[2], row[3], _body_of(row[0], row[1], binary), row[6], cold)
-    _place(message, row[4], row[5], row[7], row[8])
+def message_of_headed(row: Headed[object], binary: bool) -> Message:
+    message = restored(row[2], row[3], _body_of(row[0], row[1], binary), row[6], Cold(_checked_names(row[7])))
+    _place(message, row[4], row[5])
     return message
 
 
-def _place(message: Message, sequence: i64, priority: i64, expires_ns: i64, delivery_count: i64) -> None:
-    _check_counts(sequence | expires_ns | delivery_count)
-    if not 0 <= priority <= PRIORITY_MAX:
-        raise DecodeError(f"priority {priority} is not 0 to {PRIORITY_MAX}")
+def message_of_full(row: Full[object], binary: bool) -> Message:
+    message = restored(row[2], row[3], _body_of(row[0], row[1], binary), row[6], None)
+    _place(message, row[4], row[5])
+    _read_values(message, _checked_names(row[7]), row[8], row[9])
+    return message
+
+
+def _place(message: Message, sequence: i64, priority: i64) -> None:
+    if not 0 <= sequence <= _COUNT_MAX or not 0 <= priority <= PRIORITY_MAX:
+        raise DecodeError(f"sequence {sequence} or priority {priority} is out of range")
     message.sequence = sequence
     message.priority = priority
-    message.expires_ns = expires_ns
-    message.delivery_count = delivery_count
 
 
-def _check_counts(joined: i64) -> None:
-    """All numbers at once, joined by `|`: a negative one or one beyond 63 bits shows in the result.
-
-    Compiled, a number that is no i64 was refused with OverflowError before.
-    """
-    if not 0 <= joined <= _COUNT_MAX:
-        raise DecodeError(f"a count or time is not in the range 0 to {_COUNT_MAX}")
+def _checked_names(headers: dict[str, PlainHeader]) -> dict[str, HeaderValue]:
+    """msgspec checked the values. A name that is too long takes a long message, which is bounded elsewhere."""
+    if len(headers) > HEADER_COUNT_MAX or "" in headers:
+        raise DecodeError(f"{len(headers)} headers, or one without name", f"at most {HEADER_COUNT_MAX}, all named")
+    return cast(dict[str, HeaderValue], headers)
 
 
 def _body_of(form: i64, content: object, binary: bool) -> object:
@@ -280,35 +286,69 @@ def _body_of(form: i64, content: object, binary: bool) -> object:
     if kind == TAGGED:
         return untagged(content)
     if kind >= len(KINDS):
-        raise DecodeError(f"the body has an unknown kind {kind}", "it may come from a newer version of unibus")
+        raise DecodeError(f"the body has an unknown kind {kind}", NEWER)
     data = content if binary else base64_bytes(content)
     if not isinstance(data, bytes):
         raise DecodeError(f"the body is {type(data).__name__} where bytes belong")
     return data if kind == BYTES else Serialized(FORMATS[kind - SERIALIZED], data)
 
 
-def _set_extras(cold: Cold, extras: Extras[object]) -> None:
-    typed = extras[0]
-    if typed is not None:
-        cold.headers = checked_headers({name: untagged(value) for name, value in typed.items()})
-    cold.trace = extras[1]
-    _check_counts(extras[2] | extras[3])
-    cold.ttl_ns = extras[2]
-    cold.scheduled_at_ns = extras[3]
-    cold.type = extras[4]
-    cold.subject = extras[5]
-    cold.content_type = extras[6]
-    cold.correlation_id = extras[7]
-    cold.reply_to = extras[8]
-    cold.reply_to_session_id = extras[9]
-    cold.to = extras[10]
-    cold.source = extras[11]
-    cold.target = extras[12]
-    cold.session_id = extras[13]
-    cold.partition_key = extras[14]
-    cold.routing_key = extras[15]
-    cold.dedup_key = extras[16]
-    cold.traceparent = extras[17]
-    cold.tracestate = extras[18]
-    cold.tx_id = extras[19]
-    cold.backend_id = extras[20]
+def _read_values(message: Message, headers: dict[str, HeaderValue], mask: i64, values: list[object]) -> None:
+    if mask < 0 or mask >> len(RARE):
+        raise DecodeError(f"unknown fields in mask {mask:#x}", NEWER)
+    at = _read_counts(message, mask, values)
+    if headers or mask >> COLD_FROM:
+        message.cold = Cold(headers)
+        at = _read_rare(message.cold, mask, values, at)
+        at = _read_texts(message.cold, mask >> TEXTS_FROM, values, at)
+    if at != len(values):
+        raise DecodeError(f"{len(values)} values where {at} belong")
+
+
+def _read_counts(message: Message, mask: i64, values: list[object]) -> i64:
+    at: i64 = 0
+    if mask & EXPIRES:
+        message.expires_ns = _count_at(values, at)
+        at += 1
+    if mask & DELIVERIES:
+        message.delivery_count = _count_at(values, at)
+        at += 1
+    return at
+
+
+def _read_rare(cold: Cold, mask: i64, values: list[object], at: i64) -> i64:
+    if mask & TYPED:
+        cold.headers = checked_headers({name: untagged(item) for name, item in dict_of(_value_at(values, at)).items()})
+        at += 1
+    if mask & TRACE:
+        cold.trace = {text_of(key): text_of(text) for key, text in dict_of(_value_at(values, at)).items()}
+        at += 1
+    if mask & TTL:
+        cold.ttl_ns = _count_at(values, at)
+        at += 1
+    if mask & SCHEDULED:
+        cold.scheduled_at_ns = _count_at(values, at)
+        at += 1
+    return at
+
+
+def _read_texts(cold: Cold, mask: i64, values: list[object], at: i64) -> i64:
+    for name in TEXT_FIELDS:
+        if mask & 1:
+            setattr(cold, name, text_of(_value_at(values, at)))
+            at += 1
+        mask >>= 1
+    return at
+
+
+def _value_at(values: list[object], at: i64) -> object:
+    if at < len(values):
+        return values[at]
+    raise DecodeError(f"only {len(values)} values")
+
+
+def _count_at(values: list[object], at: i64) -> i64:
+    value = _value_at(values, at)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _COUNT_MAX:
+        return value
+    raise DecodeError(f"{value!r:.40} where a time or count belongs")

@@ -152,7 +152,7 @@ def untagged(value: object, room: i64 = DECODE_DEPTH_MAX) -> object:
     if isinstance(value, dict):
         if _looks_tagged(value):
             return _read_tag(value, room - 1)
-        return {_text(key): untagged(item, room - 1) for key, item in value.items()}
+        return {text_of(key): untagged(item, room - 1) for key, item in value.items()}
     if isinstance(value, list):
         return [untagged(item, room - 1) for item in value]
     raise DecodeError(f"the body holds a {kind.__name__}, which no body of ours does")
@@ -160,12 +160,12 @@ def untagged(value: object, room: i64 = DECODE_DEPTH_MAX) -> object:
 
 def _read_tag(value: dict[object, object], room: i64) -> object:
     for tag, content in value.items():
-        read = _READERS.get(_text(tag))
+        read = _READERS.get(text_of(tag))
         if read is not None:
             return read(content)
         if tag == "$map":
-            return _read_map(_items(content), room)
-        items = [untagged(item, room) for item in _items(content)]
+            return _read_map(list_of(content), room)
+        items = [untagged(item, room) for item in list_of(content)]
         if tag == "$tuple":
             return tuple(items)
         if tag == "$set":
@@ -179,21 +179,30 @@ def _read_tag(value: dict[object, object], room: i64) -> object:
 def _read_map(pairs: list[object], room: i64) -> dict[object, object]:
     result: dict[object, object] = {}
     for pair in pairs:
-        key, item = _items(pair)
+        key, item = list_of(pair)
         result[untagged(key, room)] = untagged(item, room)
     return result
 
 
-def _items(content: object) -> list[object]:
-    if isinstance(content, list):
-        return content
-    raise DecodeError(f"a tag holds {type(content).__name__} where a list belongs")
+# What hostile input holds in the place of something else is refused here.
 
 
-def _text(content: object) -> str:
+def text_of(content: object) -> str:
     if isinstance(content, str):
         return content
-    raise DecodeError(f"the body holds {type(content).__name__} where text belongs")
+    raise DecodeError(f"a {type(content).__name__} where text belongs")
+
+
+def list_of(content: object) -> list[object]:
+    if isinstance(content, list):
+        return content
+    raise DecodeError(f"a {type(content).__name__} where a list belongs")
+
+
+def dict_of(content: object) -> dict[object, object]:
+    if isinstance(content, dict):
+        return content
+    raise DecodeError(f"a {type(content).__name__} where a mapping belongs")
 
 
 def exact_text(value: object) -> str:
@@ -211,7 +220,7 @@ def base64_text(data: bytes) -> str:
 
 def base64_bytes(content: object) -> bytes:
     """Raises ValueError for anything but strict base64."""
-    return binascii.a2b_base64(_text(content), strict_mode=True)
+    return binascii.a2b_base64(text_of(content), strict_mode=True)
 
 
 def _write_datetime(value: object) -> str:
@@ -235,40 +244,40 @@ def _write_int32(value: object) -> str:
 
 
 def _read_int(content: object) -> int:
-    return int(_text(content), 16)
+    return int(text_of(content), 16)
 
 
 def _read_float(content: object) -> float:
-    return float(_text(content))
+    return float(text_of(content))
 
 
 def _read_decimal(content: object) -> Decimal:
-    return Decimal(_text(content))
+    return Decimal(text_of(content))
 
 
 def _read_uuid(content: object) -> UUID:
-    return UUID(_text(content))
+    return UUID(text_of(content))
 
 
 def _read_datetime(content: object) -> datetime:
-    return datetime.fromisoformat(_text(content))
+    return datetime.fromisoformat(text_of(content))
 
 
 def _read_date(content: object) -> date:
-    return date.fromisoformat(_text(content))
+    return date.fromisoformat(text_of(content))
 
 
 def _read_time(content: object) -> time:
-    return time.fromisoformat(_text(content))
+    return time.fromisoformat(text_of(content))
 
 
 def _read_timedelta(content: object) -> timedelta:
-    days, seconds, microseconds = _text(content).split(" ")
+    days, seconds, microseconds = text_of(content).split(" ")
     return timedelta(int(days), int(seconds), int(microseconds))
 
 
 def _read_int32(content: object) -> Int32:
-    return Int32(int(_text(content)))
+    return Int32(int(text_of(content)))
 
 
 _WRITERS: Final[dict[type[object], tuple[str, Callable[[object], str]]]] = {

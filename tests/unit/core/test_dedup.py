@@ -3,8 +3,10 @@
 import gc
 import itertools
 import math
+import random
 import threading
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
@@ -318,3 +320,50 @@ def test_each_key_is_fresh_to_one_of_many_threads() -> None:
         thread.join()
     assert sorted(name for one in won for name in one) == sorted(names)
     assert len(dedup) == len(names)
+
+
+class Litter:
+    """Garbage that only the cycle collector finds, and that acts when it is found."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.itself = self
+        self.act = act
+
+    def __del__(self) -> None:
+        self.act()
+
+
+def test_a_finalizer_that_uses_the_set_in_the_middle_of_a_mark_breaks_nothing() -> None:
+    # Before Python 3.12 the collector may start wherever a list or a dict is made.
+    chance = random.Random(7)
+    dedup = Deduplicator(3_000 / 1e9, entries_max=50_000)
+    marks: dict[str, int] = {}
+    now_ns = 0
+
+    def act() -> None:
+        gc.disable()
+        for number in range(chance.choice([1, 1, 1, 900])):
+            dedup.check_and_mark(f"inner{number}", now_ns)
+        gc.enable()
+
+    threshold = gc.get_threshold()
+    try:
+        for _ in range(6_000):
+            now_ns += chance.randrange(3)
+            key = f"k{chance.randrange(8_000)}"
+            fresh = key not in marks or now_ns >= marks[key] + 3_000
+            Litter(act)
+            gc.set_threshold(chance.randrange(1, 4))
+            assert dedup.check_and_mark(key, now_ns) == fresh
+            gc.set_threshold(0)
+            if fresh:
+                marks[key] = now_ns
+    finally:
+        gc.set_threshold(*threshold)
+        gc.enable()
+        gc.collect()
+    expected = {key for key, at_ns in marks.items() if now_ns < at_ns + 3_000}
+    assert {key for key in marks if dedup.seen(key, now_ns)} == expected
+    while dedup.expire(now_ns + 3_000):
+        pass
+    assert len(dedup) == 0

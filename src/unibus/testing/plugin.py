@@ -1,0 +1,51 @@
+"""Fixtures for pytest: `bus`, `sync_bus` and `virtual_clock`. Installing unibus is enough to have them.
+
+All three are plain fixtures: they need no plugin for async tests, configure none, and work with every one, as the bus
+belongs to whatever loop the test uses it on. What they need is imported when one of them is asked for.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from unibus.testing.recording import RecordingBus, RecordingSyncBus
+    from unibus.testing.virtual_clock import VirtualClock
+
+
+@pytest.fixture
+def virtual_clock() -> "Iterator[VirtualClock]":
+    """A clock that moves when the test says so. The `bus` and `sync_bus` of the same test run on it."""
+    from unibus.testing.virtual_clock import VirtualClock
+
+    with VirtualClock() as clock:
+        yield clock
+
+
+@pytest.fixture
+def bus(request: pytest.FixtureRequest) -> "Iterator[RecordingBus]":
+    """A MessageBus of the test's own, which also tells what was published through it: `bus.sent()`."""
+    from unibus.testing.recording import RecordingBus
+
+    bus = RecordingBus(clock=_clock_of(request))
+    yield bus
+    bus.end()
+
+
+@pytest.fixture
+def sync_bus(request: pytest.FixtureRequest) -> "Iterator[RecordingSyncBus]":
+    """The same for tests without an event loop: `unibus.sync.MessageBus`, with `sent()`."""
+    from unibus.testing.recording import RecordingSyncBus
+
+    bus = RecordingSyncBus(clock=_clock_of(request))
+    yield bus
+    bus.end()
+
+
+def _clock_of(request: pytest.FixtureRequest) -> "VirtualClock | None":
+    """The virtual clock if the test, or any other fixture that it uses, asks for it."""
+    if "virtual_clock" not in request.fixturenames:
+        return None
+    clock: VirtualClock = request.getfixturevalue("virtual_clock")
+    return clock

@@ -1,0 +1,169 @@
+"""Buses that remember what was published through them, for assertions: `bus.sent("orders")`.
+
+Every way of publishing makes its envelopes in `_message` or `_messages`, and there they are noted: before they are
+offered, so that the list has the order of the calls even when a handler runs inside of `publish`. Whether a message was
+accepted shows in its sequence. Everything else is the real bus: nothing is simulated.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final
+
+from unibus.bus.face import Handler, cold_of
+from unibus.bus.message_bus import MessageBus, on_a_loop
+from unibus.bus.sync_bus import SyncMessageBus
+from unibus.clock import Clock
+from unibus.core.cold import Cold
+from unibus.core.message import Message
+from unibus.core.pattern import Pattern
+from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
+from unibus.testing.virtual_clock import VirtualClock, VirtualTimers
+
+DRAIN_TIMEOUT_S: Final = 5.0
+"""Of real time. A test that hangs tells less than one that fails."""
+
+END_TIMEOUT_S: Final = 0.05
+"""The test is over: what still waits is not delivered, and whoever still works is left behind."""
+
+
+class Sent:
+    """The messages of one bus in the order of the publish calls."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, Message] = {}  # By identity: a refused message may be offered again.
+
+    def noted(self, message: Message) -> Message:
+        self._messages.pop(id(message), None)
+        self._messages[id(message)] = message
+        return message
+
+    def accepted(self, channel: str | None) -> list[Message]:
+        # A refused message, and a duplicate that the bus dropped, never got a place in the channel's sequence.
+        noted = [message for message in list(self._messages.values()) if message.sequence]
+        return [message for message in noted if channel is None or message.channel == channel]
+
+
+class RecordingBus(MessageBus):
+    """The async bus with a memory. Like an entered bus it belongs to a loop: to the first one that uses it."""
+
+    def __init__(
+        self,
+        store: object = None,
+        *,
+        worker_count: int = WORKER_COUNT_DEFAULT,
+        strict: bool = False,
+        idempotency_ttl: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(store, worker_count=worker_count, strict=strict, idempotency_ttl=idempotency_ttl, clock=clock)
+        self._sent = Sent()
+
+    def sent(self, channel: str | None = None) -> list[Message]:
+        """What was published through this bus and accepted, in order; on one channel, or on all."""
+        return self._sent.accepted(channel)
+
+    def publish(
+        self,
+        channel: object,
+        payload: object = None,
+        priority: int | None = None,
+        trace_id: str | None = None,
+        **fields: object,
+    ) -> Awaitable[Message]:
+        return super().publish(self._message(channel, payload, priority, cold_of(trace_id, fields)))
+
+    def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
+        self._adopt_loop()
+        return self._sent.noted(super()._message(channel, payload, priority, cold))
+
+    def _messages(self, channel: str, payloads: list[object], priority: object, cold: Cold | None) -> list[Message]:
+        self._adopt_loop()
+        return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, cold)]
+
+    def subscribe(
+        self,
+        channel: str | Pattern,
+        handler: Handler | str | None = None,
+        retry_attempts: int | Handler = RETRY_ATTEMPTS_DEFAULT,
+        retry_delay: float | None = RETRY_DELAY_S_DEFAULT,
+        concurrency: int = 1,
+        **options: object,
+    ) -> object:
+        self._adopt_loop()
+        return super().subscribe(channel, handler, retry_attempts, retry_delay, concurrency, **options)
+
+    async def drain(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
+        """Wait until every message was handled, retries included: a virtual clock is advanced from retry to retry."""
+        self._adopt_loop()
+        clock, timers = self._hub.clock, self._hub.timers
+        if isinstance(clock, VirtualClock) and isinstance(timers, VirtualTimers):
+            try:
+                await clock.run_timers_async(timers, timeout=timeout)
+            except TimeoutError:
+                return False
+        return await super().drain(timeout)
+
+    def end(self) -> None:
+        """Close at once, from outside of the loop: for the end of a fixture."""
+        hub = self._hub
+        home = hub.home
+        if home is not None and not (home.is_closed() or home.is_running() or on_a_loop()):
+            # Between test and teardown the loop stands still, and its tasks can only end on it.
+            home.run_until_complete(self.close(END_TIMEOUT_S))
+        elif hub.begin_close():
+            hub.end_loops()
+            hub.end(END_TIMEOUT_S)
+
+    def _adopt_loop(self) -> None:
+        if on_a_loop() and (self._hub.home is None or self._hub.home.is_closed()):
+            self._hub.home = asyncio.get_running_loop()
+
+
+class RecordingSyncBus(SyncMessageBus):
+    """The sync bus with a memory."""
+
+    def __init__(
+        self,
+        store: object = None,
+        *,
+        worker_count: int = WORKER_COUNT_DEFAULT,
+        strict: bool = False,
+        idempotency_ttl: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(store, worker_count=worker_count, strict=strict, idempotency_ttl=idempotency_ttl, clock=clock)
+        self._sent = Sent()
+
+    def sent(self, channel: str | None = None) -> list[Message]:
+        """What was published through this bus and accepted, in order; on one channel, or on all."""
+        return self._sent.accepted(channel)
+
+    def publish(
+        self,
+        channel: object,
+        payload: object = None,
+        priority: int | None = None,
+        trace_id: str | None = None,
+        **fields: object,
+    ) -> Message:
+        return super().publish(self._message(channel, payload, priority, cold_of(trace_id, fields)))
+
+    def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
+        return self._sent.noted(super()._message(channel, payload, priority, cold))
+
+    def _messages(self, channel: str, payloads: list[object], priority: object, cold: Cold | None) -> list[Message]:
+        return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, cold)]
+
+    def drain(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
+        """Wait until every message was handled, retries included: a virtual clock is advanced from retry to retry."""
+        clock, timers = self._hub.clock, self._hub.timers
+        if isinstance(clock, VirtualClock) and isinstance(timers, VirtualTimers):
+            try:
+                clock.run_timers(timers, timeout=timeout)
+            except TimeoutError:
+                return False
+        return super().drain(timeout)
+
+    def end(self) -> None:
+        """Close at once: for the end of a fixture."""
+        self.close(END_TIMEOUT_S)

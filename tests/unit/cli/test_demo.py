@@ -1,0 +1,219 @@
+"""`unibus demo` tells its story in a terminal and through a pipe, and ends at once and cleanly on Ctrl-C."""
+
+import logging
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from unibus.cli.demo_stages import STAGES
+from unibus.cli.demo_table import Row, Watch, lines, shown
+from unibus.cli.main import app
+from unibus.core import COMPILED
+from unibus.sync import MessageBus
+
+# A parent that ignores SIGINT (a job in the background) hands that down; the program itself never does.
+START = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from unibus.cli.main import app
+app(prog_name="unibus")
+"""
+COMMAND = [sys.executable, "-W", "error", "-c", START, "demo"]
+LAST_LINE = re.compile(r"[\d,]+ published, [\d,]+ dispatched, [\d,]+ dead letters in \d+\.\d s")
+PATIENCE_S = 60.0
+
+
+def environment() -> dict[str, str]:
+    kept = {name: text for name, text in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR", "COLUMNS")}
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TERM": "xterm", "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture(scope="module")
+def piped() -> str:
+    done = subprocess.run(
+        [*COMMAND, "--seconds", "1.5"], capture_output=True, text=True, env=environment(), timeout=PATIENCE_S
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def row(output: str, channel: str) -> list[int]:
+    """published, dispatched, waiting, retried, dead letters of one channel in the last table."""
+    found = re.search(rf"^{re.escape(channel)} +(.+)$", output, re.MULTILINE)
+    assert found is not None
+    return [int(cell.replace(",", "")) for cell in found[1].split()[:5]]
+
+
+def test_a_pipe_gets_plain_lines_and_a_summary(piped: str) -> None:
+    assert "\x1b" not in piped
+    titles = [line for line in piped.splitlines() if re.match(r"\d/\d ", line)]
+    assert titles == [f"{number}/{len(STAGES)} {stage.title}" for number, stage in enumerate(STAGES, 1)]
+    assert LAST_LINE.fullmatch(piped.splitlines()[-1])
+
+
+def test_the_figures_of_the_demo_add_up(piped: str) -> None:
+    published, dispatched, waiting, _, dead = row(piped, "orders")
+    assert (dispatched, waiting, dead) == (3 * published, 0, 0)
+    published, dispatched, waiting, retried, dead = row(piped, "payments")
+    assert published == dispatched + dead + waiting
+    assert retried > 0
+    assert dead > 0
+    assert "MaxDeliveryCountExceeded after 3 attempts: card " in piped
+
+
+def test_the_burst_tells_whether_the_bus_is_compiled(piped: str) -> None:
+    assert re.search(r"[\d,]{5,} messages a second to a handler on a worker thread", piped)
+    assert f"unibus is {'compiled' if COMPILED else 'plain Python'} here" in piped
+
+
+def test_nothing_is_left_behind() -> None:
+    log = logging.getLogger("unibus")
+    before = (list(log.handlers), log.propagate)
+    result = CliRunner().invoke(app, ["demo", "--seconds", "0.2"], prog_name="unibus")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert (list(log.handlers), log.propagate) == before
+    for thread in threading.enumerate():
+        if thread.name.startswith("unibus"):
+            thread.join(PATIENCE_S)  # One that is on its way out may take a moment.
+            assert not thread.is_alive(), thread.name
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "soon"])
+def test_a_time_that_is_none_is_refused(seconds: str) -> None:
+    result = CliRunner().invoke(app, ["demo", "--seconds", seconds], prog_name="unibus")
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_ctrl_c_ends_a_piped_demo_with_a_summary() -> None:
+    demo = subprocess.Popen(
+        [*COMMAND, "--seconds", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    assert demo.stdout is not None
+    first = demo.stdout.readline()  # It is under way.
+    demo.send_signal(signal.SIGINT)
+    rest, errors = demo.communicate(timeout=PATIENCE_S)
+    assert first.startswith("1/")
+    assert (demo.returncode, "Traceback" in errors) == (128 + signal.SIGINT, False)
+    assert LAST_LINE.fullmatch(rest.splitlines()[-1])
+
+
+class Terminal:
+    """The demo in a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        pty = pytest.importorskip("pty")
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**environment(), "COLUMNS": "100", "LINES": "40"},
+        )
+        os.close(theirs)
+        self.output = ""
+
+    def read_until(self, wanted: str) -> None:
+        while wanted not in self.output and (chunk := self._chunk()):
+            self.output += chunk
+        assert wanted in self.output
+
+    def read_all(self) -> int:
+        while chunk := self._chunk():
+            self.output += chunk
+        return self.process.wait(PATIENCE_S)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def _chunk(self) -> str:
+        readable, _, _ = select.select([self._ours], [], [], PATIENCE_S)
+        assert readable, "the demo has gone silent"
+        try:
+            return os.read(self._ours, 65_536).decode("utf-8", "replace")
+        except OSError:  # How Linux says that the other end was closed.
+            return ""
+
+
+@pytest.fixture
+def live() -> Iterator[Terminal]:
+    terminal = Terminal("--seconds", "600")
+    yield terminal
+    terminal.close()
+
+
+def test_a_terminal_gets_a_live_table_and_its_cursor_back_after_ctrl_c(live: Terminal) -> None:
+    live.read_until("orders")
+    assert "\x1b[?25l" in live.output  # The cursor is hidden while the table is redrawn.
+    live.process.send_signal(signal.SIGINT)
+    assert live.read_all() == 128 + signal.SIGINT
+    after = live.output.rpartition("\x1b[?25h")[2]
+    assert "rate/s" not in after
+    assert LAST_LINE.search(after)
+    assert "Traceback" not in live.output
+
+
+def test_plain_asks_for_lines_in_a_terminal_too() -> None:
+    terminal = Terminal("--seconds", "0.2", "--plain")
+    try:
+        assert terminal.read_all() == 0
+        assert "\x1b" not in terminal.output
+        assert LAST_LINE.search(terminal.output)
+    finally:
+        terminal.close()
+
+
+def test_rates_are_those_of_the_last_second() -> None:
+    now_s = [0.0]
+    with MessageBus() as bus:
+        watch = Watch(bus, lambda: now_s[0])
+        bus.subscribe("a", lambda message: None, dispatch="inline")
+
+        def rate_after(seconds: float, messages: int) -> float:
+            for _ in range(messages):
+                bus.publish("a")
+            now_s[0] += seconds
+            return watch.rows()[0].rate_per_s
+
+        assert rate_after(0.0, 0) == 0.0
+        assert rate_after(0.5, 100) == 200.0
+        assert rate_after(0.5, 100) == 200.0
+        assert rate_after(0.5, 0) == 100.0
+        assert rate_after(5.0, 0) == 0.0
+
+
+def test_a_row_shows_what_its_channel_went_through() -> None:
+    with MessageBus() as bus:
+        bus.create_channel("kept")
+        bus.publish("kept", 1)
+        bus.subscribe("asked", lambda message: 1, group="answer")
+        assert bus.request("asked") == 1
+        bus.drain()
+        rows = Watch(bus).rows()
+    # Not the inbox that the reply went to.
+    assert [(row.channel, row.published, row.dispatched, row.waiting) for row in rows] == [
+        ("kept", 1, 0, 1),
+        ("asked", 1, 1, 0),
+    ]
+    assert rows[0].p50_us is None
+
+
+def test_lines_stand_in_columns() -> None:
+    head, line = lines([Row("c", 1_234, 5, 6, 7, 8, 9.0, None, 1_500.0)])
+    assert len(head) == len(line)
+    assert line.split() == ["c", "1,234", "5", "6", "7", "8", "–", "1.5", "ms"]
+
+
+@pytest.mark.parametrize(("us", "text"), [(None, "–"), (0.4, "0 µs"), (999.0, "999 µs"), (2_500_000.0, "2.5 s")])
+def test_latencies_are_short(us: float | None, text: str) -> None:
+    assert shown(us) == text
