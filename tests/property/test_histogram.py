@@ -3,7 +3,7 @@
 import math
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unibus.core.histogram import LatencyHistogram, bucket_begins_ns, bucket_of
@@ -23,6 +23,7 @@ def recorded(values: list[int]) -> LatencyHistogram:
     return histogram
 
 
+@settings(deadline=None)
 @given(LISTS, SHARES)
 def test_a_quantile_is_never_too_low_and_at_most_an_eighth_too_high(values: list[int], q: float) -> None:
     rank = max(1, math.ceil(Fraction(repr(q)) * len(values)))
@@ -31,6 +32,7 @@ def test_a_quantile_is_never_too_low_and_at_most_an_eighth_too_high(values: list
     assert true <= got <= min(max(values), true + true / 8)
 
 
+@settings(deadline=None)
 @given(LISTS, LISTS)
 def test_merged_histograms_answer_as_one_that_saw_everything(one: list[int], other: list[int]) -> None:
     merged, whole = recorded(one), recorded(one + other)
@@ -40,6 +42,7 @@ def test_merged_histograms_answer_as_one_that_saw_everything(one: list[int], oth
     assert merged.mean_us == whole.mean_us
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**63 - 1))
 def test_every_latency_falls_into_the_bucket_around_it(ns: int) -> None:
     index = bucket_of(ns)

@@ -3,7 +3,7 @@
 import math
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unibus.core.limiter import TokenBucket
@@ -41,6 +41,7 @@ class Model:
         return True
 
 
+@settings(deadline=None)
 @given(RATES, BURSTS, REQUESTS)
 def test_it_grants_what_the_model_grants(rate: float, burst: float | None, requests: list[tuple[int, int]]) -> None:
     bucket, model, now_ns = TokenBucket(rate, burst), Model(rate, burst), 0
@@ -52,6 +53,7 @@ def test_it_grants_what_the_model_grants(rate: float, burst: float | None, reque
         assert math.isclose(bucket.available(now_ns), model.tokens, rel_tol=1e-12)
 
 
+@settings(deadline=None)
 @given(RATES, BURSTS, REQUESTS)
 def test_no_interval_gets_more_than_the_burst_and_what_the_rate_gives(
     rate: float, burst: float | None, requests: list[tuple[int, int]]
@@ -71,6 +73,7 @@ def test_no_interval_gets_more_than_the_burst_and_what_the_rate_gives(
             assert total <= room + exact_rate * (end_ns - granted[begin][0]) / SECOND
 
 
+@settings(deadline=None)
 @given(RATES, BURSTS, st.integers(0, 10), st.integers(1, 10))
 def test_the_wait_is_long_enough_and_no_nanosecond_longer(rate: float, burst: float | None, taken: int, n: int) -> None:
     bucket, model = TokenBucket(rate, burst), Model(rate, burst)

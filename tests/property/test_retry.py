@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unibus.core.retry import RetryPolicy
@@ -17,6 +17,7 @@ POLICIES = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(POLICIES, st.integers(1, 1_000_000), CHANCES)
 def test_a_delay_is_the_capped_power_spread_by_no_more_than_the_jitter(
     policy: RetryPolicy, attempt: int, chance: float
@@ -34,11 +35,13 @@ def test_a_delay_is_the_capped_power_spread_by_no_more_than_the_jitter(
         assert delay_ns >= (middle_s - spread) * 10**9 - slack
 
 
+@settings(deadline=None)
 @given(POLICIES, st.integers(1, 10_000), CHANCES)
 def test_with_the_same_chance_a_later_retry_never_waits_less(policy: RetryPolicy, attempt: int, chance: float) -> None:
     assert policy.delay_ns(attempt, chance) <= policy.delay_ns(attempt + 1, chance)
 
 
+@settings(deadline=None)
 @given(POLICIES, st.integers(1, 100), CHANCES, CHANCES)
 def test_a_larger_chance_never_waits_less(policy: RetryPolicy, attempt: int, one: float, other: float) -> None:
     low, high = sorted((one, other))

@@ -30,6 +30,7 @@ from unibus.core.deadletter import (
     dead_letter_headers,
     target,
     was_dead_lettered,
+    without_record,
 )
 from unibus.core.expiry import is_expired
 from unibus.core.message import Message
@@ -127,7 +128,7 @@ class BusAftermath(Aftermath):
     def dead_letter(self, group: str, message: Message, reason: str, error: BaseException) -> None:
         if not self._bury(group, message, reason, error):
             self.metrics_of(message.channel).count("discarded")
-            log.error("%r failed as a dead letter and is dropped (%s): %s", message, reason, error)
+            log.error("%r failed as a dead letter and is dropped (%s): %s", message, reason, _text(error))
         self._reply_failure(message, reason, error)
 
     def _bury(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
@@ -143,6 +144,7 @@ class BusAftermath(Aftermath):
         letter.delivery_count = 0
         letter.cold = Cold() if message.cold is None else message.cold.copy()
         letter.cold.reply_to = None
+        letter.cold.headers = without_record(message.headers)
         now_ns = self._exchange.wall_ns()
         text, kind, trace = _described(error)
         attempts = message.delivery_count
@@ -150,7 +152,7 @@ class BusAftermath(Aftermath):
             dead_letter_headers(reason, text, kind, attempts, message.channel, group, now_ns, trace)
         )
         self.metrics_of(message.channel).count("dead_lettered")
-        log.warning("%r is a dead letter in %r (%s): %s", message, place, reason, error)
+        log.warning("%r is a dead letter in %r (%s): %s", message, place, reason, text)
         self._exchange.force(self.dead_letter_queue(place), letter)
         return True
 
@@ -181,10 +183,18 @@ class BusAftermath(Aftermath):
     def _reply_failure(self, message: Message, reason: str, error: BaseException | None) -> None:
         cold = message.cold
         if cold is not None and cold.reply_to is not None:
-            self._reply(cold.reply_to, message, None, {"error_reason": reason, "error_text": str(error)})
+            self._reply(cold.reply_to, message, None, {"error_reason": reason, "error_text": _text(error)})
 
 
 def _described(error: BaseException | None) -> tuple[str, str, str]:
     if error is None:
         return "", "", ""
-    return str(error), type(error).__name__, "".join(traceback.format_exception(error))
+    return _text(error), type(error).__name__, "".join(traceback.format_exception(error))
+
+
+def _text(error: BaseException | None) -> str:
+    try:
+        return str(error)
+    except Exception as broken:
+        # The message matters more than the words about it.
+        return f"(no text: {type(broken).__name__})"

@@ -28,8 +28,7 @@ UNROUTED: Final = 1
 DUPLICATE: Final = 2
 RATE_LIMITED: Final = 3
 FULL: Final = 4
-TOO_LARGE: Final = 5
-STALE: Final = 6  # The routes changed since they were looked up; look again.
+STALE: Final = 5  # The routes changed since they were looked up; look again.
 
 POLICY_DROP_NEW: Final = 0
 POLICY_DROP_OLD: Final = 1
@@ -43,6 +42,15 @@ class Casualty:
     def __init__(self, message: Message, expired: bool) -> None:
         self.message = message
         self.expired = expired
+
+
+@final
+class Parcel:
+    """A message with the groups that it is for: the routes whose filter agreed."""
+
+    def __init__(self, message: Message, groups: list[Group]) -> None:
+        self.message = message
+        self.groups = groups
 
 
 @final
@@ -63,7 +71,8 @@ class Channel:
         self.dead_letter_channel: str | None = None
         self.kept: PriorityQueue[Message] = PriorityQueue(0)
         self.groups: list[Group] = []  # Subscribed to this very name.
-        self.kept_waiters: list[Callable[[], None]] = []  # Publishers that wait for room among the kept.
+        # Publishers that wait for room, in case it comes from the kept or from a change of the groups.
+        self.kept_waiters: list[Callable[[], None]] = []
         self.casualties: list[Casualty] = []
         self._offering = False  # A long offer is under way: the fast path must not slip into it.
         # What a publish reaches, as of `routes_version`; derived by the exchange.
@@ -105,43 +114,51 @@ class Channel:
             self.metrics.unrouted += 1
         return True
 
-    def offer(self, messages: list[Message], wanted: list[Group] | None, now_ns: i64) -> i64:
-        """Admit the messages to these groups (the routes whose filter agreed; None = all), all of them or none.
+    def offer(self, parcels: list[Parcel], now_ns: i64) -> i64:
+        """Admit all of the parcels or none.
 
-        Duplicates among several messages are left out silently; a single duplicate is answered as such.
+        Duplicates among several messages are left out silently; when nothing else is left, that is the answer.
         """
         with LOCK:
             if self.routes_version < 0:
                 return STALE
             self._offering = True
             try:
-                groups = self.routes if wanted is None else wanted
-                fresh = self._fresh(messages, now_ns)
-                verdict = self._offer(fresh, groups, now_ns)
+                fresh = self._fresh(parcels, now_ns)
+                verdict = self._offer(fresh, now_ns)
                 if verdict <= DUPLICATE:
-                    self.metrics.duplicate += len(messages) - len(fresh)
+                    self.metrics.duplicate += len(parcels) - len(fresh)
                 return verdict
             finally:
                 self._offering = False
 
-    def _offer(self, fresh: list[Message], groups: list[Group], now_ns: i64) -> i64:
-        count: i64 = len(fresh)
+    def _offer(self, parcels: list[Parcel], now_ns: i64) -> i64:
+        count: i64 = len(parcels)
         if self.bucket is not None and not self.bucket.has(count, now_ns):
             return RATE_LIMITED
         if count == 0:
             return DUPLICATE
-        if not self._has_room(fresh, groups):
+        if not self._has_room(parcels):
             return FULL
         if self.bucket is not None:
             self.bucket.try_acquire(count, now_ns)
-        for message in fresh:
-            self._push(message, groups, now_ns)
-        return ACCEPTED if self.routes or self.declared else UNROUTED
+        for parcel in parcels:
+            if self.dedup is not None:
+                self.dedup.mark(dedup_key(parcel.message), now_ns)
+            self._push(parcel)
+        if self.routes or self.declared:
+            self.metrics.published += count
+            return ACCEPTED
+        self.metrics.unrouted += count
+        return UNROUTED
 
-    def force(self, message: Message, groups: list[Group]) -> None:
-        """Push what was admitted elsewhere before: a dead letter must not be lost for want of room."""
+    def force(self, parcel: Parcel) -> bool:
+        """Push what was admitted elsewhere before: a dead letter must not be lost for want of room. False if stale."""
         with LOCK:
-            self._push(message, groups, 0)
+            if self.routes_version < 0:
+                return False
+            self._push(parcel)
+            return True
 
     def take_casualties(self) -> list[Casualty]:
         with LOCK:
@@ -149,72 +166,65 @@ class Channel:
             self.casualties = []
             return casualties
 
-    def _fresh(self, messages: list[Message], now_ns: i64) -> list[Message]:
+    def _fresh(self, parcels: list[Parcel], now_ns: i64) -> list[Parcel]:
         dedup = self.dedup
         if dedup is None:
-            return messages
-        fresh: list[Message] = []
+            return parcels
+        fresh: list[Parcel] = []
         keys: set[str] = set()
-        for message in messages:
-            key = dedup_key(message)
+        for parcel in parcels:
+            key = dedup_key(parcel.message)
             if key not in keys and not dedup.seen(key, now_ns):
                 keys.add(key)
-                fresh.append(message)
+                fresh.append(parcel)
         return fresh
 
-    def _has_room(self, messages: list[Message], groups: list[Group]) -> bool:
+    def _has_room(self, parcels: list[Parcel]) -> bool:
         if self.max_size == 0:
             return True
-        for queue in self._bounded_queues(groups):
-            over = queue.size + len(messages) - self.max_size
-            if over > 0 and not self._can_free(queue, over, messages):
+        if not self.routes:
+            return not self.declared or self._fits(self.kept, [parcel.message for parcel in parcels])
+        for group in self.routes:
+            if group.is_bounded_here() and not self._fits(
+                group.queue, [p.message for p in parcels if group in p.groups]
+            ):
                 return False
         return True
 
-    def _bounded_queues(self, groups: list[Group]) -> list[PriorityQueue[Message]]:
-        if not self.routes and self.declared:
-            return [self.kept]
-        return [group.queue for group in groups if group.bound == 0 and not group.inline]
-
-    def _can_free(self, queue: PriorityQueue[Message], over: i64, messages: list[Message]) -> bool:
+    def _fits(self, queue: PriorityQueue[Message], messages: list[Message]) -> bool:
+        over: i64 = queue.size + len(messages) - self.max_size
+        if over <= 0 or not messages:
+            return True
         if self.policy != POLICY_DROP_OLD or over > queue.size:
             return False
-        # As many as have to go must wait on levels no more urgent than the most urgent newcomer is.
-        least = max([message.priority for message in messages])
-        return queue.count_from(least) >= over
+        # As many as have to go must wait on levels that are not more urgent than the least urgent newcomer.
+        return queue.count_from(max([message.priority for message in messages])) >= over
 
-    def _push(self, message: Message, groups: list[Group], now_ns: i64) -> None:
-        if self.dedup is not None:
-            self.dedup.mark(dedup_key(message), now_ns)
+    def _push(self, parcel: Parcel) -> None:
+        message = parcel.message
         self.sequence += 1
         message.sequence = self.sequence
-        if not self.routes and not self.declared:
-            self.metrics.unrouted += 1
-            return
-        self.metrics.published += 1
         if not self.routes:
-            self._evict_if_full(self.kept, self.max_size, message)
-            self.kept.append(message, message.priority)
+            if self.declared:
+                self._append(self.kept, message)
             return
-        for group in groups:
-            if group.inline or group.closed:
-                continue
-            if group.bound == 0:
-                self._evict_if_full(group.queue, self.max_size, message)
-            elif not group.make_room(message.priority, self.metrics):
-                continue
-            group.queue.append(message, message.priority)
+        for group in parcel.groups:
+            if group.is_bounded_here():
+                self._append(group.queue, message)
+            elif group.bound and not group.closed and group.make_room(message.priority, self.metrics):
+                group.queue.append(message, message.priority)
 
-    def _evict_if_full(self, queue: PriorityQueue[Message], bound: i64, message: Message) -> None:
-        if bound and queue.size >= bound and self.policy == POLICY_DROP_OLD:
+    def _append(self, queue: PriorityQueue[Message], message: Message) -> None:
+        if self.max_size and queue.size >= self.max_size and self.policy == POLICY_DROP_OLD:
             evicted = queue.evict(message.priority)
             if evicted is not None:
                 self.casualties.append(Casualty(evicted, False))
+        queue.append(message, message.priority)
 
     def sweep(self, now_wall_ns: i64) -> None:
         """Take out everything that has expired, where a full queue may be full of the dead."""
         with LOCK:
-            for queue in self._bounded_queues(self.routes):
+            for queue in [self.kept, *[group.queue for group in self.routes if group.is_bounded_here()]]:
                 for message in queue.drain():
                     if is_expired(message.expires_ns, now_wall_ns):
                         self.casualties.append(Casualty(message, True))
@@ -222,19 +232,25 @@ class Channel:
                         queue.append(message, message.priority)
 
     def join(self, group: Group) -> None:
-        """A group subscribes. The first reliable one gets what was kept."""
+        """A group subscribes to this name."""
         with LOCK:
             self.groups.append(group)
-            self.routes_version = -1
-            if group.bound == 0:
-                for message in self.kept.drain():
-                    group.queue.append(message, message.priority)
-        notify(self.take_kept_waiters())
+            self.hand_kept(group)
 
     def leave(self, group: Group) -> None:
         with LOCK:
             self.groups.remove(group)
             self.routes_version = -1
+        notify(self.take_kept_waiters())
+
+    def hand_kept(self, group: Group) -> None:
+        """The first reliable group gets what was kept; from now on nothing is, as the routes are looked up anew."""
+        with LOCK:
+            self.routes_version = -1
+            if group.bound == 0:
+                for message in self.kept.drain():
+                    group.queue.append(message, message.priority)
+        notify(self.take_kept_waiters())
 
     def wait_for_room(self, callback: Callable[[], None]) -> None:
         """Call back when any queue that may have been full has given something away."""
@@ -243,6 +259,12 @@ class Channel:
             for group in self.routes:
                 group.wait_for_room(callback)
 
+    def stop_waiting(self, callback: Callable[[], None]) -> None:
+        with LOCK:
+            self.kept_waiters = [other for other in self.kept_waiters if other is not callback]
+            for group in self.routes:
+                group.stop_waiting(callback)
+
     def take_kept_waiters(self) -> list[Callable[[], None]]:
         with LOCK:
             waiters = self.kept_waiters
@@ -250,24 +272,16 @@ class Channel:
             return waiters
 
     def keep(self, messages: list[Message]) -> None:
-        """Take back what a last subscriber left behind."""
+        """Take back what a last subscriber left behind, each message at its place."""
         for message in messages:
-            self.kept.append(message, message.priority)
-
-    def count_refused(self, verdict: i64) -> None:
-        if verdict == RATE_LIMITED:
-            self.metrics.rate_limited += 1
-        elif verdict == TOO_LARGE:
-            self.metrics.too_large += 1
-        else:
-            self.metrics.queue_full += 1
+            self.kept.restore(message, message.priority, message.sequence)
 
     def next_sequence(self) -> i64:
         self.sequence += 1
         return self.sequence
 
 
-atomic(Channel, "offer_only", "offer_nobody", "keep", "count_refused", "next_sequence")
+atomic(Channel, "offer_only", "offer_nobody", "keep", "next_sequence")
 
 
 def dedup_key(message: Message) -> str:

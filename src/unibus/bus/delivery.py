@@ -75,24 +75,24 @@ class Delivery:
             left -= 1
         return True
 
-    def prepare(self, consumer: Consumer, message: Message) -> ChannelMetrics | None:
-        """What comes before every hand-over. None when the message has expired and is dealt with."""
-        metrics = consumer.group.metrics
-        if metrics is None:
-            metrics = self.aftermath.metrics_of(message.channel)
+    def prepare(self, consumer: Consumer, message: Message) -> bool:
+        """What comes before every hand-over. False when the message has expired and is dealt with."""
         if message.expires_ns and not self.aftermath.is_alive(consumer, message):
-            return None
+            return False
         if message.delivery_count == 0:
             # Shared by all groups. A second delivery has an envelope of its own.
             message.delivery_count = 1
         if message.sequence & SAMPLE_MASK == 0:
-            self.aftermath.sampled(metrics, message)
-        return metrics
+            self.aftermath.sampled(self.metrics_of(consumer, message), message)
+        return True
+
+    def metrics_of(self, consumer: Consumer, message: Message) -> ChannelMetrics:
+        metrics = consumer.group.metrics
+        return self.aftermath.metrics_of(message.channel) if metrics is None else metrics
 
     def deliver(self, consumer: Consumer, message: Message) -> None:
         """Hand one message to the handler and settle it. Only what is no Exception leaves this method."""
-        metrics = self.prepare(consumer, message)
-        if metrics is None:
+        if not self.prepare(consumer, message):
             return
         try:
             result = consumer.handler(message) if consumer.shape == TAKES_MESSAGE else call(consumer, message)
@@ -103,7 +103,8 @@ class Delivery:
             if not isinstance(error, Exception):
                 raise
             return
-        consumer.group.acked(metrics)
+        # Looked up only now: the channel of a pattern's message may have been forgotten while the handler ran.
+        consumer.group.acked(self.metrics_of(consumer, message))
 
 
 def wants_reply(message: Message) -> bool:

@@ -4,11 +4,12 @@
 It belongs to no thread and no loop; every face of the bus publishes through it.
 """
 
+from collections.abc import Callable
 from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.bus.channel import ACCEPTED, DUPLICATE, FULL, RATE_LIMITED, STALE, TOO_LARGE, UNROUTED, Casualty, Channel
+from unibus.bus.channel import ACCEPTED, DUPLICATE, FULL, RATE_LIMITED, STALE, UNROUTED, Casualty, Channel, Parcel
 from unibus.bus.delivery import SAMPLE_MASK, Delivery
 from unibus.bus.group import Group, wake
 from unibus.clock import Clock
@@ -23,6 +24,7 @@ from unibus.core.priority import checked_priority
 from unibus.core.stamp import Stamper
 from unibus.errors import (
     MessageTooLarge,
+    PriorityInvalid,
     PublishError,
     QueueFull,
     RateLimited,
@@ -43,6 +45,10 @@ class Steward:
         raise NotImplementedError
 
     def enable_dedup(self, channel: Channel) -> None:
+        """Remember dedup keys from now on."""
+        raise NotImplementedError
+
+    def filter_failed(self, channel: Channel, group: str, error: Exception) -> None:
         raise NotImplementedError
 
     def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
@@ -85,7 +91,7 @@ class Exchange:
         return channel
 
     def envelope(self, channel: Channel, body: object, priority: object, cold: Cold | None) -> Message:
-        level = channel.default_priority if priority is None else checked_priority(priority)
+        level = channel.default_priority if priority is None else self._level(channel, priority)
         if isinstance(body, (bytes, str)) and len(body) > BODY_BYTES_MAX:
             self._refuse_size(channel, len(body))
         if isinstance(body, Payload):
@@ -125,31 +131,14 @@ class Exchange:
             self.refresh(channel)
         for message in messages:
             self._prepare(channel, message)
-        if channel.has_filter:
-            # Each message has its own set of groups then; what is atomic is the room, which is checked for all groups.
-            return self._post_filtered(channel, messages)
         return self._post_all(channel, messages)
 
     def _post_all(self, channel: Channel, messages: list[Message]) -> i64:
-        if channel.has_filter:
-            return self._post_filtered(channel, messages)
-        return self._admit(channel, messages, None)
-
-    def _post_filtered(self, channel: Channel, messages: list[Message]) -> i64:
-        if len(messages) == 1:
-            return self._admit(channel, messages, self._wanted(channel, messages[0]))
-        verdict: i64 = ACCEPTED
-        for message in messages:
-            verdict = self._admit(channel, [message], self._wanted(channel, message))
-            if verdict > DUPLICATE:
-                return verdict
-        return verdict
-
-    def _admit(self, channel: Channel, messages: list[Message], groups: list[Group] | None) -> i64:
-        verdict = channel.offer(messages, groups, self._now(channel))
+        parcels = [Parcel(message, self._wanted(channel, message)) for message in messages]
+        verdict = channel.offer(parcels, self._now(channel))
         if verdict == FULL:
             channel.sweep(self.wall_ns())
-            verdict = channel.offer(messages, groups, self._now(channel))
+            verdict = channel.offer(parcels, self._now(channel))
         if verdict == STALE:
             # Somebody subscribed or left in the meantime.
             self.refresh(channel)
@@ -157,18 +146,16 @@ class Exchange:
         if channel.casualties:
             self.steward.bury(channel, channel.take_casualties())
         if verdict <= UNROUTED:
-            self._hand_over(messages, channel.routes if groups is None else groups)
+            for parcel in parcels:
+                self._hand_over(parcel)
         return verdict
 
-    def _hand_over(self, messages: list[Message], groups: list[Group]) -> None:
-        for group in groups:
+    def _hand_over(self, parcel: Parcel) -> None:
+        for group in parcel.groups:
             if group.inline:
-                for message in messages:
-                    self.run_inline(group, message)
-            else:
-                for _ in messages:
-                    if group.idle > 0:
-                        wake(group)
+                self.run_inline(group, parcel.message)
+            elif group.idle > 0:
+                wake(group)
 
     def run_inline(self, group: Group, message: Message) -> None:
         delivery = self.delivery
@@ -177,25 +164,39 @@ class Exchange:
         if delivery is not None and count and message.sequence:
             delivery.deliver(consumers[0 if count == 1 else message.sequence % count], message)
 
+    def wait_for_room(self, channel: Channel, callback: Callable[[], None]) -> None:
+        """Call back when there may be room: a queue gave something away, or the groups changed."""
+        if channel.routes_version != self.version:
+            self.refresh(channel)
+        channel.wait_for_room(callback)
+
     def force(self, channel: Channel, message: Message) -> None:
         """Push past every bound what was admitted before: a dead letter."""
         if channel.routes_version != self.version:
             self.refresh(channel)
-        groups = self._wanted(channel, message) if channel.has_filter else channel.routes
-        channel.force(message, groups)
+        parcel = Parcel(message, self._wanted(channel, message))
+        while not channel.force(parcel):
+            self.refresh(channel)
+            parcel = Parcel(message, self._wanted(channel, message))
         if channel.casualties:
             self.steward.bury(channel, channel.take_casualties())
-        self._hand_over([message], groups)
+        self._hand_over(parcel)
 
     def _now(self, channel: Channel) -> i64:
         return self.monotonic_ns() if channel.is_timed() else 0
 
     def _wanted(self, channel: Channel, message: Message) -> list[Group]:
+        """The routes whose filter agrees. A filter that raises has not agreed, and hurts nobody else."""
+        if not channel.has_filter:
+            return channel.routes
         wanted: list[Group] = []
         for group in channel.routes:
             accepts = group.filter
-            if accepts is None or accepts(message):
-                wanted.append(group)
+            try:
+                if accepts is None or accepts(message):
+                    wanted.append(group)
+            except Exception as error:
+                self.steward.filter_failed(channel, group.name, error)
         return wanted
 
     def _prepare(self, channel: Channel, message: Message) -> None:
@@ -221,23 +222,36 @@ class Exchange:
             channel.only = routes[0] if channel.plain and len(routes) == 1 and routes[0].bound == 0 else None
             channel.routes_version = self.version
 
+    def _level(self, channel: Channel, priority: object) -> i64:
+        try:
+            return checked_priority(priority)
+        except PriorityInvalid as error:
+            channel.metrics.count_refusal(error)
+            raise
+
     def _refuse_size(self, channel: Channel, size: int) -> None:
-        channel.count_refused(TOO_LARGE)
-        raise MessageTooLarge(
+        error = MessageTooLarge(
             f"a body of {size:,} for {channel.name!r} is over the limit of {BODY_BYTES_MAX:,}",
             "store it elsewhere and publish a reference",
         )
+        channel.metrics.count_refusal(error)
+        raise error
 
     def refusal(self, channel: Channel, item: object, verdict: i64) -> PublishError:
         """The error for a verdict, counted by kind."""
-        channel.count_refused(verdict)
-        name = channel.name
-        if verdict == RATE_LIMITED:
-            bucket = channel.bucket
-            wait = 0.0 if bucket is None else bucket.wait_s(1, self.monotonic_ns())
-            return RateLimited(f"channel {name!r} is over its rate", f"try again in {wait:.3f} s", wait)
-        return QueueFull(
-            f"channel {name!r} has {channel.max_size} messages waiting, its bound",
-            "slow down, raise max_queue_size, add workers, or choose drop_policy 'block' or 'drop_old'",
-            item,
-        )
+        error = self._rate_limited(channel) if verdict == RATE_LIMITED else queue_full(channel, item)
+        channel.metrics.count_refusal(error)
+        return error
+
+    def _rate_limited(self, channel: Channel) -> PublishError:
+        bucket = channel.bucket
+        wait = 0.0 if bucket is None else bucket.wait_s(1, self.monotonic_ns())
+        return RateLimited(f"channel {channel.name!r} is over its rate", f"try again in {wait:.3f} s", wait)
+
+
+def queue_full(channel: Channel, item: object) -> PublishError:
+    return QueueFull(
+        f"channel {channel.name!r} has {channel.max_size} messages waiting, its bound",
+        "slow down, raise max_queue_size, add workers, or choose drop_policy 'block' or 'drop_old'",
+        item,
+    )

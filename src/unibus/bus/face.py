@@ -21,7 +21,8 @@ from unibus.core.fields import set_fields
 from unibus.core.message import Message
 from unibus.core.metrics import MetricsSnapshot
 from unibus.core.pattern import Pattern
-from unibus.errors import HandlerInvalid, StoreUnavailable, UsageError
+from unibus.core.payload import Payload
+from unibus.errors import HandlerInvalid, SerializationFailed, StoreUnavailable, UsageError
 from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
 
 Handler = Callable[..., object]
@@ -48,7 +49,7 @@ class Face:
             checked_store(store)
         self._hub = Hub(config, clock)
         self._exchange: Exchange = self._hub.exchange
-        self._requests = Requests(self._exchange, self._hub.subscriptions)
+        self._requests = Requests(self._exchange, self._hub.registry, self._hub.subscriptions)
         self._leash = Leash(self._hub)
 
     # The first design's builders
@@ -155,6 +156,11 @@ class Face:
     def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
         """The envelope for a publish. A Message that is published again gets a fresh one, with the same id."""
         if isinstance(channel, Message):
+            if payload is not None or priority is not None or cold is not None:
+                raise UsageError(
+                    "publish(message) takes nothing beside the message",
+                    "set it on the message: message.with_priority(…), message.with_headers(…)",
+                )
             return channel if channel.sequence == 0 else channel.fresh()
         if not isinstance(channel, str):
             raise UsageError(f"a channel is named by text, not {type(channel).__name__}")
@@ -178,16 +184,27 @@ class Face:
         if verdict > DUPLICATE:
             raise self._exchange.refusal(target, messages[0] if len(messages) == 1 else messages, verdict)
 
+    def _cold(self, trace_id: str | None, fields: dict[str, object]) -> Cold | None:
+        """The cold part from keywords, or None; what is wrong with them is counted and raised."""
+        if trace_id is None and not fields:
+            return None
+        if trace_id is not None:
+            fields["trace_id"] = trace_id
+        cold = Cold()
+        try:
+            set_fields(cold, fields)
+        except UsageError as error:
+            self._exchange.refused.count_refusal(error)
+            raise
+        return cold
+
+    def _json(self, value: object) -> Payload:
+        try:
+            return Payload.json(value)
+        except SerializationFailed as error:
+            self._exchange.refused.count_refusal(error)
+            raise
+
     def _messages(self, channel: str, payloads: list[object], priority: object, cold: Cold | None) -> list[Message]:
         target = self._exchange.channel(channel)
         return [self._exchange.envelope(target, payload, priority, cold) for payload in payloads]
-
-
-def cold_of(trace_id: str | None, fields: dict[str, object]) -> Cold | None:
-    if trace_id is None and not fields:
-        return None
-    cold = Cold()
-    if trace_id is not None:
-        fields["trace_id"] = trace_id
-    set_fields(cold, fields)
-    return cold

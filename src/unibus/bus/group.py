@@ -58,7 +58,7 @@ class Group:
         self.name = name
         self.bound: i64 = bound
         self.queue: PriorityQueue[Message] = PriorityQueue(0)
-        self.filter: Callable[[Message], bool] | None = None
+        self.filter: Callable[[Message], object] | None = None
         self.inline = False
         self.closed = False  # Nobody is left; what still comes is not taken.
         self.consumers: list[Consumer] = []
@@ -117,6 +117,10 @@ class Group:
         if not consumer.cancelled:
             self.idle += 1
 
+    def is_bounded_here(self) -> bool:
+        """Whether its queue counts against the channel's bound: it is reliable, and it queues at all."""
+        return self.bound == 0 and not self.inline and not self.closed
+
     def make_room(self, priority: i64, metrics: ChannelMetrics) -> bool:
         """Let a lossy queue take a message of that priority; False if the newcomer itself has to go."""
         if self.queue.size < self.bound:
@@ -145,6 +149,10 @@ class Group:
     def wait_for_room(self, callback: Callable[[], None]) -> None:
         with LOCK:
             self._room = [*self._room, callback]
+
+    def stop_waiting(self, callback: Callable[[], None]) -> None:
+        with LOCK:
+            self._room = [other for other in self._room if other is not callback]
 
     def take_room_waiters(self) -> list[Callable[[], None]]:
         with LOCK:

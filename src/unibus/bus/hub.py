@@ -12,28 +12,26 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from unibus.bus.aftermath import BusAftermath
-from unibus.bus.channel import Channel
 from unibus.bus.delivery import Delivery
 from unibus.bus.exchange import Exchange
-from unibus.bus.group import Consumer, Launcher, notify
+from unibus.bus.group import Consumer, Group, Launcher, notify
 from unibus.bus.handlers import Plan
 from unibus.bus.loop_thread import LoopThread
 from unibus.bus.loops import LoopLauncher
 from unibus.bus.pool import Pool
 from unibus.bus.quiet import Quiet
 from unibus.bus.registry import Registry
-from unibus.bus.settings import DROP_OLD, BusConfig, ChannelConfig
+from unibus.bus.settings import BusConfig
 from unibus.bus.subscriptions import Subscriptions
 from unibus.bus.timers import ThreadTimers, Timers
 from unibus.clock import SYSTEM_CLOCK, Clock
 from unibus.core.atomic import LOCK
-from unibus.core.deadletter import is_sub_queue, sub_queue
+from unibus.core.deadletter import sub_queue
 from unibus.core.expiry import is_expired
 from unibus.core.message import Message
 from unibus.core.metrics import MetricsSnapshot, total
 from unibus.core.stamp import Stamper, lend_stamper
 from unibus.errors import ChannelNotFound
-from unibus.limits import DEAD_LETTERS_KEPT_MAX
 
 log = logging.getLogger("unibus")
 
@@ -88,19 +86,11 @@ class Hub:
         self.exchange.delivery = self.delivery
         self.exchange.steward = self.registry
         self.aftermath.orphaned = self.subscriptions.orphaned
-        self.aftermath.dead_letter_queue = self.dead_letter_queue
+        self.aftermath.dead_letter_queue = self.registry.dead_letter_queue
         self.registry.bury_casualties = self.aftermath.bury
         self.registry.is_insider = self.is_insider
 
     # Channels
-
-    def dead_letter_queue(self, name: str) -> Channel:
-        """The channel for dead letters: one that the user made, or a bounded one of our own."""
-        channel = self.exchange.channels.get(name)
-        if channel is None or not channel.declared:
-            bounded = ChannelConfig(max_queue_size=DEAD_LETTERS_KEPT_MAX, drop_policy=DROP_OLD)
-            return self.registry.create(name, bounded if is_sub_queue(name) else ChannelConfig(max_queue_size=0))
-        return channel
 
     def queue_size(self, name: str) -> int | None:
         """Messages that wait: the longest of the reliable groups' queues, or what is kept. None for an unknown name."""
@@ -169,7 +159,7 @@ class Hub:
     def launcher_on(self, loop: asyncio.AbstractEventLoop) -> LoopLauncher:
         with LOCK:
             if loop not in self._launchers:
-                self._launchers[loop] = LoopLauncher(self.delivery, loop, report)
+                self._launchers[loop] = LoopLauncher(self.delivery, loop, report, self._is_own(loop))
             return self._launchers[loop]
 
     def home_launcher(self) -> LoopLauncher:
@@ -178,6 +168,9 @@ class Hub:
             if self.home is None or self.home.is_closed():
                 self.home = self._running_loop() or self.own_loop()
             return self.launcher_on(self.home)
+
+    def _is_own(self, loop: asyncio.AbstractEventLoop) -> bool:
+        return self._loop_thread is not None and self._loop_thread.loop is loop
 
     def own_loop(self) -> asyncio.AbstractEventLoop:
         with LOCK:
@@ -194,6 +187,9 @@ class Hub:
         if not launcher.loop.is_closed():
             launcher.loop.call_soon_threadsafe(launcher.cancel, consumer)
         return []
+
+    def rested(self, group: Group) -> None:
+        self.aftermath.rested(group)
 
     def is_insider(self) -> bool:
         """Whether the caller is one of our handlers while the bus drains: it may still publish."""
@@ -235,7 +231,10 @@ class Hub:
             first = not self.exchange.closed
             self.exchange.closed = True
             self.draining = first
-            return first
+        for channel in list(self.exchange.channels.values()):
+            # Publishers that wait for room look again, and find the bus closed.
+            notify(channel.take_kept_waiters())
+        return first
 
     def end_loops(self) -> "list[asyncio.Task[None]]":
         """Cancel all slots; those of the caller's loop are given back to be waited for."""

@@ -14,7 +14,7 @@ from typing import cast, final
 from mypy_extensions import i64
 
 from unibus.bus.delivery import QUANTUM, TAKES_MESSAGE, Delivery, call, wants_reply
-from unibus.bus.group import Consumer, Launcher, notify
+from unibus.bus.group import Consumer, Launcher, notify, wake
 from unibus.core.message import Message
 
 
@@ -23,10 +23,11 @@ class LoopLauncher(Launcher):
     """The slots of one event loop."""
 
     def __init__(
-        self, delivery: Delivery, loop: asyncio.AbstractEventLoop, report: Callable[[BaseException], None]
+        self, delivery: Delivery, loop: asyncio.AbstractEventLoop, report: Callable[[BaseException], None], owned: bool
     ) -> None:
         self.loop = loop
         self.stopped = False
+        self._owned = owned  # The bus's own loop, which must survive whatever a handler raises.
         self._delivery = delivery
         self._aftermath = delivery.aftermath
         self._report = report
@@ -111,8 +112,7 @@ class LoopLauncher(Launcher):
                     continue
                 if group.has_room_waiters():
                     notify(group.take_room_waiters())
-                metrics = self._delivery.prepare(consumer, message)
-                if metrics is None:
+                if not self._delivery.prepare(consumer, message):
                     continue
                 # Written out here and not in a coroutine of its own, which would cost as much as the queue.
                 try:
@@ -123,14 +123,17 @@ class LoopLauncher(Launcher):
                 except BaseException as error:
                     self._failed(consumer, message, error)
                 else:
-                    group.acked(metrics)
+                    group.acked(self._delivery.metrics_of(consumer, message))
                 left -= 1
                 if left == 0:
                     left = QUANTUM
                     await asyncio.sleep(0)
         finally:
+            self._ended(consumer)
             if busy:
                 group.give_up(consumer)
+                # What was handed back is for another slot, or for a new one of this consumer.
+                wake(group)
                 self._aftermath.rested(group)
 
     async def _park(self, consumer: Consumer) -> None:
@@ -147,4 +150,12 @@ class LoopLauncher(Launcher):
             raise error
         self._aftermath.failed(consumer, message, error)
         if not isinstance(error, (Exception, asyncio.CancelledError)):
-            raise error
+            if not self._owned:
+                raise error
+            self._report(error)
+
+    def _ended(self, consumer: Consumer) -> None:
+        tasks = self._tasks.get(consumer.id)
+        task = asyncio.current_task()
+        if tasks is not None and task in tasks:
+            tasks.remove(task)

@@ -9,12 +9,11 @@ from mypy_extensions import i64, mypyc_attr
 
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.delivery import QUANTUM
-from unibus.bus.face import Face, cold_of
+from unibus.bus.face import Face
 from unibus.bus.requests import reply_body
 from unibus.bus.room import post_when_room_async
 from unibus.bus.settled import given, given_after_others
 from unibus.core.message import Message
-from unibus.core.payload import Payload
 from unibus.errors import RequestTimeout
 
 DRAIN_TIMEOUT_S: Final = 5.0
@@ -45,7 +44,7 @@ class MessageBus(Face):
         Awaiting waits for room where the channel's drop_policy is `block`, lets handlers run, and gives the message.
         """
         exchange = self._exchange
-        cold = cold_of(trace_id, fields) if trace_id is not None or fields else None
+        cold = self._cold(trace_id, fields)
         if isinstance(channel, str):
             target = exchange.channel(channel)
             message = exchange.envelope(target, payload, priority, cold)
@@ -73,7 +72,7 @@ class MessageBus(Face):
         self, channel: str, payloads: Iterable[object], priority: int | None = None, **fields: object
     ) -> Awaitable[list[Message]]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
-        messages = self._messages(channel, list(payloads), priority, cold_of(None, fields))
+        messages = self._messages(channel, list(payloads), priority, self._cold(None, fields))
         return self._publish_all(self._exchange.channel(channel), messages)
 
     async def _publish_all(self, target: Channel, messages: list[Message]) -> list[Message]:
@@ -87,7 +86,7 @@ class MessageBus(Face):
 
     def publish_json(self, channel: str, value: object, priority: int | None = None) -> Awaitable[Message]:
         """Publish anything that JSON can express, as plain JSON values; SerializationFailed for anything else."""
-        return self.publish(channel, Payload.json(value), priority)
+        return self.publish(channel, self._json(value), priority)
 
     def publish_from_sync(
         self,
@@ -98,14 +97,14 @@ class MessageBus(Face):
         **fields: object,
     ) -> Message:
         """Publish from any thread without awaiting. On an event loop's thread it never blocks: no room is QueueFull."""
-        message = self._message(channel, payload, priority, cold_of(trace_id, fields))
+        message = self._message(channel, payload, priority, self._cold(trace_id, fields))
         return self._publish_blocking(message, not on_a_loop())
 
     def request(
         self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object
     ) -> Awaitable[object]:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
-        return self._request(self._message(channel, payload, None, cold_of(None, fields)), timeout)
+        return self._request(self._message(channel, payload, None, self._cold(None, fields)), timeout)
 
     async def _request(self, message: Message, timeout: float | None) -> object:
         loop = asyncio.get_running_loop()

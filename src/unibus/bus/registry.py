@@ -5,7 +5,9 @@ own is forgotten again when there are too many of them, so that unique topic nam
 are kept in the total, and sequences never go back.
 """
 
+import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 from unibus.bus.channel import (
     POLICY_BLOCK,
@@ -15,17 +17,29 @@ from unibus.bus.channel import (
     Channel,
 )
 from unibus.bus.exchange import Exchange, Steward
-from unibus.bus.group import Group
+from unibus.bus.group import Group, notify
+from unibus.bus.names import checked_name
 from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, BusConfig, ChannelConfig
 from unibus.core.atomic import LOCK
+from unibus.core.deadletter import is_sub_queue
 from unibus.core.dedup import Deduplicator
 from unibus.core.fields import seconds_ns
 from unibus.core.limiter import TokenBucket
 from unibus.core.metrics import ChannelMetrics
-from unibus.errors import BusClosed, ChannelExists, ChannelNotFound, NameInvalid
-from unibus.limits import CHANNEL_NAME_BYTES_MAX, DEDUP_WINDOW_S_DEFAULT, IMPLICIT_CHANNELS_MAX
+from unibus.errors import BusClosed, BusError, ChannelExists, ChannelNotFound
+from unibus.limits import DEAD_LETTERS_KEPT_MAX, DEDUP_WINDOW_S_DEFAULT, IMPLICIT_CHANNELS_MAX
+
+log = logging.getLogger("unibus")
 
 _POLICIES = {DROP_NEW: POLICY_DROP_NEW, DROP_OLD: POLICY_DROP_OLD, BLOCK: POLICY_BLOCK}
+
+
+_IMPLICIT = ChannelConfig()
+
+
+class Rules(NamedTuple):
+    bucket: TokenBucket | None
+    dedup: Deduplicator | None
 
 
 class Registry(Steward):
@@ -38,6 +52,7 @@ class Registry(Steward):
         self._configs: dict[str, ChannelConfig] = {}
         self._folded: dict[str, str] = {}
         self._implicit: dict[str, None] = {}  # In the order in which they were made.
+        self._ours: set[str] = set()  # Dead-letter channels that the bus made; whoever creates them has the say.
         self._floor = 0  # No sequence of a forgotten channel is given again.
         self.retired = ChannelMetrics()
         self.bury_casualties: Callable[[Channel, list[Casualty]], None] = _nobody
@@ -45,44 +60,69 @@ class Registry(Steward):
 
     def create(self, name: str, config: ChannelConfig, update: bool = False) -> Channel:
         """Make a channel. The same config again is no change; another needs `update=True`, which keeps the queue."""
+        rules = self._rules(config)
         with LOCK:
             channel = self._exchange.channels.get(name)
-            if channel is not None and channel.declared and self._configs[name] != config and not update:
-                raise ChannelExists(
-                    f"channel {name!r} exists with other settings", "pass update=True to change it and keep its queue"
-                )
+            if channel is not None and channel.declared and name not in self._ours:
+                if self._configs[name] == config:
+                    return channel
+                if not update:
+                    raise ChannelExists(
+                        f"channel {name!r} exists with other settings",
+                        "pass update=True to change it and keep its queue",
+                    )
             if channel is None:
                 channel = self._make(name)
             channel.declared = True
             self._implicit.pop(name, None)
-            self._configure(channel, config)
+            self._ours.discard(name)
+            self._configure(channel, config, rules)
+        notify(channel.take_kept_waiters())
+        return channel
+
+    def dead_letter_queue(self, name: str) -> Channel:
+        """The channel for dead letters: the one that is there, in whatever case it is written, or one of our own."""
+        with LOCK:
+            channel = self._exchange.channels.get(self._folded.get(name.casefold(), name))
+            if channel is None or not channel.declared:
+                bounded = ChannelConfig(max_queue_size=DEAD_LETTERS_KEPT_MAX, drop_policy=DROP_OLD)
+                unbounded = ChannelConfig(max_queue_size=0)
+                channel = self.create(
+                    name if channel is None else channel.name, bounded if is_sub_queue(name) else unbounded
+                )
+                self._ours.add(channel.name)
             return channel
 
-    def get_or_make(self, name: str) -> Channel:
-        """The channel that somebody subscribes or publishes to."""
-        channel = self._exchange.channels.get(name)
-        return self.missing(name) if channel is None else channel
-
     def missing(self, name: str) -> Channel:
+        try:
+            return self._made(name)
+        except BusError as error:
+            self._exchange.refused.count_refusal(error)
+            raise
+
+    def get_or_make(self, name: str) -> Channel:
+        """The channel that somebody subscribes to."""
+        channel = self._exchange.channels.get(name)
+        return self._made(name) if channel is None else channel
+
+    def _made(self, name: str) -> Channel:
         with LOCK:
             if self._config.strict:
-                self._exchange.refused.count("not_found")
-                raise ChannelNotFound(
-                    f"there is no channel {name!r}", f"create_channel({name!r}) first; the bus is strict"
-                )
+                raise ChannelNotFound(f"there is no channel {name!r}", "the bus is strict: create_channel() it first")
             channel = self._exchange.channels.get(name)
             if channel is None:
                 channel = self._make(name)
                 self._implicit[name] = None
-                self._configure(channel, ChannelConfig())
+                self._configure(channel, _IMPLICIT, self._rules(_IMPLICIT))
                 if len(self._implicit) > IMPLICIT_CHANNELS_MAX:
                     self._forget_unused()
             return channel
 
     def admit_while_closing(self, name: str) -> None:
         if not self.is_insider():
-            self._exchange.refused.count("closed")
-            raise BusClosed(f"the bus is closed; nothing was published to {name!r}", "publish before close()")
+            error = BusClosed(f"the bus is closed; nothing was published to {name!r}", "publish before close()")
+            self._exchange.refused.count_refusal(error)
+            raise error
 
     def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
         self.bury_casualties(channel, casualties)
@@ -97,6 +137,10 @@ class Registry(Steward):
             if channel.dedup is None:
                 channel.dedup = Deduplicator(DEDUP_WINDOW_S_DEFAULT)
                 self._exchange.refresh(channel)
+
+    def filter_failed(self, channel: Channel, group: str, error: Exception) -> None:
+        channel.metrics.count("errors")
+        log.warning("the filter of group %r on %r raised: %r", group, channel.name, error)
 
     def config_of(self, name: str) -> ChannelConfig:
         return self._configs[name]
@@ -121,19 +165,27 @@ class Registry(Steward):
         self._exchange.channels[name] = channel
         return channel
 
-    def _configure(self, channel: Channel, config: ChannelConfig) -> None:
+    def _rules(self, config: ChannelConfig) -> "Rules":
+        """What the settings mean, made before anything is changed: a setting that is refused changes nothing."""
+        rate = config.rate_limit_per_sec
+        window = config.dedup_window or self._config.idempotency_ttl
+        return Rules(
+            None if rate is None else TokenBucket(rate, config.rate_limit_burst, self._exchange.monotonic_ns()),
+            None if window is None else Deduplicator(window),
+        )
+
+    def _configure(self, channel: Channel, config: ChannelConfig, rules: "Rules") -> None:
+        before = self._configs.get(channel.name, _IMPLICIT)
         self._configs[channel.name] = config
         channel.max_size = config.max_queue_size
         channel.policy = _POLICIES[config.drop_policy]
         channel.default_priority = config.default_priority
         channel.ttl_ns = 0 if config.ttl is None else seconds_ns("ttl", config.ttl)
         channel.dead_letter_channel = config.dead_letter_channel
-        now_ns = self._exchange.monotonic_ns()
-        rate = config.rate_limit_per_sec
-        channel.bucket = None if rate is None else TokenBucket(rate, config.rate_limit_burst, now_ns)
-        window = config.dedup_window or self._config.idempotency_ttl
-        channel.dedup = None if window is None else channel.dedup or Deduplicator(window)
-        self._exchange.version += 1
+        channel.bucket = rules.bucket
+        if channel.dedup is None or before.dedup_window != config.dedup_window:
+            channel.dedup = rules.dedup
+        channel.routes_version = -1
 
     def _forget_unused(self) -> None:
         unused = [name for name in self._implicit if not self._exchange.channels[name].groups]
@@ -152,14 +204,3 @@ def _nobody(channel: Channel, casualties: list[Casualty]) -> None:
 
 def _nowhere() -> bool:
     return False
-
-
-def checked_name(name: object) -> str:
-    """A name that every door can carry: text, not empty, without control characters, not too long."""
-    if not isinstance(name, str):
-        raise NameInvalid(f"a channel name is text, not {type(name).__name__}")
-    if not name or len(name.encode("utf-8", "surrogatepass")) > CHANNEL_NAME_BYTES_MAX:
-        raise NameInvalid(f"channel name {name!r:.80} must have 1 to {CHANNEL_NAME_BYTES_MAX} bytes")
-    if not name.isprintable():
-        raise NameInvalid(f"channel name {name!r:.80} has characters that cannot be shown", "use printable text")
-    return name

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from unibus.bus.exchange import Exchange
-from unibus.bus.settings import SubscribeOptions
+from unibus.bus.registry import Registry
+from unibus.bus.settings import ChannelConfig, SubscribeOptions
 from unibus.bus.subscriptions import Subscriptions, retry_policy
 from unibus.core.cold import Cold
 from unibus.core.message import Message
@@ -15,8 +16,9 @@ Answer = Callable[[Message], None]
 class Requests:
     """Replies are matched by correlation id; a reply that nobody waits for any more is dropped."""
 
-    def __init__(self, exchange: Exchange, subscriptions: Subscriptions) -> None:
+    def __init__(self, exchange: Exchange, registry: Registry, subscriptions: Subscriptions) -> None:
         self._exchange = exchange
+        self._registry = registry
         self._subscriptions = subscriptions
         self._waiting: dict[str, Answer] = {}
         self._inbox = f"$reply/{exchange.stamper.prefix}inbox"
@@ -25,6 +27,7 @@ class Requests:
     def expect(self, message: Message, answer: Answer) -> str:
         """Prepare a message to be a request; `answer` is called with the reply, in the replier's thread."""
         if not self._open:
+            self._registry.create(self._inbox, ChannelConfig(max_queue_size=0))
             options = SubscribeOptions(dispatch="inline", group="$reply")
             self._subscriptions.add(self._inbox, self._arrived, retry_policy(0, 0.0, options), 1, options)
             self._open = True

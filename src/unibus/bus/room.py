@@ -20,15 +20,19 @@ def post_when_room(exchange: Exchange, channel: Channel, messages: list[Message]
             freed.notify()
 
     deadline_ns = None if timeout_s is None else exchange.monotonic_ns() + int(timeout_s * 1e9)
-    while True:
-        with freed:
-            channel.wait_for_room(free)
-            verdict = exchange.post_many(channel, messages)
-            if verdict != FULL:
-                return verdict
-            left_s = None if deadline_ns is None else (deadline_ns - exchange.monotonic_ns()) / 1e9
-            if (left_s is not None and left_s <= 0) or not freed.wait(left_s):
-                return FULL
+    try:
+        while True:
+            with freed:
+                exchange.wait_for_room(channel, free)
+                verdict = exchange.post_many(channel, messages)
+                if verdict != FULL:
+                    return verdict
+                left_s = None if deadline_ns is None else (deadline_ns - exchange.monotonic_ns()) / 1e9
+                if (left_s is not None and left_s <= 0) or not freed.wait(left_s):
+                    return FULL
+            exchange.channel(channel.name)  # Raises if the bus was closed meanwhile.
+    finally:
+        channel.stop_waiting(free)
 
 
 async def post_when_room_async(
@@ -46,10 +50,13 @@ async def post_when_room_async(
         async with asyncio.timeout(timeout_s):
             while True:
                 freed.clear()
-                channel.wait_for_room(free)
+                exchange.wait_for_room(channel, free)
                 verdict = exchange.post_many(channel, messages)
                 if verdict != FULL:
                     return verdict
                 await freed.wait()
+                exchange.channel(channel.name)  # Raises if the bus was closed meanwhile.
     except TimeoutError:
         return FULL
+    finally:
+        channel.stop_waiting(free)

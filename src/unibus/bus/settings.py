@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Final, Literal, TypedDict
 
+from unibus.bus.names import checked_name
 from unibus.core.fields import seconds_ns
 from unibus.core.message import Message
 from unibus.core.priority import Priority, checked_priority
@@ -46,6 +47,8 @@ class ChannelConfig:
         if self.rate_limit_burst is not None and self.rate_limit_per_sec is None:
             raise ConfigInvalid("rate_limit_burst without rate_limit_per_sec", "give the rate too")
         checked_priority(self.default_priority)
+        if self.dead_letter_channel is not None:
+            checked_name(self.dead_letter_channel)
         for name in ("ttl", "dedup_window", "block_timeout"):
             if getattr(self, name) is not None:
                 seconds_ns(name, getattr(self, name))
@@ -89,7 +92,7 @@ class SubscribeOptions(TypedDict, total=False):
     """
 
     group: str | None
-    filter: Callable[[Message], bool] | None
+    filter: Callable[[Message], object] | None
     match: Literal["exact", "prefix", "wildcard"]
     dispatch: Literal["pool", "inline"]
     overflow: Literal["drop_oldest"] | None

@@ -24,6 +24,8 @@ class Places(Protocol):
 
     def launcher_for(self, plan: Plan) -> Launcher: ...
 
+    def rested(self, group: Group) -> None: ...
+
     def end_slots(self, consumer: Consumer) -> "list[asyncio.Task[None]]": ...
 
 
@@ -96,7 +98,9 @@ class Subscriptions:
             group.remove(consumer)
             if not group.consumers:
                 self._close(group, subscription.pattern)
-        return Cancelled(self._places.end_slots(consumer))
+        tasks = self._places.end_slots(consumer)
+        self._places.rested(group)
+        return Cancelled(tasks)
 
     def orphaned(self, group: Group) -> None:
         """What a closed group still holds goes back to its created channel, or is counted as unrouted."""
@@ -144,7 +148,13 @@ class Subscriptions:
             self._exchange.pattern_groups[group.number] = group
             self._exchange.index.subscribe(group.number, pattern)
             self._exchange.version += 1
+            self._hand_kept(group)
         self._groups[(pattern, group.name)] = group
+
+    def _hand_kept(self, group: Group) -> None:
+        for channel in list(self._exchange.channels.values()):
+            if channel.declared and group.number in self._exchange.index.match(channel.name):
+                channel.hand_kept(group)
 
     def _close(self, group: Group, pattern: Pattern) -> None:
         group.closed = True

@@ -9,12 +9,11 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
-from unibus.bus.face import Face, cold_of
+from unibus.bus.face import Face
 from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
 from unibus.bus.requests import reply_body
 from unibus.clock import Clock
 from unibus.core.message import Message
-from unibus.core.payload import Payload
 from unibus.limits import WORKER_COUNT_DEFAULT
 
 # How often a publisher looks whether it should give way: a fraction of the default bound.
@@ -60,7 +59,7 @@ class SyncMessageBus(Face):
     ) -> Message:
         """Publish to a channel, or publish a Message; safe from any thread. See the async face for the promises."""
         exchange = self._exchange
-        cold = cold_of(trace_id, fields) if trace_id is not None or fields else None
+        cold = self._cold(trace_id, fields)
         if isinstance(channel, str):
             target = exchange.channel(channel)
             message = exchange.envelope(target, payload, priority, cold)
@@ -79,7 +78,7 @@ class SyncMessageBus(Face):
     ) -> list[Message]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         target = self._exchange.channel(channel)
-        messages = self._messages(channel, list(payloads), priority, cold_of(None, fields))
+        messages = self._messages(channel, list(payloads), priority, self._cold(None, fields))
         verdict = self._exchange.post_many(target, messages)
         if verdict > DUPLICATE:
             self._refused(target, messages, verdict)
@@ -87,7 +86,7 @@ class SyncMessageBus(Face):
 
     def publish_json(self, channel: str, value: object, priority: int | None = None) -> Message:
         """Publish anything that JSON can express, as plain JSON values; SerializationFailed for anything else."""
-        return self.publish(channel, Payload.json(value), priority)
+        return self.publish(channel, self._json(value), priority)
 
     def publish_from_sync(
         self,
@@ -102,7 +101,7 @@ class SyncMessageBus(Face):
 
     def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> object:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
-        return self._request(self._message(channel, payload, None, cold_of(None, fields)), timeout)
+        return self._request(self._message(channel, payload, None, self._cold(None, fields)), timeout)
 
     def _request(self, message: Message, timeout: float | None) -> object:
         arrived = threading.Event()

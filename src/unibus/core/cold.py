@@ -86,6 +86,20 @@ class Cold:
         self.scheduled_at_ns: i64 = 0
         self.headers: dict[str, HeaderValue] = {} if headers is None else headers
         self.trace: dict[str, str] = {} if trace is None else trace
+        # The headers that are known to be plain, and how many they were: see `trust_headers`.
+        self._plain: dict[str, HeaderValue] | None = None
+        self._plain_count: i64 = 0
+
+    def trust_headers(self) -> None:
+        """Remember that each value is text, a bool, int (no Int32), float or None, so that no encoder looks again.
+
+        Other headers, or one more or less, are not trusted. A value replaced in place is not noticed.
+        """
+        self._plain = self.headers
+        self._plain_count = len(self.headers)
+
+    def trusts_headers(self) -> bool:
+        return self._plain is self.headers and self._plain_count == len(self.headers)
 
     def copy(self) -> "Cold":
         other = Cold(self.headers.copy(), self.trace.copy())
@@ -93,6 +107,8 @@ class Cold:
             setattr(other, name, getattr(self, name))
         other.ttl_ns = self.ttl_ns
         other.scheduled_at_ns = self.scheduled_at_ns
+        if self.trusts_headers():
+            other.trust_headers()
         return other
 
     def as_tuple(self) -> tuple[object, ...]:

@@ -15,6 +15,8 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
+from unibus.core.cold import HeaderValue
+
 MAX_DELIVERY_COUNT_EXCEEDED: Final = "MaxDeliveryCountExceeded"
 TTL_EXPIRED: Final = "TTLExpiredException"
 HEADER_SIZE_EXCEEDED: Final = "HeaderSizeExceeded"
@@ -121,7 +123,7 @@ def dead_letter_headers(
     return record
 
 
-def without_record(headers: Mapping[str, object]) -> dict[str, object]:
+def without_record(headers: Mapping[str, HeaderValue]) -> dict[str, HeaderValue]:
     """The headers of a message that gets a new life: all but the record of its death."""
     return {name: value for name, value in headers.items() if name not in _RECORD}
 

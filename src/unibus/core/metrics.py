@@ -167,6 +167,10 @@ class ChannelMetrics:
 
     def count_refusal(self, error: BusError) -> None:
         """Counts the outcome of a publish that raises `error`, under the kind of the error. `failed` is the rest."""
+        with LOCK:
+            self._count_refusal(error)
+
+    def _count_refusal(self, error: BusError) -> None:
         if isinstance(error, QueueFull):
             self.queue_full += 1
         elif isinstance(error, RateLimited):

@@ -40,35 +40,37 @@ _LEAVES: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta,
 def is_plain(value: object, binary: bool, room: i64 = DECODE_DEPTH_MAX) -> bool:
     """Whether a format (`binary`: it has bytes and every float) gives the value back when written as it is.
 
-    Integers of any size count as plain: the encoder itself tells when one does not fit. False for deep nesting.
+    Too large integers and subclasses of text and numbers count as plain: the encoder itself refuses those.
+    False for what nests too deep.
     """
-    kind = type(value)
-    if value is None or kind is str or kind is int or kind is bool:
+    if isinstance(value, str) or isinstance(value, int) or value is None:  # noqa: SIM101 - two tests cost less than one
         return True
     if isinstance(value, float):
-        return kind is float and (binary or math.isfinite(value))
-    if kind is bytes:
+        return binary or math.isfinite(value)
+    if isinstance(value, bytes):
         return binary
     if room <= 0:
         return False
     if isinstance(value, dict):
-        return kind is dict and _is_plain_dict(value, binary, room - 1)
+        return _is_plain_dict(value, binary, room - 1)
     if isinstance(value, list):
-        return kind is list and _is_plain_list(value, binary, room - 1)
+        return _is_plain_list(value, binary, room - 1)
     return False
 
 
 def _is_plain_dict(value: dict[object, object], binary: bool, room: i64) -> bool:
     for key, item in value.items():
         # The scalars of most bodies are told here, which saves a call for each.
-        if type(key) is not str or not (type(item) is str or type(item) is int or is_plain(item, binary, room)):
+        if not isinstance(key, str):
+            return False
+        if not (isinstance(item, str) or isinstance(item, int) or is_plain(item, binary, room)):  # noqa: SIM101
             return False
     return True
 
 
 def _is_plain_list(value: list[object], binary: bool, room: i64) -> bool:
-    for item in value:  # noqa: SIM110 - all() would make a generator, and a call for each item
-        if not (type(item) is str or type(item) is int or is_plain(item, binary, room)):
+    for item in value:  # noqa: SIM110 - all() would make a generator
+        if not (isinstance(item, str) or isinstance(item, int) or is_plain(item, binary, room)):  # noqa: SIM101
             return False
     return True
 
@@ -123,15 +125,15 @@ def _reduced(value: object) -> object:
     """One step from a type of the user's towards the types above."""
     if isinstance(value, enum.Enum):
         return value.value
-    for base, exact in _BASES:
+    for base, as_base in _BASES:
         if isinstance(value, base):
-            return exact(value)
+            return as_base(value)
     try:
         reduced: object = msgspec.to_builtins(value, builtin_types=_LEAVES)
     except (TypeError, ValueError, RecursionError) as error:
         raise _unwritable(value, str(error)) from error
     if type(reduced) is type(value):
-        raise _unwritable(value, "only the type itself keeps what it holds")
+        raise _unwritable(value, "it is of no known type")
     return reduced
 
 
@@ -205,10 +207,22 @@ def dict_of(content: object) -> dict[object, object]:
     raise DecodeError(f"a {type(content).__name__} where a mapping belongs")
 
 
+# Encoders refuse subclasses of text and numbers.
+
+
 def exact_text(value: object) -> str:
-    """The same text without the subclass, which encoders refuse."""
     assert isinstance(value, str)
     return str.__str__(value)
+
+
+def exact_scalar(value: object) -> object:
+    """The same value without the subclass; what has a tag of its own (Int32) keeps its type."""
+    return value if value is None or type(value) in _EXACT else _reduced(value)
+
+
+def _exact_datetime(value: object) -> datetime:
+    assert isinstance(value, datetime)
+    return datetime.combine(value.date(), value.timetz())
 
 
 # One pair of functions for each type that travels as text.
@@ -303,7 +317,10 @@ _BASES: Final[tuple[tuple[type[object], Callable[..., object]], ...]] = (
     (tuple, tuple),
     (set, set),
     (frozenset, frozenset),
+    (datetime, _exact_datetime),
 )
+
+_EXACT: Final = frozenset({*_WRITERS, bool, str, int, float, bytes})
 
 _READERS: Final[dict[str, Callable[[object], object]]] = {
     "$int": _read_int,

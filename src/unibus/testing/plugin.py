@@ -1,7 +1,7 @@
 """Fixtures for pytest: `bus`, `sync_bus` and `virtual_clock`. Installing unibus is enough to have them.
 
-All three are plain fixtures: they need no plugin for async tests, configure none, and work with every one, as the bus
-belongs to whatever loop the test uses it on. What they need is imported when one of them is asked for.
+All three are plain fixtures, so they need no plugin for async tests and configure none: the bus belongs to whatever
+loop the test uses it on. What the fixtures need is imported when one of them is asked for.
 """
 
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
-from unibus.bus.face import Handler, cold_of
+from unibus.bus.face import Handler
 from unibus.bus.message_bus import MessageBus, on_a_loop
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.clock import Clock
@@ -70,7 +70,7 @@ class RecordingBus(MessageBus):
         trace_id: str | None = None,
         **fields: object,
     ) -> Awaitable[Message]:
-        return super().publish(self._message(channel, payload, priority, cold_of(trace_id, fields)))
+        return super().publish(self._message(channel, payload, priority, self._cold(trace_id, fields)))
 
     def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
         self._adopt_loop()
@@ -146,7 +146,7 @@ class RecordingSyncBus(SyncMessageBus):
         trace_id: str | None = None,
         **fields: object,
     ) -> Message:
-        return super().publish(self._message(channel, payload, priority, cold_of(trace_id, fields)))
+        return super().publish(self._message(channel, payload, priority, self._cold(trace_id, fields)))
 
     def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
         return self._sent.noted(super()._message(channel, payload, priority, cold))

@@ -1,0 +1,17 @@
+"""What a channel may be called."""
+
+from unibus.core.deadletter import SUB_QUEUE, is_sub_queue
+from unibus.errors import NameInvalid
+from unibus.limits import CHANNEL_NAME_BYTES_MAX
+
+
+def checked_name(name: object) -> str:
+    """A name that every door can carry: text, not empty, printable, not too long. A sub-queue's suffix is not counted."""
+    if not isinstance(name, str):
+        raise NameInvalid(f"a channel name is text, not {type(name).__name__}")
+    own = name[: -len(SUB_QUEUE) - 1] if is_sub_queue(name) else name
+    if not own or len(own.encode("utf-8", "surrogatepass")) > CHANNEL_NAME_BYTES_MAX:
+        raise NameInvalid(f"channel name {name!r:.80} must have 1 to {CHANNEL_NAME_BYTES_MAX} bytes")
+    if not name.isprintable():
+        raise NameInvalid(f"channel name {name!r:.80} has characters that cannot be shown", "use printable text")
+    return name

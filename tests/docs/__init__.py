@@ -1,0 +1,1 @@
+"""The documents as tests: what a page shows has to run."""

@@ -1,0 +1,172 @@
+"""Runs the code of one document: `python -W error -m tests.docs.snippets README.md`.
+
+All ```python blocks of a document are one program, run from top to bottom in one name space. They are compiled at the
+lines where they stand, so that a traceback points into the document. What a `print(…)  # -> text` prints has to be
+that text, and it has to be printed. Anything that nobody catches is a failure, in whatever thread it happens.
+
+In ```console blocks after `<!-- run -->` the lines with `$ unibus …` are run and must exit with 0; the lines below such
+a command must occur in its output in this order, where `…` stands for anything.
+"""
+
+import asyncio
+import faulthandler
+import gc
+import logging
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import NamedTuple
+
+TIMEOUT_S = 30.0
+RUN = "<!-- run -->"
+_FENCE = re.compile(r"^(```+)(\w*)\s*$")
+_PRINTS = re.compile(r"#\s*->\s?(.*)$")
+
+
+class Block(NamedTuple):
+    """A fenced block. `line` is where its first line of code stands, counted from 1."""
+
+    language: str
+    line: int
+    code: list[str]
+    marked: bool
+
+
+def blocks(text: str) -> Iterator[Block]:
+    before = ""
+    lines = enumerate(text.splitlines(), 1)
+    for number, line in lines:
+        fence = _FENCE.match(line)
+        if fence is not None:
+            code = []
+            for _, inside in lines:
+                if inside.strip() == fence[1]:
+                    break
+                code.append(inside)
+            yield Block(fence[2], number + 1, code, before == RUN)
+        before = line.strip() or before
+
+
+def program(path: Path) -> CodeType:
+    """The Python of a document, each line where it stands."""
+    text = path.read_text("utf-8")
+    lines = [""] * (len(text.splitlines()) + 1)
+    for block in blocks(text):
+        if block.language == "python":
+            lines[block.line - 1 : block.line - 1 + len(block.code)] = block.code
+    return compile("\n".join(lines), str(path), "exec")
+
+
+def promised(path: Path) -> dict[int, str]:
+    """Line → the text that the `# ->` on it promises."""
+    promises = {}
+    for block in blocks(path.read_text("utf-8")):
+        for number, line in enumerate(block.code, block.line):
+            if block.language == "python" and (found := _PRINTS.search(line)):
+                promises[number] = found[1].rstrip()
+    return promises
+
+
+class Judge:
+    """Collects what is wrong; threads and loops would swallow an exception."""
+
+    def __init__(self, path: Path) -> None:
+        self.failures: list[str] = []
+        self._path = path
+        self._promised = promised(path)
+        self._kept: set[int] = set()
+
+    def print(self, *values: object) -> None:
+        line = sys._getframe(1).f_lineno
+        text = " ".join(map(str, values))
+        wanted = self._promised.get(line)
+        if wanted is not None:
+            self._kept.add(line)
+            if text != wanted:
+                self.fail(f"{self._path}:{line}: printed {text!r}, the document says {wanted!r}")
+
+    def fail(self, what: str) -> None:
+        self.failures.append(what)
+
+    def watch(self) -> None:
+        threading.excepthook = lambda args: self.fail(f"in a thread: {args.exc_value!r}")
+        sys.unraisablehook = lambda args: self.fail(f"nobody could catch: {args.exc_value!r} in {args.object!r}")
+        told = logging.Handler(logging.ERROR)
+        told.emit = lambda record: self.fail(f"logged: {record.getMessage()}")  # type: ignore[method-assign]
+        logging.getLogger("asyncio").addHandler(told)
+        logging.getLogger("unibus").addHandler(told)
+
+    def verdict(self) -> list[str]:
+        missing = sorted(self._promised.keys() - self._kept)
+        return self.failures + [f"{self._path}:{line}: nothing was printed here" for line in missing]
+
+
+def run_python(path: Path) -> list[str]:
+    """What went wrong."""
+    judge = Judge(path)
+    judge.watch()
+    # A module of its own, so that annotations are looked up where the document's names are.
+    module = ModuleType("snippets")
+    sys.modules["snippets"] = module
+    module.__dict__["print"] = judge.print
+    try:
+        exec(program(path), module.__dict__)
+    except BaseException:
+        judge.fail(traceback.format_exc())
+    gc.collect()  # So that a coroutine that nobody awaited says so now.
+    return judge.verdict()
+
+
+def run_console(path: Path) -> list[str]:
+    failures = []
+    for block in blocks(path.read_text("utf-8")):
+        if block.language == "console" and block.marked:
+            failures += [f"{path}:{block.line}: {what}" for what in _run_session(block.code)]
+    return failures
+
+
+def _run_session(lines: list[str]) -> Iterator[str]:
+    sessions: list[tuple[str, list[str]]] = []
+    for line in lines:
+        if line.startswith("$ "):
+            sessions.append((line[2:], []))
+        elif sessions:
+            sessions[-1][1].append(line)
+    if not sessions:
+        yield "no line with `$ unibus …` to run"
+    for command, shown in sessions:
+        words = shlex.split(command, comments=True)
+        if words[0] != "unibus":
+            yield f"only unibus is run here, not {words[0]!r}"
+            continue
+        environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100"}
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-m", *words], capture_output=True, text=True, env=environment
+        )
+        if done.returncode:
+            yield f"{command!r} exits with {done.returncode}: {done.stderr}"
+        wanted = "(?s:.*)".join(re.escape(line.strip()).replace("…", ".*") for line in shown if line.strip())
+        if not re.search(wanted, done.stdout):
+            yield f"{command!r} does not print what is shown, but:\n{done.stdout}"
+
+
+def main(names: list[str]) -> int:
+    faulthandler.dump_traceback_later(TIMEOUT_S, exit=True)
+    failures = [what for name in names for run in (run_python, run_console) for what in run(Path(name))]
+    for what in failures:
+        sys.stderr.write(what + "\n")
+    # Not sys.exit: a snippet that left a thread or a loop behind must not hold up the verdict.
+    sys.stderr.flush()
+    asyncio.set_event_loop(None)
+    os._exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

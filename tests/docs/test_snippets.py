@@ -1,0 +1,125 @@
+"""Every snippet of the README and the guide runs as it stands, and prints what it says it prints (X-60)."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs import snippets
+from tests.docs.snippets import blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
+DOCUMENTS = [ROOT / "README.md", *GUIDE]
+
+
+def run(*documents: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    command = [sys.executable, "-W", "error", "-m", snippets.__name__, *map(str, documents)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=2 * snippets.TIMEOUT_S)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_the_snippets_run(document: Path) -> None:
+    assert any(block.language == "python" for block in blocks(document.read_text("utf-8")))
+    done = run(document)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+    pages = [*GUIDE, *sorted((ROOT / "docs" / "decisions").glob("*.md"))]
+    assert pages
+    assert [page.name for page in pages if f"/{page.name})" not in index] == []
+
+
+def test_a_figure_in_the_readme_names_its_benchmark() -> None:
+    named = re.findall(r"python -m benchmarks (\w+)", (ROOT / "README.md").read_text("utf-8"))
+    known = {path.stem.removesuffix("_report") for path in (ROOT / "benchmarks").glob("*.py")}
+    assert named
+    assert set(named) <= known
+
+
+# A check that cannot fail is worth nothing: each of these documents is wrong, and has to be found out.
+WRONG = {
+    "raises": ("```python\n1 / 0\n```", "ZeroDivisionError"),
+    "raises on a later block": ("```python\na = 1\n```\n\n```python\na.nothing\n```", 'document.md", line 6'),
+    "does not parse": ("```python\ndef\n```", "SyntaxError"),
+    "prints something else": ("```python\nprint(1 + 1)  # -> 3\n```", "document.md:2: printed '2'"),
+    "prints too little": ("```python\nif False:\n    print(1)  # -> 1\n```", "document.md:3: nothing was printed"),
+    "warns": ("```python\nimport warnings\nwarnings.warn('old')\n```", "UserWarning: old"),
+    "forgets to await": ("```python\nasync def f(): pass\nf()\n```", "never awaited"),
+    "fails in a thread": (
+        "```python\nimport threading\nt = threading.Thread(target=lambda: 1 / 0)\nt.start(); t.join()\n```",
+        "in a thread: ZeroDivisionError",
+    ),
+    "calls it off": ("```python\nraise SystemExit(0)\n```", "SystemExit"),
+    "shows a command that fails": ("<!-- run -->\n```console\n$ unibus nonsense\n```", "exits with 2"),
+    "shows another output": ("<!-- run -->\n```console\n$ unibus --version\nomnibus\n```", "does not print"),
+    "shows output in another order": (
+        "<!-- run -->\n```console\n$ unibus --help\n  --version…\nUsage: unibus…\n```",
+        "does not print",
+    ),
+    "shows a foreign command": ("<!-- run -->\n```console\n$ rm bus.db\n```", "only unibus is run"),
+    "marks what has no command": ("<!-- run -->\n```console\nhello\n```", "no line with"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_wrong_document_is_found_out(kind: str, tmp_path: Path) -> None:
+    text, told = WRONG[kind]
+    document = tmp_path / "document.md"
+    document.write_text(text + "\n", "utf-8")
+    done = run(document)
+    assert done.returncode == 1
+    assert told in done.stderr
+
+
+def test_a_snippet_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    document = tmp_path / "document.md"
+    document.write_text("```python\nimport threading\nthreading.Event().wait()\n```\n", "utf-8")
+    short = "import sys; from tests.docs import snippets; snippets.TIMEOUT_S = 0.5; snippets.main(sys.argv[1:])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [sys.executable, "-c", short, str(document)], capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert (done.returncode, "Timeout" in done.stderr) == (1, True)
+
+
+RIGHT = """
+```python
+x = 1
+```
+
+```text
+this is no Python
+```
+
+```python
+def twice(n: int) -> int:
+    return 2 * n
+
+print(twice(x), "times")  # -> 2 times
+```
+
+<!-- run -->
+
+```console
+$ unibus --version
+unibus …, Python …
+```
+
+```console
+$ rm never.run
+```
+"""
+
+
+def test_a_right_document_passes(tmp_path: Path) -> None:
+    document = tmp_path / "document.md"
+    document.write_text(RIGHT, "utf-8")
+    done = run(document)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,324 @@
+"""Bad input: a named error with a hint, counted by kind, and nothing lost (X-49 and the issue's list)."""
+
+import math
+
+import pytest
+
+from tests.unit.bus.probes import Collector
+from unibus.bus.message_bus import MessageBus
+from unibus.bus.settings import BusConfig, ChannelConfig
+from unibus.bus.sync_bus import SyncMessageBus
+from unibus.core.message import Message
+from unibus.core.payload import Payload
+from unibus.errors import (
+    BusError,
+    ChannelNotFound,
+    ConfigInvalid,
+    HandlerInvalid,
+    MessageTooLarge,
+    NameInvalid,
+    PriorityInvalid,
+    PublishError,
+    SerializationFailed,
+    UsageError,
+)
+from unibus.limits import BODY_BYTES_MAX, CHANNEL_NAME_BYTES_MAX
+
+
+def outcome(bus: SyncMessageBus, kind: str) -> int:
+    return sum(channel.outcomes[kind] for channel in bus.snapshot().channels)
+
+
+# Strictness
+
+
+def test_a_strict_bus_refuses_unknown_channels() -> None:
+    # A13, S0-054
+    with SyncMessageBus(strict=True) as bus:
+        for call in (
+            lambda: bus.publish("c"),
+            lambda: bus.publish_many("c", [1]),
+            lambda: bus.publish(Message.new("c")),
+            lambda: bus.subscribe("c", Collector()),
+        ):
+            with pytest.raises(ChannelNotFound) as caught:
+                call()
+            assert "create_channel" in caught.value.hint
+            assert isinstance(caught.value, (PublishError, LookupError))
+        assert bus.channels() == []
+        bus.create_channel("c")
+        got = Collector()
+        bus.subscribe("c", got)
+        bus.publish("c", 1)
+        assert got.wait(1) == [1]
+
+
+def test_a_refused_subscribe_is_not_counted_as_a_publish() -> None:
+    # X-49: outcomes are those of publish.
+    with SyncMessageBus(strict=True) as bus:
+        with pytest.raises(ChannelNotFound):
+            bus.subscribe("c", Collector())
+        assert outcome(bus, "not_found") == 0
+        with pytest.raises(ChannelNotFound):
+            bus.publish("c")
+        assert outcome(bus, "not_found") == 1
+
+
+def test_a_strict_bus_may_subscribe_to_patterns() -> None:
+    with SyncMessageBus(strict=True) as bus:
+        got = Collector()
+        bus.subscribe("c", got, match="prefix")
+        bus.create_channel("c1")
+        bus.publish("c1", 1)
+        assert got.wait(1) == [1]
+
+
+# Publish
+
+
+@pytest.mark.parametrize("priority", [-1, 256, 10**30, True, 1.5, "high", math.nan])
+def test_a_priority_out_of_range_is_refused_and_counted(sync_bus: SyncMessageBus, priority: object) -> None:
+    # X-01, X-49
+    sync_bus.create_channel("c")
+    with pytest.raises((PriorityInvalid, TypeError)) as caught:
+        sync_bus.publish("c", 1, priority)  # type: ignore[arg-type]
+    assert sync_bus.queue_size("c") == 0
+    if isinstance(caught.value, PriorityInvalid):
+        assert "0" in caught.value.hint
+        assert outcome(sync_bus, "invalid") == 1
+    with pytest.raises((PriorityInvalid, TypeError)):
+        Message.new("c", 1, priority)  # type: ignore[arg-type]
+    with pytest.raises((PriorityInvalid, TypeError)):
+        ChannelConfig(default_priority=priority)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        bytes(BODY_BYTES_MAX + 1),
+        "x" * (BODY_BYTES_MAX + 1),
+        bytearray(BODY_BYTES_MAX + 1),
+        Payload.bytes(bytes(BODY_BYTES_MAX + 1)),
+    ],
+    ids=["bytes", "text", "bytearray", "payload"],
+)
+def test_a_body_over_the_limit_is_refused_and_counted(sync_bus: SyncMessageBus, body: object) -> None:
+    sync_bus.create_channel("c")
+    with pytest.raises(MessageTooLarge) as caught:
+        sync_bus.publish("c", body)
+    assert caught.value.hint
+    with pytest.raises(MessageTooLarge):
+        sync_bus.publish(Message.new("c", body))
+    with pytest.raises(MessageTooLarge):
+        sync_bus.publish_many("c", [1, body])
+    assert sync_bus.queue_size("c") == 0
+    assert outcome(sync_bus, "too_large") >= 3
+
+
+def test_text_is_measured_in_bytes(sync_bus: SyncMessageBus) -> None:
+    # The limit is BODY_BYTES_MAX; a text of wide characters has more bytes than characters.
+    sync_bus.create_channel("c")
+    with pytest.raises(MessageTooLarge):
+        sync_bus.publish("c", "é" * (BODY_BYTES_MAX // 2 + 1))
+
+
+def test_a_body_at_the_limit_is_taken(sync_bus: SyncMessageBus) -> None:
+    sync_bus.create_channel("c")
+    sync_bus.publish("c", bytes(BODY_BYTES_MAX))
+    assert sync_bus.queue_size("c") == 1
+
+
+def test_what_json_cannot_express_is_counted_by_its_kind(sync_bus: SyncMessageBus) -> None:
+    # X-49: every outcome of publish is counted once by kind.
+    sync_bus.create_channel("c")
+    with pytest.raises(SerializationFailed):
+        sync_bus.publish_json("c", object())
+    assert outcome(sync_bus, "serialization_failed") == 1
+
+
+def test_a_field_that_does_not_exist_is_counted_as_invalid(sync_bus: SyncMessageBus) -> None:
+    # X-49
+    sync_bus.create_channel("c")
+    with pytest.raises(UsageError):
+        sync_bus.publish("c", 1, no_such_field=1)
+    assert outcome(sync_bus, "invalid") == 1
+
+
+def test_many_that_are_refused_are_counted_each(sync_bus: SyncMessageBus) -> None:
+    # X-49: as many outcomes as messages, accepted or not.
+    sync_bus.create_channel("c", max_queue_size=2)
+    sync_bus.publish_many("c", [1, 2])
+    with pytest.raises(PublishError):
+        sync_bus.publish_many("c", [3, 4, 5])
+    assert outcome(sync_bus, "accepted") == 2
+    assert outcome(sync_bus, "queue_full") == 3
+    assert sync_bus.metrics("c")["dropped"] == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x" * (CHANNEL_NAME_BYTES_MAX + 1), "é" * 131, "a\nb", "a\x00", "\ud800", "\u202e"]
+)
+def test_a_name_that_cannot_be_is_refused_everywhere(sync_bus: SyncMessageBus, name: str) -> None:
+    for call in (
+        lambda: sync_bus.publish(name),
+        lambda: sync_bus.publish_many(name, [1]),
+        lambda: sync_bus.create_channel(name),
+        lambda: sync_bus.subscribe(name, Collector()),
+        lambda: sync_bus.publish(Message.new(name)),
+    ):
+        with pytest.raises(NameInvalid):
+            call()
+    assert sync_bus.channels() == []
+
+
+def test_the_longest_name_is_fine(sync_bus: SyncMessageBus) -> None:
+    name = "é" * (CHANNEL_NAME_BYTES_MAX // 2)
+    got = Collector()
+    sync_bus.subscribe(name, got)
+    sync_bus.publish(name, 1)
+    assert got.wait(1) == [1]
+
+
+@pytest.mark.parametrize("name", [None, 5, b"c", ["c"], object()])
+def test_a_name_that_is_no_text_is_refused(sync_bus: SyncMessageBus, name: object) -> None:
+    with pytest.raises((UsageError, TypeError)):
+        sync_bus.publish(name)
+    with pytest.raises((UsageError, TypeError)):
+        sync_bus.create_channel(name)  # type: ignore[arg-type]
+    if not isinstance(name, bytes):
+        with pytest.raises((UsageError, TypeError)):
+            sync_bus.subscribe(name, Collector())  # type: ignore[arg-type]
+    assert sync_bus.channels() == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"ttl": 0}, {"ttl": -1}, {"ttl": "soon"}, {"headers": {"a": object()}}, {"headers": 5}, {"correlation_id": 5}],
+)
+def test_a_field_of_the_wrong_kind_is_refused(sync_bus: SyncMessageBus, fields: dict[str, object]) -> None:
+    sync_bus.create_channel("c")
+    with pytest.raises(UsageError):
+        sync_bus.publish("c", 1, **fields)
+    assert sync_bus.queue_size("c") == 0
+
+
+def test_publish_errors_are_runtime_errors() -> None:
+    # S0-091, A12
+    assert issubclass(PublishError, RuntimeError)
+    for kind in (MessageTooLarge, SerializationFailed, ChannelNotFound):
+        assert issubclass(kind, PublishError)
+        assert kind.code != BusError.code
+
+
+# Subscribe
+
+
+@pytest.mark.parametrize("handler", [5, object(), [1], b"x"])
+def test_a_handler_that_cannot_be_called_is_refused(sync_bus: SyncMessageBus, handler: object) -> None:
+    with pytest.raises((HandlerInvalid, TypeError)) as caught:
+        sync_bus.subscribe("c", handler)  # type: ignore[arg-type]
+    if isinstance(caught.value, HandlerInvalid):
+        assert caught.value.hint
+    with pytest.raises(HandlerInvalid) as caught_decorating:
+        sync_bus.subscribe("c")(handler)  # type: ignore[operator]
+    assert caught_decorating.value.hint
+    assert sync_bus.channels() == []
+
+
+def test_a_module_name_without_a_callback_is_refused(sync_bus: SyncMessageBus) -> None:
+    with pytest.raises(HandlerInvalid) as caught:
+        sync_bus.subscribe("c", "module")
+    assert caught.value.hint
+    assert sync_bus.channels() == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 0},
+        {"concurrency": -1},
+        {"retry_attempts": -1},
+        {"retry_attempts": True},
+        {"retry_delay": -0.1},
+        {"retry_delay": math.inf},
+        {"retry_delay": math.nan},
+        {"retry_backoff": 0.5},
+        {"retry_jitter": 2.0},
+        {"dispatch": "elsewhere"},
+        {"overflow": "drop_newest"},
+        {"overflow": "drop_oldest", "queue_size": 0},
+        {"requeue": "middle"},
+        {"match": "regex"},
+        {"filter": 5},
+        {"no_such_option": 1},
+    ],
+)
+def test_an_option_out_of_its_range_is_refused_and_changes_nothing(
+    sync_bus: SyncMessageBus, options: dict[str, object]
+) -> None:
+    with pytest.raises(UsageError):
+        sync_bus.subscribe("c", Collector(), **options)  # type: ignore[arg-type]
+    assert sync_bus.channels() == []
+    sync_bus.publish("c")
+    assert outcome(sync_bus, "unrouted") == 1
+
+
+@pytest.mark.parametrize("options", [{"concurrency": "two"}, {"retry_attempts": "three"}, {"retry_delay": "soon"}])
+def test_an_option_of_the_wrong_type_is_refused(sync_bus: SyncMessageBus, options: dict[str, object]) -> None:
+    with pytest.raises((UsageError, TypeError)):
+        sync_bus.subscribe("c", Collector(), **options)  # type: ignore[arg-type]
+    assert sync_bus.channels() == []
+
+
+def test_an_async_handler_cannot_be_inline(sync_bus: SyncMessageBus) -> None:
+    async def handler(message: Message) -> None: ...
+
+    with pytest.raises(HandlerInvalid) as caught:
+        sync_bus.subscribe("c", handler, dispatch="inline")
+    assert caught.value.hint
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_queue_size", -1),
+        ("max_queue_size", 1.5),
+        ("max_queue_size", True),
+        ("max_queue_size", "many"),
+        ("drop_policy", "drop_all"),
+        ("rate_limit_burst", 5),
+        ("ttl", 0),
+        ("ttl", -1),
+        ("ttl", "long"),
+        ("block_timeout", -1),
+        ("no_such_setting", 1),
+    ],
+)
+def test_a_channel_setting_out_of_its_range_is_refused(sync_bus: SyncMessageBus, name: str, value: object) -> None:
+    with pytest.raises(UsageError):
+        sync_bus.create_channel("c", **{name: value})
+    assert sync_bus.channels() == []
+
+
+@pytest.mark.parametrize("count", [0, -1, 1_025, 1.5])
+def test_a_worker_count_out_of_its_range_is_refused(count: object) -> None:
+    with pytest.raises((ConfigInvalid, TypeError)):
+        SyncMessageBus(worker_count=count)  # type: ignore[arg-type]
+    with pytest.raises((ConfigInvalid, TypeError)):
+        BusConfig(worker_count=count)  # type: ignore[arg-type]
+
+
+async def test_the_async_face_refuses_in_the_same_way(async_bus: MessageBus) -> None:
+    with pytest.raises(PriorityInvalid):
+        await async_bus.publish("c", 1, 256)
+    with pytest.raises(NameInvalid):
+        await async_bus.publish("")
+    with pytest.raises(NameInvalid):
+        async_bus.publish_from_sync("")
+    with pytest.raises(MessageTooLarge):
+        await async_bus.publish("c", bytes(BODY_BYTES_MAX + 1))
+    with pytest.raises(SerializationFailed):
+        await async_bus.publish_json("c", object())

@@ -1,0 +1,143 @@
+"""Request and reply on both faces."""
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.unit.bus.probes import GUARD_S, Collector, within
+from unibus.bus.message_bus import MessageBus
+from unibus.bus.sync_bus import SyncMessageBus
+from unibus.core.message import Message
+from unibus.errors import BusClosed, RequestFailed, RequestTimeout
+
+
+def double(message: Message) -> object:
+    return message.body * 2  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("dispatch", ["pool", "inline"])
+def test_the_reply_is_what_the_handler_returns(sync_bus: SyncMessageBus, dispatch: str) -> None:
+    sync_bus.subscribe("c", double, dispatch=dispatch)
+    assert sync_bus.request("c", 21, timeout=10) == 42
+
+
+def test_a_handler_that_returns_nothing_replies_none(sync_bus: SyncMessageBus) -> None:
+    sync_bus.subscribe("c", lambda message: None)
+    assert sync_bus.request("c", 1, timeout=10) is None
+
+
+async def test_async_request_to_an_async_handler(async_bus: MessageBus) -> None:
+    async def handler(message: Message) -> object:
+        await asyncio.sleep(0)
+        return [message.body]
+
+    async_bus.subscribe("c", handler)
+    assert await async_bus.request("c", "x", timeout=10) == ["x"]
+    async_bus.subscribe("d", double)
+    assert await async_bus.request("d", 2, timeout=10) == 4
+
+
+async def test_replies_find_their_own_requests(async_bus: MessageBus) -> None:
+    async def handler(message: Message) -> object:
+        await asyncio.sleep(0)
+        return message.body
+
+    async_bus.subscribe("c", handler, concurrency=4)
+    replies = await asyncio.gather(*[async_bus.request("c", number, timeout=10) for number in range(50)])
+    assert replies == list(range(50))
+
+
+def test_requests_from_many_threads(sync_bus: SyncMessageBus) -> None:
+    sync_bus.subscribe("c", double, concurrency=4)
+    replies: dict[int, object] = {}
+
+    def ask(number: int) -> None:
+        replies[number] = sync_bus.request("c", number, timeout=10)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(GUARD_S)
+    assert replies == {number: 2 * number for number in range(8)}
+
+
+def test_no_reply_in_time(sync_bus: SyncMessageBus) -> None:
+    with pytest.raises(RequestTimeout) as caught:
+        sync_bus.request("nobody", 1, timeout=0.01)
+    assert caught.value.retryable
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.hint
+
+
+async def test_no_reply_in_time_async(async_bus: MessageBus) -> None:
+    with pytest.raises(RequestTimeout):
+        await async_bus.request("nobody", 1, timeout=0.01)
+
+
+def test_a_late_reply_is_dropped(sync_bus: SyncMessageBus) -> None:
+    release, finished = threading.Event(), Collector()
+
+    def slow(message: Message) -> str:
+        assert release.wait(GUARD_S)
+        return f"late {message.body}"
+
+    sync_bus.subscribe("c", slow)
+    with pytest.raises(RequestTimeout):
+        sync_bus.request("c", 1, timeout=0.01)
+    release.set()
+    assert sync_bus.drain(10)
+    assert sync_bus.request("c", 2, timeout=10) == "late 2"
+    assert finished.bodies == []
+
+
+def test_a_request_that_fails_for_good_tells_why(sync_bus: SyncMessageBus) -> None:
+    def failing(message: Message) -> None:
+        raise ValueError("no stock")
+
+    sync_bus.subscribe("c", failing, retry_attempts=1, retry_delay=0)
+    with pytest.raises(RequestFailed, match="no stock"):
+        sync_bus.request("c", 1, timeout=10)
+    assert len(sync_bus.dead_letters("c")) == 1
+
+
+def test_a_request_whose_payload_does_not_fit_fails_at_once(sync_bus: SyncMessageBus) -> None:
+    def wants_int(number: int) -> int:
+        return number
+
+    sync_bus.subscribe("c", wants_int)
+    with pytest.raises(RequestFailed, match="PayloadMismatch"):
+        sync_bus.request("c", "text", timeout=10)
+
+
+def test_a_request_works_on_a_strict_bus() -> None:
+    # A13: strict refuses the user's unknown channels, not the bus's own inbox.
+    with SyncMessageBus(strict=True) as bus:
+        bus.create_channel("c")
+        bus.subscribe("c", double)
+        assert bus.request("c", 4, timeout=10) == 8
+
+
+def test_a_request_from_within_a_handler_of_a_pool_of_one() -> None:
+    with SyncMessageBus(worker_count=1) as bus:
+        bus.subscribe("inner", double)
+        bus.subscribe("outer", lambda message: bus.request("inner", message.body, timeout=10))
+        assert within(lambda: bus.request("outer", 3, timeout=10)) == 6
+
+
+def test_a_request_on_a_closed_bus() -> None:
+    bus = SyncMessageBus()
+    bus.close()
+    with pytest.raises(BusClosed):
+        bus.request("c", 1)
+
+
+def test_the_asked_sees_correlation_and_reply_to_and_fields(sync_bus: SyncMessageBus) -> None:
+    got = Collector()
+    sync_bus.subscribe("c", got, dispatch="inline")
+    sync_bus.request("c", 1, timeout=10, correlation_id="mine", headers={"a": 1})
+    (message,) = got.messages
+    assert message.correlation_id == "mine"
+    assert message.reply_to
+    assert dict(message.headers) == {"a": 1}
