@@ -182,13 +182,15 @@ class Channel:
     def _has_room(self, parcels: list[Parcel]) -> bool:
         if self.max_size == 0:
             return True
+        messages = [parcel.message for parcel in parcels]
         if not self.routes:
-            return not self.declared or self._fits(self.kept, [parcel.message for parcel in parcels])
+            return not self.declared or self._fits(self.kept, messages)
         for group in self.routes:
-            if group.is_bounded_here() and not self._fits(
-                group.queue, [p.message for p in parcels if group in p.groups]
-            ):
-                return False
+            if group.is_bounded_here():
+                if self.has_filter:
+                    messages = [parcel.message for parcel in parcels if group in parcel.groups]
+                if not self._fits(group.queue, messages):
+                    return False
         return True
 
     def _fits(self, queue: PriorityQueue[Message], messages: list[Message]) -> bool:

@@ -6,7 +6,7 @@ from unibus.limits import CHANNEL_NAME_BYTES_MAX
 
 
 def checked_name(name: object) -> str:
-    """A name that every door can carry: text, not empty, printable, not too long. A sub-queue's suffix is not counted."""
+    """A name that every door can carry: text, not empty, printable, not too long (a sub-queue's suffix aside)."""
     if not isinstance(name, str):
         raise NameInvalid(f"a channel name is text, not {type(name).__name__}")
     own = name[: -len(SUB_QUEUE) - 1] if is_sub_queue(name) else name

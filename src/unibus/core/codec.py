@@ -17,18 +17,9 @@ import msgspec
 from unibus.core.document import check_version, document_of, message_of_document, version_of_document
 from unibus.core.message import Message
 from unibus.core.payload import Buffer
-from unibus.core.row import (
-    KIND_BITS,
-    VERSION,
-    Full,
-    Headed,
-    Hot,
-    careful_row_of,
-    message_of_full,
-    message_of_headed,
-    message_of_hot,
-    row_of,
-)
+from unibus.core.reading import message_of_full, message_of_headed, message_of_hot
+from unibus.core.row import KIND_BITS, VERSION, Full, Headed, Hot
+from unibus.core.writing import careful_row_of, row_of
 from unibus.errors import DecodeError, HeaderInvalid, SerializationFailed
 
 # What reading hostile bytes can raise below; anything else would be a defect of ours.

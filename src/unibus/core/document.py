@@ -14,7 +14,8 @@ import msgspec
 from unibus.core.cold import TEXT_FIELDS
 from unibus.core.message import Message
 from unibus.core.priority import Priority
-from unibus.core.row import KIND_MASK, KINDS, PLAIN, RARE, VERSION, Full, Hot, Int64, message_of_full, message_of_hot
+from unibus.core.reading import message_of_full, message_of_hot
+from unibus.core.row import KIND_MASK, KINDS, PLAIN, RARE, VERSION, Full, Hot, Int64
 from unibus.errors import DecodeError
 
 _HOT_FIELDS: Final[list[tuple[str, object, object]]] = [

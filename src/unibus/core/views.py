@@ -1,16 +1,129 @@
-"""Placeholder until the views are written."""
+"""The other designs' names for the one envelope: views that hold a message and nothing else.
 
+A view never copies and never differs from its message. What the designs called topic, metadata, tracing or custom is
+`channel`, `headers` and `trace` here.
+"""
+
+from collections.abc import Mapping
+from typing import final
+
+from mypy_extensions import mypyc_attr
+
+from unibus.core.cold import HeaderValue
 from unibus.core.message import Message
+from unibus.core.stamp import id_text, lent_stamper
 
 
-class BusMessage:
+@mypyc_attr(native_class=False)
+class MessageId(str):
+    """A message's id as a type of its own; it compares and hashes as its text. Without an argument: a new one."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str | None = None) -> "MessageId":
+        return MessageId.new() if text is None else str.__new__(cls, text)
+
+    @staticmethod
+    def new() -> "MessageId":
+        """Unique among all processes: see stamp.py."""
+        stamper = lent_stamper()
+        return MessageId(id_text(stamper.prefix, stamper.next_number()))
+
+    @staticmethod
+    def from_str(text: str) -> "MessageId":
+        return MessageId(text)
+
+
+@final
+class MessageMeta:
+    """The first design's metadata."""
+
     def __init__(self, message: Message) -> None:
         self.message = message
 
+    @property
+    def trace_id(self) -> str | None:
+        return self.message.trace_id
 
-class MessageMeta:
-    pass
+    @property
+    def correlation_id(self) -> str | None:
+        return self.message.correlation_id
+
+    @property
+    def source(self) -> str | None:
+        return self.message.source
+
+    @property
+    def custom(self) -> Mapping[str, HeaderValue]:
+        """The headers. The first design has text only; here values keep their types."""
+        return self.message.headers
+
+    def __repr__(self) -> str:
+        return f"<MessageMeta of {self.message.id}>"
 
 
-class MessageId:
-    pass
+def meta(message: Message) -> MessageMeta:
+    return MessageMeta(message)
+
+
+@final
+class BusMessage:
+    """The second design's message."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+
+    @property
+    def topic(self) -> str:
+        return self.message.channel
+
+    @property
+    def priority(self) -> int:
+        """Lower is more urgent."""
+        return self.message.priority
+
+    @property
+    def payload(self) -> object:
+        return self.message.body
+
+    @property
+    def correlation_id(self) -> str:
+        """The one that was given, else the message's id: unique as the design wants, and the same at every reading."""
+        given = self.message.correlation_id
+        return self.message.id if given is None else given
+
+    @property
+    def tracing(self) -> Mapping[str, str]:
+        return self.message.trace
+
+    @property
+    def metadata(self) -> Mapping[str, HeaderValue]:
+        return self.message.headers
+
+    @property
+    def delivery_attempts(self) -> int:
+        return self.message.delivery_count
+
+    @property
+    def enqueued_time(self) -> float:
+        """Seconds since 1970 by the wall clock, as true as the clock; never moved to keep an order."""
+        return self.message.timestamp_ns / 1e9
+
+    @property
+    def sort_key(self) -> tuple[int, int]:
+        """First by priority, then by the sequence that the channel gave: exact, whatever the clock does."""
+        return (self.message.priority, self.message.sequence)
+
+    @property
+    def backend_id(self) -> str | None:
+        """How the store that keeps the message calls it; None in memory."""
+        return None if self.message.cold is None else self.message.cold.backend_id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BusMessage) and other.message is self.message
+
+    def __hash__(self) -> int:
+        return hash(self.message)
+
+    def __repr__(self) -> str:
+        return f"<BusMessage {self.message.id} on {self.topic!r}>"

@@ -125,15 +125,30 @@ def _reduced(value: object) -> object:
     """One step from a type of the user's towards the types above."""
     if isinstance(value, enum.Enum):
         return value.value
-    for base, as_base in _BASES:
-        if isinstance(value, base):
-            return as_base(value)
+    reduced = _as_base(value)
+    if reduced is not None:
+        return reduced
     try:
-        reduced: object = msgspec.to_builtins(value, builtin_types=_LEAVES)
+        reduced = msgspec.to_builtins(value, builtin_types=_LEAVES, enc_hook=_as_base_or_refuse)
     except (TypeError, ValueError, RecursionError) as error:
         raise _unwritable(value, str(error)) from error
     if type(reduced) is type(value):
         raise _unwritable(value, "it is of no known type")
+    return reduced
+
+
+def _as_base(value: object) -> object:
+    for base, as_base in _BASES:
+        if isinstance(value, base):
+            return as_base(value)
+    return None
+
+
+def _as_base_or_refuse(value: object) -> object:
+    """For the fields of a dataclass or struct."""
+    reduced = _as_base(value)
+    if reduced is None:
+        raise TypeError(f"{type(value).__name__} is unsupported")
     return reduced
 
 
