@@ -36,6 +36,12 @@ def test_the_index_names_every_page() -> None:
     assert [page.name for page in pages if f"/{page.name})" not in index] == []
 
 
+def test_the_files_that_the_architecture_names_exist() -> None:
+    named = re.findall(r"`((?:core|bus|cli|testing)/\w+\.py)`", (ROOT / "ARCHITECTURE.md").read_text("utf-8"))
+    assert named
+    assert [name for name in named if not (ROOT / "src" / "unibus" / name).exists()] == []
+
+
 def test_a_figure_in_the_readme_names_its_benchmark() -> None:
     named = re.findall(r"python -m benchmarks (\w+)", (ROOT / "README.md").read_text("utf-8"))
     known = {path.stem.removesuffix("_report") for path in (ROOT / "benchmarks").glob("*.py")}

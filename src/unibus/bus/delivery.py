@@ -9,7 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.bus.group import Consumer, Group, notify
+from unibus.bus.group import INSIDE, Consumer, Group, notify
 from unibus.core.message import Message
 from unibus.core.metrics import ChannelMetrics
 
@@ -59,12 +59,20 @@ class Delivery:
 
     def __init__(self, aftermath: Aftermath) -> None:
         self.aftermath = aftermath
+        self.paused = False  # Between stop and start: nothing is handed over, messages wait.
 
     def run(self, consumer: Consumer) -> bool:
         """Let one slot work. True if it was cut short after its quantum and wants to go on."""
+        inside = INSIDE.set(consumer)
+        try:
+            return self._run(consumer)
+        finally:
+            INSIDE.reset(inside)
+
+    def _run(self, consumer: Consumer) -> bool:
         group = consumer.group
         left: i64 = QUANTUM
-        while left:
+        while left and not self.paused:
             message = group.next_for(consumer)
             if message is None:
                 self.aftermath.rested(group)

@@ -5,7 +5,7 @@ It belongs to no thread and no loop; every face of the bus publishes through it.
 """
 
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -30,6 +30,9 @@ from unibus.errors import (
     RateLimited,
 )
 from unibus.limits import BODY_BYTES_MAX
+
+# A text of so many characters cannot have more bytes than a body may, whatever the characters are.
+_BODY_CHARS_SAFE: Final = BODY_BYTES_MAX // 4
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -92,10 +95,11 @@ class Exchange:
 
     def envelope(self, channel: Channel, body: object, priority: object, cold: Cold | None) -> Message:
         level = channel.default_priority if priority is None else self._level(channel, priority)
-        if isinstance(body, (bytes, str)) and len(body) > BODY_BYTES_MAX:
-            self._refuse_size(channel, len(body))
         if isinstance(body, Payload):
             body = body.value
+        if isinstance(body, (bytes, str, bytearray)):
+            if len(body) > _BODY_CHARS_SAFE:
+                self.check_size(channel.name, body)
         return Message(self.stamper, channel.name, body, level, cold)
 
     def post(self, channel: Channel, message: Message) -> i64:
@@ -226,21 +230,30 @@ class Exchange:
         try:
             return checked_priority(priority)
         except PriorityInvalid as error:
-            channel.metrics.count_refusal(error)
+            channel.metrics.count_refusal(error, 1)
             raise
 
-    def _refuse_size(self, channel: Channel, size: int) -> None:
-        error = MessageTooLarge(
-            f"a body of {size:,} for {channel.name!r} is over the limit of {BODY_BYTES_MAX:,}",
-            "store it elsewhere and publish a reference",
-        )
-        channel.metrics.count_refusal(error)
-        raise error
+    def check_size(self, name: str, body: object) -> None:
+        """Refuse bytes and text over the limit. Text counts as the bytes that it will be; nothing else is measured."""
+        size = 0
+        if isinstance(body, (bytes, bytearray)):
+            size = len(body)
+        elif isinstance(body, str) and len(body) > _BODY_CHARS_SAFE:
+            size = len(body.encode("utf-8", "surrogatepass"))
+        if size > BODY_BYTES_MAX:
+            error = MessageTooLarge(
+                f"a body of {size:,} bytes for {name!r} is over the limit of {BODY_BYTES_MAX:,}",
+                "store it elsewhere and publish a reference",
+            )
+            channel = self.channels.get(name)
+            metrics = self.refused if channel is None else channel.metrics
+            metrics.count_refusal(error, 1)
+            raise error
 
     def refusal(self, channel: Channel, item: object, verdict: i64) -> PublishError:
         """The error for a verdict, counted by kind."""
         error = self._rate_limited(channel) if verdict == RATE_LIMITED else queue_full(channel, item)
-        channel.metrics.count_refusal(error)
+        channel.metrics.count_refusal(error, len(item) if isinstance(item, list) else 1)
         return error
 
     def _rate_limited(self, channel: Channel) -> PublishError:

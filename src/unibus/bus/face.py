@@ -161,6 +161,7 @@ class Face:
                     "publish(message) takes nothing beside the message",
                     "set it on the message: message.with_priority(…), message.with_headers(…)",
                 )
+            self._exchange.check_size(channel.channel, channel.body)
             return channel if channel.sequence == 0 else channel.fresh()
         if not isinstance(channel, str):
             raise UsageError(f"a channel is named by text, not {type(channel).__name__}")
@@ -182,7 +183,7 @@ class Face:
             timeout_s = self._hub.registry.config_of(target.name).block_timeout
             verdict = post_when_room(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:
-            raise self._exchange.refusal(target, messages[0] if len(messages) == 1 else messages, verdict)
+            raise self._exchange.refusal(target, one_or_all(messages), verdict)
 
     def _cold(self, trace_id: str | None, fields: dict[str, object]) -> Cold | None:
         """The cold part from keywords, or None; what is wrong with them is counted and raised."""
@@ -194,7 +195,7 @@ class Face:
         try:
             set_fields(cold, fields)
         except UsageError as error:
-            self._exchange.refused.count_refusal(error)
+            self._exchange.refused.count_refusal(error, 1)
             raise
         return cold
 
@@ -202,9 +203,14 @@ class Face:
         try:
             return Payload.json(value)
         except SerializationFailed as error:
-            self._exchange.refused.count_refusal(error)
+            self._exchange.refused.count_refusal(error, 1)
             raise
 
     def _messages(self, channel: str, payloads: list[object], priority: object, cold: Cold | None) -> list[Message]:
         target = self._exchange.channel(channel)
         return [self._exchange.envelope(target, payload, priority, cold) for payload in payloads]
+
+
+def one_or_all(messages: list[Message]) -> object:
+    """What a refusal gives back: the message, or the list of them."""
+    return messages[0] if len(messages) == 1 else messages

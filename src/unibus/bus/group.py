@@ -11,7 +11,8 @@ Every method here that changes state is one step (see core.atomic) and calls not
 """
 
 from collections.abc import Callable
-from typing import final
+from contextvars import ContextVar
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -33,7 +34,7 @@ class Launcher:
 
 @final
 class Consumer:
-    """One subscribed handler. `shape` says what it is called with (see handlers.py)."""
+    """One subscribed handler. `shape` says what it is called with (see handlers.py), `bus` whose it is."""
 
     def __init__(self, number: int, group: "Group", handler: Callable[..., object], shape: int) -> None:
         self.id: i64 = number
@@ -47,6 +48,7 @@ class Consumer:
         self.cancelled = False
         self.retry = RetryPolicy()
         self.requeue_back = False
+        self.bus: object = None
 
 
 @final
@@ -178,3 +180,13 @@ def wake(group: Group) -> None:
 def notify(waiters: list[Callable[[], None]]) -> None:
     for waiter in waiters:
         waiter()
+
+
+def wake_all(group: Group) -> None:
+    """Start as many idle slots as there are messages waiting."""
+    for _ in range(min(group.idle, group.queue.size)):
+        wake(group)
+
+
+# The consumer whose handler is running: known to the threads and tasks that run slots, and to tasks that these start.
+INSIDE: Final[ContextVar[Consumer | None]] = ContextVar("unibus_inside", default=None)

@@ -13,6 +13,7 @@ Conversion never copies a body that already has the type: the handler gets the v
 
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ def plan_for(handler: object) -> Plan:
     if not callable(handler):
         raise HandlerInvalid(
             f"handler {handler!r:.80} is not callable", "pass a function, a method, or an object with __call__"
+        )
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise HandlerInvalid(
+            f"handler {handler_name(handler)} is a generator: calling it runs nothing", "use return or await, not yield"
         )
     shape, convert = _shape(handler)
     return Plan(shape, convert, is_async(handler), handler_name(handler))
@@ -127,13 +132,15 @@ def _is_open(annotation: object) -> bool:
 
 def converter(annotation: object) -> Callable[[object], object]:
     """A function that gives back a body of the type, or raises PayloadMismatch."""
-    exact = annotation if isinstance(annotation, type) else None
+    exact = _classes(annotation)
 
     def convert(body: object) -> object:
-        if exact is not None and isinstance(body, exact):
+        if isinstance(body, exact):
             return body
         try:
-            return _converted(body, annotation)
+            converted = _converted(body, annotation)
+            # A dict that is a dict[str, int] was only checked; the handler gets it and not its copy.
+            return body if type(converted) is type(body) and converted == body else converted
         except (msgspec.ValidationError, msgspec.DecodeError, TypeError, ValueError) as error:
             wanted = getattr(annotation, "__name__", str(annotation))
             raise PayloadMismatch(
@@ -142,6 +149,12 @@ def converter(annotation: object) -> Callable[[object], object]:
             ) from error
 
     return convert
+
+
+def _classes(annotation: object) -> tuple[type, ...]:
+    """The classes whose instances need no conversion: a class itself, or the classes of a union."""
+    parts = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    return tuple(part for part in parts if isinstance(part, type) and typing.get_origin(part) is None)
 
 
 def _converted(body: object, annotation: typing.Any) -> object:

@@ -8,17 +8,13 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.delivery import Delivery
 from unibus.bus.exchange import Exchange
-from unibus.bus.group import Consumer, Group, Launcher, notify
-from unibus.bus.handlers import Plan
-from unibus.bus.loop_thread import LoopThread
-from unibus.bus.loops import LoopLauncher
-from unibus.bus.pool import Pool
+from unibus.bus.group import INSIDE, notify, wake_all
+from unibus.bus.places import Places, report
 from unibus.bus.quiet import Quiet
 from unibus.bus.registry import Registry
 from unibus.bus.settings import BusConfig
@@ -36,11 +32,6 @@ from unibus.errors import ChannelNotFound
 log = logging.getLogger("unibus")
 
 
-def report(error: BaseException) -> None:
-    """What went wrong where nobody can catch it."""
-    log.error("in a worker: %r", error, exc_info=error)
-
-
 def new_stamper(clock: Clock) -> Stamper:
     """A random prefix of 64 bits: unique to this bus, in this process, in this life of it."""
     return Stamper(os.urandom(8).hex() + "-", clock.wall_ns)
@@ -48,19 +39,6 @@ def new_stamper(clock: Clock) -> Stamper:
 
 lend_stamper(new_stamper(SYSTEM_CLOCK))
 os.register_at_fork(after_in_child=lambda: lend_stamper(new_stamper(SYSTEM_CLOCK)))
-
-
-class HomeLauncher(Launcher):
-    """For async handlers that were subscribed outside of any loop: they run on the bus's loop, once it has one."""
-
-    def __init__(self, home: Callable[[], LoopLauncher]) -> None:
-        super().__init__()
-        self._home = home
-
-    def launch(self, consumer: Consumer) -> None:
-        launcher = self._home()
-        consumer.launcher = launcher
-        launcher.launch(consumer)
 
 
 class Hub:
@@ -72,17 +50,13 @@ class Hub:
         self.clock = clock
         self.exchange = Exchange(new_stamper(clock), clock)
         self.registry = Registry(self.exchange, config)
-        self.timers: Timers = clock.timers(self.is_resting) or ThreadTimers(clock, report)
+        self.timers: Timers = clock.timers(self._is_resting) or ThreadTimers(clock, report)
         self.aftermath = BusAftermath(self.exchange, self.timers, random.random)
         self.delivery = Delivery(self.aftermath)
-        self.pool = Pool(self.delivery, config.worker_count, report)
-        self.subscriptions = Subscriptions(self.exchange, self.registry, self)
+        self.places = Places(self.delivery, config.worker_count)
+        self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.aftermath)
         self.quiet = Quiet(self.registry, self.aftermath)
-        self.home: asyncio.AbstractEventLoop | None = None
-        self.adopts_loops = True  # False for the sync face: its callers block, so handlers need a loop of their own.
         self.draining = False
-        self._launchers: dict[asyncio.AbstractEventLoop, LoopLauncher] = {}
-        self._loop_thread: LoopThread | None = None
         self.exchange.delivery = self.delivery
         self.exchange.steward = self.registry
         self.aftermath.orphaned = self.subscriptions.orphaned
@@ -140,90 +114,21 @@ class Hub:
             each.cancel()
         return bool(found)
 
-    # Where handlers run
-
-    def launcher_for(self, plan: Plan) -> Launcher:
-        if not plan.is_async:
-            return self.pool
-        loop = self._running_loop()
-        return HomeLauncher(self.home_launcher) if loop is None else self.launcher_on(loop)
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop | None:
-        if not self.adopts_loops:
-            return None
-        try:
-            return asyncio.get_running_loop()
-        except RuntimeError:
-            return None
-
-    def launcher_on(self, loop: asyncio.AbstractEventLoop) -> LoopLauncher:
-        with LOCK:
-            if loop not in self._launchers:
-                self._launchers[loop] = LoopLauncher(self.delivery, loop, report, self._is_own(loop))
-            return self._launchers[loop]
-
-    def home_launcher(self) -> LoopLauncher:
-        """The loop that the bus was entered on, else the running one, else a loop thread of its own."""
-        with LOCK:
-            if self.home is None or self.home.is_closed():
-                self.home = self._running_loop() or self.own_loop()
-            return self.launcher_on(self.home)
-
-    def _is_own(self, loop: asyncio.AbstractEventLoop) -> bool:
-        return self._loop_thread is not None and self._loop_thread.loop is loop
-
-    def own_loop(self) -> asyncio.AbstractEventLoop:
-        with LOCK:
-            if self._loop_thread is None:
-                self._loop_thread = LoopThread()
-            return self._loop_thread.loop
-
-    def end_slots(self, consumer: Consumer) -> "list[asyncio.Task[None]]":
-        launcher = consumer.launcher
-        if not isinstance(launcher, LoopLauncher):
-            return []
-        if launcher.is_here():
-            return launcher.cancel(consumer)
-        if not launcher.loop.is_closed():
-            launcher.loop.call_soon_threadsafe(launcher.cancel, consumer)
-        return []
-
-    def rested(self, group: Group) -> None:
-        self.aftermath.rested(group)
-
-    def is_insider(self) -> bool:
-        """Whether the caller is one of our handlers while the bus drains: it may still publish."""
-        if not self.draining:
-            return False
-        return self.pool.is_worker() or any(launcher.is_slot() for launcher in self._launchers.values())
-
-    def is_resting(self) -> bool:
-        """Whether nothing happens until a timer fires: no message waits for a handler, and none is in one."""
-        if self.pool.stopped:
-            return True
-        admitted = self._admitted()
-        busy = any(group.queue.size or group.running for group in self.registry.groups())
-        # A group that was looked at first may have got something from one that was looked at last.
-        return not busy and self._admitted() == admitted
-
-    def _admitted(self) -> int:
-        return sum(channel.sequence for channel in list(self.exchange.channels.values()))
+    def _is_resting(self) -> bool:
+        return self.delivery.paused or self.quiet.is_resting()
 
     # Life
 
-    def start(self, worker_count: int | None) -> None:
-        if worker_count is not None:
-            self.pool.size = BusConfig(worker_count=worker_count).worker_count
-        if self.pool.stopped:
-            self.pool.start()
-            for launcher in list(self._launchers.values()):
-                launcher.start()
+    def is_insider(self) -> bool:
+        """Whether the caller is one of our handlers while the bus drains: it may still publish."""
+        consumer = INSIDE.get()
+        return self.draining and consumer is not None and consumer.bus is self.exchange
 
-    def pause(self, timeout_s: float | None) -> bool:
-        """Stop handing over. Messages stay where they are; `start` goes on. False if a handler was still busy."""
-        for launcher in list(self._launchers.values()):
-            launcher.stopped = True
-        return self.pool.stop(timeout_s)
+    def start(self, worker_count: int | None) -> None:
+        checked = None if worker_count is None else BusConfig(worker_count=worker_count).worker_count
+        self.places.start(checked)
+        for group in self.registry.groups():
+            wake_all(group)
 
     def begin_close(self) -> bool:
         """Refuse new messages, but those that our own handlers publish. False if the bus is closed already."""
@@ -236,28 +141,26 @@ class Hub:
             notify(channel.take_kept_waiters())
         return first
 
-    def end_loops(self) -> "list[asyncio.Task[None]]":
-        """Cancel all slots; those of the caller's loop are given back to be waited for."""
+    def end_slots(self) -> "list[asyncio.Task[None]]":
+        """Hand over nothing more, and cancel what async handlers are doing."""
         self.draining = False
-        tasks: list[asyncio.Task[None]] = []
-        for launcher in list(self._launchers.values()):
-            launcher.stopped = True
-            if launcher.is_here():
-                tasks += launcher.cancel_all()
-            elif not launcher.loop.is_closed():
-                launcher.loop.call_soon_threadsafe(launcher.cancel_all)
-        return tasks
+        self.delivery.paused = True
+        return self.places.end_all_slots()
 
     def end(self, timeout_s: float | None) -> None:
         """The last step of closing: end every timer and thread. A handler that does not return is left behind."""
         self.timers.stop()
-        if not self.pool.stop(timeout_s):
+        if not self.places.end(timeout_s):
             log.warning("a handler was still busy when the bus closed; its thread was left behind")
-        if self._loop_thread is not None:
-            self._loop_thread.stop(timeout_s)
-        left = sum(len(group.queue) for group in self.registry.groups())
+        left = sum(len(group.queue) + group.delayed for group in self.registry.groups())
         if left:
             log.warning("the bus closed with %d messages undelivered", left)
+
+    def release(self) -> None:
+        """Let go of every thread without waiting: nobody uses the bus any more."""
+        self.exchange.closed = True
+        self.timers.stop()
+        self.places.release()
 
 
 class Leash:
@@ -268,4 +171,4 @@ class Leash:
 
     def __del__(self) -> None:
         if not self._hub.exchange.closed and threading.main_thread().is_alive():
-            self._hub.pool.release()
+            self._hub.release()

@@ -27,8 +27,12 @@ class LoopThread:
     def is_current(self) -> bool:
         return threading.current_thread() is self._thread
 
-    def stop(self, timeout_s: float | None = None) -> None:
+    def release(self) -> None:
+        """Let the loop end without waiting for it."""
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
-            if not self.is_current():
-                self._thread.join(timeout_s)
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        self.release()
+        if not self.is_current():
+            self._thread.join(timeout_s)

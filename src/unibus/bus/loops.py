@@ -9,13 +9,17 @@ slot through the loop's own queue, once per idle slot and not once per message.
 import asyncio
 from _thread import get_ident
 from collections.abc import Awaitable, Callable
-from typing import cast, final
+from contextvars import ContextVar
+from typing import Final, cast, final
 
 from mypy_extensions import i64
 
 from unibus.bus.delivery import QUANTUM, TAKES_MESSAGE, Delivery, call, wants_reply
-from unibus.bus.group import Consumer, Launcher, notify, wake
+from unibus.bus.group import INSIDE, Consumer, Launcher, notify, wake
 from unibus.core.message import Message
+
+# The slot that the current task is, or was started by.
+SLOT: Final[ContextVar["asyncio.Task[None] | None"]] = ContextVar("unibus_slot", default=None)
 
 
 @final
@@ -26,7 +30,7 @@ class LoopLauncher(Launcher):
         self, delivery: Delivery, loop: asyncio.AbstractEventLoop, report: Callable[[BaseException], None], owned: bool
     ) -> None:
         self.loop = loop
-        self.stopped = False
+        self.busy: i64 = 0  # Slots that are not parked.
         self._owned = owned  # The bus's own loop, which must survive whatever a handler raises.
         self._delivery = delivery
         self._aftermath = delivery.aftermath
@@ -34,54 +38,45 @@ class LoopLauncher(Launcher):
         self._ident = 0  # Of the loop's thread, known once it has run something of ours.
         self._parked: dict[int, list[asyncio.Future[None]]] = {}
         self._tasks: dict[int, list[asyncio.Task[None]]] = {}
-        self._held: list[Consumer] = []  # Launched while stopped.
 
     def launch(self, consumer: Consumer) -> None:
-        if self.stopped:
-            self._held.append(consumer)
+        if self._delivery.paused or self.loop.is_closed():
+            # The message stays in its queue: until the bus is started, or until somebody else can take it.
+            consumer.group.give_up(consumer)
         elif get_ident() == self._ident:
             self._start(consumer)
         else:
             try:
                 self.loop.call_soon_threadsafe(self._start, consumer)
             except RuntimeError as error:
-                # The loop was closed under us. The message stays in its queue.
+                # Closed in this very moment.
                 consumer.group.give_up(consumer)
                 self._report(error)
-
-    def start(self) -> None:
-        self.stopped = False
-        held = self._held
-        self._held = []
-        for consumer in held:
-            self.launch(consumer)
 
     def is_here(self) -> bool:
         """Whether the caller runs on this loop's thread."""
         return get_ident() == self._ident
 
-    def is_slot(self) -> bool:
-        """Whether the caller is one of the slots, that is, a handler of ours."""
-        if not self.is_here():
-            return False
-        task = asyncio.current_task()
-        return any([task in tasks for tasks in self._tasks.values()])
-
     def cancel(self, consumer: Consumer) -> list["asyncio.Task[None]"]:
-        """End the consumer's slots; on the loop's thread. What they were handling goes back to the queue."""
+        """End the consumer's slots; on the loop's thread. What they were handling goes back to the queue.
+
+        A handler that cancels itself is let finish.
+        """
         self._parked.pop(consumer.id, None)
-        tasks = self._tasks.pop(consumer.id, [])
-        for task in tasks:
-            task.cancel()
-        return tasks
+        return self._cancelled(self._tasks.pop(consumer.id, []))
 
     def cancel_all(self) -> list["asyncio.Task[None]"]:
         tasks = [task for tasks in self._tasks.values() for task in tasks]
-        for task in tasks:
-            task.cancel()
         self._parked.clear()
         self._tasks.clear()
-        return tasks
+        return self._cancelled(tasks)
+
+    def _cancelled(self, tasks: list["asyncio.Task[None]"]) -> list["asyncio.Task[None]"]:
+        mine = SLOT.get()
+        others = [task for task in tasks if task is not mine]
+        for task in others:
+            task.cancel()
+        return others
 
     def _start(self, consumer: Consumer) -> None:
         self._ident = get_ident()
@@ -98,17 +93,22 @@ class LoopLauncher(Launcher):
         group = consumer.group
         shape = consumer.shape
         left: i64 = QUANTUM
+        INSIDE.set(consumer)
+        SLOT.set(asyncio.current_task())
+        self.busy += 1
         busy = True
         try:
-            while True:
+            while not self._delivery.paused:
                 message = group.next_for(consumer)
                 if message is None:
                     busy = False
+                    self.busy -= 1
                     self._aftermath.rested(group)
                     if consumer.cancelled:
                         return
                     await self._park(consumer)
                     busy = True
+                    self.busy += 1
                     continue
                 if group.has_room_waiters():
                     notify(group.take_room_waiters())
@@ -131,6 +131,7 @@ class LoopLauncher(Launcher):
         finally:
             self._ended(consumer)
             if busy:
+                self.busy -= 1
                 group.give_up(consumer)
                 # What was handed back is for another slot, or for a new one of this consumer.
                 wake(group)

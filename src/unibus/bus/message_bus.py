@@ -2,17 +2,17 @@
 """The async face: what `from unibus import MessageBus` gives."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.delivery import QUANTUM
-from unibus.bus.face import Face
+from unibus.bus.face import Face, one_or_all
 from unibus.bus.requests import reply_body
 from unibus.bus.room import post_when_room_async
-from unibus.bus.settled import given, given_after_others
+from unibus.bus.settled import given, given_after_others, given_all
 from unibus.core.message import Message
 from unibus.errors import RequestTimeout
 
@@ -65,23 +65,25 @@ class MessageBus(Face):
         timeout_s = self._hub.registry.config_of(target.name).block_timeout
         verdict: i64 = await post_when_room_async(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:
-            raise self._exchange.refusal(target, messages[0], verdict)
+            raise self._exchange.refusal(target, one_or_all(messages), verdict)
         return messages[0]
 
     def publish_many(
         self, channel: str, payloads: Iterable[object], priority: int | None = None, **fields: object
     ) -> Awaitable[list[Message]]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
+        exchange = self._exchange
         messages = self._messages(channel, list(payloads), priority, self._cold(None, fields))
-        return self._publish_all(self._exchange.channel(channel), messages)
-
-    async def _publish_all(self, target: Channel, messages: list[Message]) -> list[Message]:
-        verdict = self._exchange.post_many(target, messages)
+        target = exchange.channel(channel)
+        verdict = exchange.post_many(target, messages)
+        if verdict <= DUPLICATE:
+            return given_all(messages)
         if verdict == FULL and target.policy == POLICY_BLOCK and len(messages) <= target.max_size:
-            await self._publish_when_room(target, messages)
-        elif verdict > DUPLICATE:
-            raise self._exchange.refusal(target, messages, verdict)
-        await asyncio.sleep(0)
+            return self._publish_all_when_room(target, messages)
+        raise exchange.refusal(target, messages, verdict)
+
+    async def _publish_all_when_room(self, target: Channel, messages: list[Message]) -> list[Message]:
+        await self._publish_when_room(target, messages)
         return messages
 
     def publish_json(self, channel: str, value: object, priority: int | None = None) -> Awaitable[Message]:
@@ -123,28 +125,36 @@ class MessageBus(Face):
         finally:
             self._requests.forget(correlation_id)
 
-    # Life
+    # Life. The defaults stand in plain methods: of a compiled coroutine nobody can read them.
 
-    async def drain(self, timeout: float | None = None) -> bool:
+    def drain(self, timeout: float | None = None) -> Awaitable[bool]:
         """Wait until every message was handled, retries included. False at the time-out."""
-        return await self._hub.quiet.wait_async(timeout)
+        return self._hub.quiet.wait_async(timeout)
 
-    async def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
+    def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> Awaitable[bool]:
         """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out."""
-        return await asyncio.to_thread(self._hub.pause, timeout)
+        return self._stop(timeout)
 
-    async def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
+    async def _stop(self, timeout: float | None) -> bool:
+        hub = self._hub
+        threads_ended = await asyncio.to_thread(hub.places.pause, timeout)
+        return await hub.quiet.wait_async(timeout, hub.places.are_at_rest) and threads_ended
+
+    def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> Coroutine[object, object, None]:
         """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers."""
+        return self._close(drain_timeout)
+
+    async def _close(self, drain_timeout: float | None) -> None:
         hub = self._hub
         if hub.begin_close():
             await hub.quiet.wait_async(drain_timeout)
-            tasks = hub.end_loops()
+            tasks = hub.end_slots()
             if tasks:
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await asyncio.wait(tasks, timeout=drain_timeout)
             await asyncio.to_thread(hub.end, drain_timeout)
 
     async def __aenter__(self) -> "MessageBus":
-        self._hub.home = asyncio.get_running_loop()
+        self._hub.places.home = asyncio.get_running_loop()
         self._hub.start(None)
         return self
 

@@ -11,7 +11,7 @@ import threading
 import time
 from _thread import LockType, allocate_lock
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, cast, final
 
 from mypy_extensions import i64
 
@@ -38,12 +38,13 @@ class Pool(Launcher):
         self._parked: list[LockType] = []
         self._served: i64 = 0  # Grows whenever a thread takes work: the sign of progress.
         self._alive: list[threading.Thread] = []
-        self._overseer: threading.Thread | None = None
-        self._overseer_lock = allocate_lock()
-        self._overseer_lock.acquire()
+        self._overseer: LockType | None = None  # The lock that it parks on.
         self._overseer_parked = False
 
     def launch(self, consumer: Consumer) -> None:
+        if self.stopped:
+            consumer.group.give_up(consumer)
+            return
         lock = self._enqueue(consumer)
         if lock is not None:
             lock.release()
@@ -53,32 +54,29 @@ class Pool(Launcher):
             self._call_overseer()
 
     def start(self) -> None:
-        """Go on after a stop, with the work that was left."""
+        """Go on after a stop. The caller wakes the groups that have messages waiting."""
         self.stopped = False
-        for _ in range(min(self.size, self._ready.size)):
-            self._hire()
 
     def stop(self, timeout_s: float | None) -> bool:
         """Let every thread end after its current message. False if one, a daemon, was still busy at the time-out."""
         self.release()
-        self._call_overseer()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         me = threading.current_thread()
-        clean = True
-        for thread in self._take_threads():
+        for thread in self._alive:
             if thread is not me:
                 thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                clean = clean and not thread.is_alive()
-        return clean
+        with LOCK:
+            self._alive = [thread for thread in self._alive if thread.is_alive()]
+            return all([thread is me for thread in self._alive])
 
     def release(self) -> None:
-        """Let the threads end without waiting for them."""
+        """Let the threads end without waiting for them. Work that nobody has begun stays in its queues."""
         self.stopped = True
         for lock in self._take_parked():
             lock.release()
-
-    def is_worker(self) -> bool:
-        return threading.current_thread() in self._alive
+        for consumer in self._take_ready():
+            consumer.group.give_up(consumer)
+        self._dismiss_overseer()
 
     def _enqueue(self, consumer: Consumer) -> LockType | None:
         self._ready.push(consumer)
@@ -99,14 +97,12 @@ class Pool(Launcher):
         with LOCK:
             parked = self._parked
             self._parked = []
+            self.threads = 0
             return parked
 
-    def _take_threads(self) -> list[threading.Thread]:
+    def _take_ready(self) -> list[Consumer]:
         with LOCK:
-            threads = self._alive
-            self._alive = []
-            self.threads = 0
-            return threads
+            return [cast(Consumer, self._ready.pop()) for _ in range(self._ready.size)]
 
     def _hire(self) -> None:
         with LOCK:
@@ -152,23 +148,39 @@ class Pool(Launcher):
     def _call_overseer(self) -> None:
         with LOCK:
             if self._overseer is None and not self.stopped:
-                self._overseer = threading.Thread(target=self._oversee, name="unibus-overseer", daemon=True)
-                self._overseer.start()
-            elif self._overseer_parked:
+                lock = allocate_lock()
+                lock.acquire()
+                self._overseer = lock
+                threading.Thread(target=self._oversee, args=(lock,), name="unibus-overseer", daemon=True).start()
+            elif self._overseer is not None and self._overseer_parked:
                 self._overseer_parked = False
-                self._overseer_lock.release()
+                self._overseer.release()
 
-    def _oversee(self) -> None:
-        while not self.stopped:
+    def _dismiss_overseer(self) -> None:
+        with LOCK:
+            if self._overseer is not None:
+                parked = self._overseer_parked
+                lock = self._overseer
+                self._overseer = None
+                self._overseer_parked = False
+                if parked:
+                    lock.release()
+
+    def _oversee(self, lock: LockType) -> None:
+        while self._overseer is lock:
             if self._ready.size == 0:
-                self._overseer_parked = True
-                if self._ready.size == 0 and not self.stopped:
-                    self._overseer_lock.acquire()
+                if self._park_overseer(lock):
+                    lock.acquire()
                 continue
             served = self._served
-            self._overseer_lock.acquire(True, PATIENCE_S)
-            if self._served == served and self._ready.size and not self._parked:
+            lock.acquire(True, PATIENCE_S)
+            if self._overseer is lock and self._served == served and self._ready.size and not self._parked:
                 self._hire()
+
+    def _park_overseer(self, lock: LockType) -> bool:
+        with LOCK:
+            self._overseer_parked = self._overseer is lock and self._ready.size == 0
+            return self._overseer_parked
 
 
 atomic(Pool, "_enqueue", "_take", "_leave")

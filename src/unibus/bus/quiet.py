@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 from unibus.bus.aftermath import BusAftermath
+from unibus.bus.group import INSIDE, Group
 from unibus.bus.registry import Registry
 
 
@@ -15,10 +17,22 @@ class Quiet:
         self._aftermath = aftermath
 
     def is_now(self) -> bool:
-        return all(group.is_quiet() for group in self._registry.groups())
+        """A handler that asks is not quiet itself, so its own group is left out of its answer."""
+        consumer = INSIDE.get()
+        mine = None if consumer is None else consumer.group
+        return self._all(lambda group: group is mine or group.is_quiet())
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """Block until quiet; False at the time-out."""
+    def is_resting(self) -> bool:
+        """Whether nothing happens until a timer fires: retries may wait, but nothing else."""
+        return self._all(lambda group: not group.queue.size and not group.running)
+
+    def _all(self, fits: Callable[[Group], bool]) -> bool:
+        admitted = self._registry.admitted()
+        # A group that was looked at first may have got something from one that was looked at last.
+        return all(fits(group) for group in self._registry.groups()) and self._registry.admitted() == admitted
+
+    def wait(self, timeout_s: float | None, until: Callable[[], bool] | None = None) -> bool:
+        """Block until quiet (or until something else that changes when a slot rests); False at the time-out."""
         changed = threading.Condition()
 
         def look_again() -> None:
@@ -28,26 +42,28 @@ class Quiet:
         self._aftermath.watch(look_again)
         try:
             with changed:
-                return changed.wait_for(self.is_now, timeout_s)
+                return changed.wait_for(until or self.is_now, timeout_s)
         finally:
             self._aftermath.unwatch(look_again)
 
-    async def wait_async(self, timeout_s: float | None) -> bool:
+    async def wait_async(self, timeout_s: float | None, until: Callable[[], bool] | None = None) -> bool:
         """The same without blocking the loop."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
+        reached = until or self.is_now
 
         def look_again() -> None:
-            loop.call_soon_threadsafe(changed.set)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(changed.set)
 
         self._aftermath.watch(look_again)
         try:
             async with asyncio.timeout(timeout_s):
-                while not self.is_now():
+                while not reached():
                     await changed.wait()
                     changed.clear()
             return True
         except TimeoutError:
-            return self.is_now()
+            return reached()
         finally:
             self._aftermath.unwatch(look_again)

@@ -55,11 +55,13 @@ class Registry(Steward):
         self._ours: set[str] = set()  # Dead-letter channels that the bus made; whoever creates them has the say.
         self._floor = 0  # No sequence of a forgotten channel is given again.
         self.retired = ChannelMetrics()
+        self.leaving: list[Group] = []  # Groups without subscribers, until their last handler has returned.
         self.bury_casualties: Callable[[Channel, list[Casualty]], None] = _nobody
         self.is_insider: Callable[[], bool] = _nowhere
 
     def create(self, name: str, config: ChannelConfig, update: bool = False) -> Channel:
         """Make a channel. The same config again is no change; another needs `update=True`, which keeps the queue."""
+        self.check_open("created")
         rules = self._rules(config)
         with LOCK:
             channel = self._exchange.channels.get(name)
@@ -97,7 +99,7 @@ class Registry(Steward):
         try:
             return self._made(name)
         except BusError as error:
-            self._exchange.refused.count_refusal(error)
+            self._exchange.refused.count_refusal(error, 1)
             raise
 
     def get_or_make(self, name: str) -> Channel:
@@ -121,7 +123,7 @@ class Registry(Steward):
     def admit_while_closing(self, name: str) -> None:
         if not self.is_insider():
             error = BusClosed(f"the bus is closed; nothing was published to {name!r}", "publish before close()")
-            self._exchange.refused.count_refusal(error)
+            self._exchange.refused.count_refusal(error, 1)
             raise error
 
     def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
@@ -147,8 +149,17 @@ class Registry(Steward):
 
     def groups(self) -> list[Group]:
         with LOCK:
+            self.leaving = [group for group in self.leaving if not group.is_quiet()]
             groups = [group for channel in self._exchange.channels.values() for group in channel.groups]
-            return groups + list(self._exchange.pattern_groups.values())
+            return groups + list(self._exchange.pattern_groups.values()) + self.leaving
+
+    def admitted(self) -> int:
+        """How many messages were admitted so far; whoever sees the same number twice saw nothing new in between."""
+        return self._floor + sum(channel.sequence for channel in list(self._exchange.channels.values()))
+
+    def check_open(self, what: str) -> None:
+        if self._exchange.closed and not self.is_insider():
+            raise BusClosed(f"the bus is closed; nothing can be {what}", "make a new bus")
 
     def metrics(self) -> list[ChannelMetrics]:
         with LOCK:

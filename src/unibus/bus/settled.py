@@ -16,3 +16,8 @@ async def given(message: Message) -> Message:
 async def given_after_others(message: Message) -> Message:
     await asyncio.sleep(0)
     return message
+
+
+async def given_all(messages: list[Message]) -> list[Message]:
+    await asyncio.sleep(0)
+    return messages

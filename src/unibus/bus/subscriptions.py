@@ -1,41 +1,33 @@
 """Who is subscribed to what: makes groups and consumers, and takes them away again without losing messages."""
 
-import asyncio
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from unibus.bus.aftermath import BusAftermath
 from unibus.bus.exchange import Exchange
-from unibus.bus.group import Consumer, Group, Launcher, wake
+from unibus.bus.group import Consumer, Group, wake_all
 from unibus.bus.handlers import Plan, plan_for
+from unibus.bus.places import Places
 from unibus.bus.registry import Registry
 from unibus.bus.settings import SubscribeOptions
 from unibus.bus.subscription import Cancelled, Subscription
 from unibus.core.atomic import LOCK
 from unibus.core.pattern import EXACT, Pattern
 from unibus.core.retry import RetryPolicy
-from unibus.errors import ConfigInvalid, HandlerInvalid
+from unibus.errors import ConfigInvalid, HandlerInvalid, NameInvalid
 from unibus.limits import QUEUE_SIZE_DEFAULT, RETRY_BACKOFF_DEFAULT, RETRY_DELAY_S_MAX, RETRY_JITTER_DEFAULT
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 
-class Places(Protocol):
-    """Where handlers run."""
-
-    def launcher_for(self, plan: Plan) -> Launcher: ...
-
-    def rested(self, group: Group) -> None: ...
-
-    def end_slots(self, consumer: Consumer) -> "list[asyncio.Task[None]]": ...
-
-
 class Subscriptions:
     """All subscriptions of one bus, by id."""
 
-    def __init__(self, exchange: Exchange, registry: Registry, places: Places) -> None:
+    def __init__(self, exchange: Exchange, registry: Registry, places: Places, aftermath: BusAftermath) -> None:
         self._exchange = exchange
         self._registry = registry
         self._places = places
+        self._aftermath = aftermath
         self._by_id: dict[int, Subscription] = {}
         self._groups: dict[tuple[Pattern, str], Group] = {}
 
@@ -49,6 +41,7 @@ class Subscriptions:
         module: str | None = None,
     ) -> Subscription:
         """Subscribe a handler. Everything is checked before anything is changed."""
+        self._registry.check_open("subscribed")
         plan = plan_for(handler)
         checked_options(plan, concurrency, options)
         pattern = pattern_of(target, options)
@@ -65,8 +58,7 @@ class Subscriptions:
             self._by_id[subscription.id] = subscription
             group.add(consumer)
             self._open(pattern, group)
-        for _ in range(min(concurrency, len(group.queue))):
-            wake(group)
+        wake_all(group)
         return subscription
 
     def decorator(
@@ -99,7 +91,7 @@ class Subscriptions:
             if not group.consumers:
                 self._close(group, subscription.pattern)
         tasks = self._places.end_slots(consumer)
-        self._places.rested(group)
+        self._aftermath.rested(group)
         return Cancelled(tasks)
 
     def orphaned(self, group: Group) -> None:
@@ -133,6 +125,7 @@ class Subscriptions:
     def _consumer(self, group: Group, handler: Callable[..., object], plan: Plan) -> Consumer:
         consumer = Consumer(next_number(), group, handler, plan.shape)
         consumer.convert = plan.convert
+        consumer.bus = self._exchange
         consumer.launcher = self._places.launcher_for(plan)
         return consumer
 
@@ -158,6 +151,7 @@ class Subscriptions:
 
     def _close(self, group: Group, pattern: Pattern) -> None:
         group.closed = True
+        self._registry.leaving.append(group)
         del self._groups[(pattern, group.name)]
         if pattern.kind == EXACT:
             self._exchange.channels[str(pattern.text)].leave(group)
@@ -182,6 +176,8 @@ def next_number() -> int:
 def pattern_of(target: str | Pattern, options: SubscribeOptions) -> Pattern:
     if isinstance(target, Pattern):
         return target
+    if not isinstance(target, (str, bytes)):
+        raise NameInvalid(f"a channel is named by text, not {type(target).__name__}", "or pass a Pattern")
     kind = options.get("match", EXACT)
     makers = {EXACT: Pattern.exact, "prefix": Pattern.prefix, "wildcard": Pattern.wildcard}
     if kind not in makers:

@@ -9,7 +9,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
-from unibus.bus.face import Face
+from unibus.bus.face import Face, one_or_all
 from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
 from unibus.bus.requests import reply_body
 from unibus.clock import Clock
@@ -47,7 +47,7 @@ class SyncMessageBus(Face):
             idempotency_ttl=idempotency_ttl,
             clock=clock,
         )
-        self._hub.adopts_loops = False
+        self._hub.places.adopts_loops = False
 
     def publish(
         self,
@@ -125,7 +125,7 @@ class SyncMessageBus(Face):
         if verdict == FULL and target.policy == POLICY_BLOCK:
             self._post_blocking(target, messages, not on_a_loop())
         else:
-            raise self._exchange.refusal(target, messages[0] if len(messages) == 1 else messages, verdict)
+            raise self._exchange.refusal(target, one_or_all(messages), verdict)
 
     # Life
 
@@ -135,14 +135,16 @@ class SyncMessageBus(Face):
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
         """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out."""
-        return self._hub.pause(timeout)
+        hub = self._hub
+        threads_ended = hub.places.pause(timeout)
+        return hub.quiet.wait(timeout, hub.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
         """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers."""
         hub = self._hub
         if hub.begin_close():
             hub.quiet.wait(drain_timeout)
-            hub.end_loops()
+            hub.end_slots()
             hub.end(drain_timeout)
 
     def __enter__(self) -> "SyncMessageBus":

@@ -38,9 +38,6 @@ class ThreadTimers(Timers):
             self._stopped = True
             self._due.clear()
             self._changed.notify()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
 
     def _run(self) -> None:
         while (action := self._next()) is not None:

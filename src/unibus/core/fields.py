@@ -78,19 +78,24 @@ def checked_headers(value: object) -> dict[str, HeaderValue]:
 
 def set_headers(cold: Cold, value: object) -> None:
     """The same into a cold part, which then knows whether all of them are plain."""
-    if not isinstance(value, dict) and not isinstance(value, Mapping):
-        raise HeaderInvalid(f"headers must be a mapping, not {type(value).__name__}")
-    if len(value) > HEADER_COUNT_MAX:
-        raise HeaderInvalid(f"{len(value)} headers, at most {HEADER_COUNT_MAX}")
+    given = value if isinstance(value, dict) else _as_dict(value)
+    if len(given) > HEADER_COUNT_MAX:
+        raise HeaderInvalid(f"{len(given)} headers, at most {HEADER_COUNT_MAX}")
     headers: dict[str, HeaderValue] = {}
     plain = True
-    for name, content in value.items():
+    for name, content in given.items():
         headers[_header_name(name)] = checked_header(name, content)
         kind = type(content)
         plain = plain and (kind is str or kind is int or kind is bool or kind is float or content is None)
     cold.headers = headers
     if plain:
         cold.trust_headers()
+
+
+def _as_dict(value: object) -> dict[object, object]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise HeaderInvalid(f"headers must be a mapping, not {type(value).__name__}")
 
 
 def _header_name(name: object) -> str:
@@ -107,7 +112,9 @@ def checked_header(name: object, value: object) -> HeaderValue:
         if _INT64_MIN <= value <= _INT64_MAX:
             return value
         raise HeaderInvalid(f"header {name!r} is beyond 64 bits", "send it as Decimal or text")
-    if value is None or isinstance(value, (float, Decimal, bytes, UUID, timedelta)):
+    if value is None or isinstance(value, float):
+        return value
+    if isinstance(value, (Decimal, bytes, UUID, timedelta)):
         return value
     if isinstance(value, datetime):
         if value.utcoffset() is None:

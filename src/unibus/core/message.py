@@ -43,7 +43,7 @@ class Message:
         self._timestamp_ns: object = stamper.wall_ns()
 
     @staticmethod
-    def new(channel: str, payload: object = None, priority: int = Priority.NORMAL) -> "Message":
+    def new(channel: str, payload: object = None, priority: object = Priority.NORMAL) -> "Message":
         body = payload.value if isinstance(payload, Payload) else payload
         return Message(lent_stamper(), channel, body, checked_priority(priority), None)
 
@@ -141,7 +141,7 @@ class Message:
 
     # Builders. Each gives a new message with the same id, so that a retry of the same publish is known as one.
 
-    def with_priority(self, priority: int) -> "Message":
+    def with_priority(self, priority: object) -> "Message":
         other = self.copy()
         other.priority = checked_priority(priority)
         return other

@@ -165,10 +165,11 @@ class ChannelMetrics:
         self.publish_latency.merge(other.publish_latency)
         self.dispatch_latency.merge(other.dispatch_latency)
 
-    def count_refusal(self, error: BusError) -> None:
+    def count_refusal(self, error: BusError, messages: int = 1) -> None:
         """Counts the outcome of a publish that raises `error`, under the kind of the error. `failed` is the rest."""
         with LOCK:
-            self._count_refusal(error)
+            for _ in range(messages):
+                self._count_refusal(error)
 
     def _count_refusal(self, error: BusError) -> None:
         if isinstance(error, QueueFull):

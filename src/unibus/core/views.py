@@ -1,7 +1,7 @@
-"""The other designs' names for the one envelope: views that hold a message and nothing else.
+"""The other designs' names for the one envelope.
 
-A view never copies and never differs from its message. What the designs called topic, metadata, tracing or custom is
-`channel`, `headers` and `trace` here.
+A BusMessage is a view: it holds the message, copies nothing and never differs from it. What the designs called topic,
+metadata, custom or tracing is `channel`, `headers` and `trace` here.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import final
 
 from mypy_extensions import mypyc_attr
 
-from unibus.core.cold import HeaderValue
+from unibus.core.cold import NO_HEADERS, HeaderValue
 from unibus.core.message import Message
 from unibus.core.stamp import id_text, lent_stamper
 
@@ -36,34 +36,43 @@ class MessageId(str):
 
 @final
 class MessageMeta:
-    """The first design's metadata."""
+    """The first design's metadata. Its `custom` map is the headers, whose values keep their types here."""
 
-    def __init__(self, message: Message) -> None:
-        self.message = message
+    def __init__(
+        self,
+        trace_id: str | None = None,
+        correlation_id: str | None = None,
+        source: str | None = None,
+        custom: Mapping[str, HeaderValue] = NO_HEADERS,
+    ) -> None:
+        self.trace_id = trace_id
+        self.correlation_id = correlation_id
+        self.source = source
+        self.custom = custom
 
-    @property
-    def trace_id(self) -> str | None:
-        return self.message.trace_id
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MessageMeta) and other.as_fields() == self.as_fields()
 
-    @property
-    def correlation_id(self) -> str | None:
-        return self.message.correlation_id
+    def __hash__(self) -> int:
+        return hash((self.trace_id, self.correlation_id, self.source))
 
-    @property
-    def source(self) -> str | None:
-        return self.message.source
-
-    @property
-    def custom(self) -> Mapping[str, HeaderValue]:
-        """The headers. The first design has text only; here values keep their types."""
-        return self.message.headers
+    def as_fields(self) -> dict[str, object]:
+        """What `publish` and `Message.with_fields` take."""
+        return {
+            "trace_id": self.trace_id,
+            "correlation_id": self.correlation_id,
+            "source": self.source,
+            "headers": self.custom,
+        }
 
     def __repr__(self) -> str:
-        return f"<MessageMeta of {self.message.id}>"
+        # Values may be secret; names tell enough.
+        return f"MessageMeta({', '.join([name for name, value in self.as_fields().items() if value])})"
 
 
 def meta(message: Message) -> MessageMeta:
-    return MessageMeta(message)
+    """Its headers are the message's own, not copied."""
+    return MessageMeta(message.trace_id, message.correlation_id, message.source, message.headers)
 
 
 @final

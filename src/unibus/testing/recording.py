@@ -106,17 +106,17 @@ class RecordingBus(MessageBus):
     def end(self) -> None:
         """Close at once, from outside of the loop: for the end of a fixture."""
         hub = self._hub
-        home = hub.home
+        home = hub.places.home
         if home is not None and not (home.is_closed() or home.is_running() or on_a_loop()):
             # Between test and teardown the loop stands still, and its tasks can only end on it.
             home.run_until_complete(self.close(END_TIMEOUT_S))
         elif hub.begin_close():
-            hub.end_loops()
+            hub.end_slots()
             hub.end(END_TIMEOUT_S)
 
     def _adopt_loop(self) -> None:
-        if on_a_loop() and (self._hub.home is None or self._hub.home.is_closed()):
-            self._hub.home = asyncio.get_running_loop()
+        if on_a_loop() and (self._hub.places.home is None or self._hub.places.home.is_closed()):
+            self._hub.places.home = asyncio.get_running_loop()
 
 
 class RecordingSyncBus(SyncMessageBus):

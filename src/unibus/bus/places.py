@@ -1,0 +1,125 @@
+"""Where handlers run: the worker pool, the event loops they were subscribed from, and a loop of the bus's own."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from unibus.bus.delivery import Delivery
+from unibus.bus.group import Consumer, Launcher
+from unibus.bus.handlers import Plan
+from unibus.bus.loop_thread import LoopThread
+from unibus.bus.loops import LoopLauncher
+from unibus.bus.pool import Pool
+from unibus.core.atomic import LOCK
+
+log = logging.getLogger("unibus")
+
+
+def report(error: BaseException) -> None:
+    """What went wrong where nobody can catch it."""
+    log.error("in a worker: %r", error, exc_info=error)
+
+
+class HomeLauncher(Launcher):
+    """For async handlers that were subscribed outside of any loop: they run on whatever is the bus's loop then."""
+
+    def __init__(self, home: Callable[[], LoopLauncher]) -> None:
+        super().__init__()
+        self._home = home
+
+    def launch(self, consumer: Consumer) -> None:
+        self._home().launch(consumer)
+
+
+class Places:
+    """The places of one bus. `home` is the loop that the bus was entered on."""
+
+    def __init__(self, delivery: Delivery, worker_count: int) -> None:
+        self.pool = Pool(delivery, worker_count, report)
+        self.home: asyncio.AbstractEventLoop | None = None
+        self.adopts_loops = True  # False for the sync face: its callers block, so handlers need a loop of their own.
+        self._delivery = delivery
+        self._launchers: dict[asyncio.AbstractEventLoop, LoopLauncher] = {}
+        self._loop_thread: LoopThread | None = None
+
+    def launcher_for(self, plan: Plan) -> Launcher:
+        if not plan.is_async:
+            return self.pool
+        loop = self._running_loop()
+        return HomeLauncher(self._home_launcher) if loop is None else self._launcher_on(loop)
+
+    def end_slots(self, consumer: Consumer) -> "list[asyncio.Task[None]]":
+        """Cancel what an async consumer is doing. The tasks of the caller's loop are given back to be waited for."""
+        return self._on_each_loop(lambda launcher: launcher.cancel(consumer))
+
+    def end_all_slots(self) -> "list[asyncio.Task[None]]":
+        return self._on_each_loop(lambda launcher: launcher.cancel_all())
+
+    def _on_each_loop(self, action: "Callable[[LoopLauncher], list[asyncio.Task[None]]]") -> "list[asyncio.Task[None]]":
+        tasks: list[asyncio.Task[None]] = []
+        for launcher in list(self._launchers.values()):
+            if launcher.loop.is_closed():
+                continue
+            if launcher.is_here():
+                tasks += action(launcher)
+            else:
+                launcher.loop.call_soon_threadsafe(action, launcher)
+        return tasks
+
+    def are_at_rest(self) -> bool:
+        """Whether no handler is running on any loop."""
+        return all(launcher.busy == 0 or launcher.loop.is_closed() for launcher in list(self._launchers.values()))
+
+    def start(self, worker_count: int | None) -> None:
+        if worker_count is not None:
+            self.pool.size = worker_count
+        self._delivery.paused = False
+        self.pool.start()
+
+    def pause(self, timeout_s: float | None) -> bool:
+        """Hand over nothing more. False if a thread was still busy at the time-out."""
+        self._delivery.paused = True
+        return self.pool.stop(timeout_s)
+
+    def end(self, timeout_s: float | None) -> bool:
+        """End every thread. False if a handler did not return in time; its thread is left behind."""
+        ended = self.pause(timeout_s)
+        if self._loop_thread is not None:
+            self._loop_thread.stop(timeout_s)
+        return ended
+
+    def release(self) -> None:
+        """Let every thread end, without waiting for it."""
+        self._delivery.paused = True
+        self.pool.release()
+        if self._loop_thread is not None:
+            self._loop_thread.release()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop | None:
+        if not self.adopts_loops:
+            return None
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+
+    def _launcher_on(self, loop: asyncio.AbstractEventLoop) -> LoopLauncher:
+        with LOCK:
+            if loop not in self._launchers:
+                for other in [other for other in self._launchers if other.is_closed()]:
+                    del self._launchers[other]
+                own = self._loop_thread is not None and self._loop_thread.loop is loop
+                self._launchers[loop] = LoopLauncher(self._delivery, loop, report, own)
+            return self._launchers[loop]
+
+    def _home_launcher(self) -> LoopLauncher:
+        """The loop that the bus was entered on, else the running one, else a loop thread of its own."""
+        with LOCK:
+            if self.home is None or self.home.is_closed():
+                self.home = self._running_loop() or self._own_loop()
+            return self._launcher_on(self.home)
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop_thread is None:
+            self._loop_thread = LoopThread()
+        return self._loop_thread.loop
