@@ -56,7 +56,7 @@ check: $(READY) ## The one gate before a commit: ruff, mypy --strict and tidy
 bench: $(READY) ## All benchmarks, on the compiled package, with the peers beside us
 	@$(PLAIN) tools/prepare.py compiled
 	@$(COMPILED) tools/prepare.py expect compiled
-	$(COMPILED) -m benchmarks
+	$(COMPILED) -m benchmarks all
 
 .PHONY: soak
 soak: $(READY) ## Minutes of load on the compiled package: memory stays flat, nothing is lost
@@ -71,7 +71,7 @@ fmt: $(READY) ## Format the code and repair what ruff can repair
 
 .PHONY: clean
 clean: ## Remove everything that was built, but keep .venv
-	rm -rf .build build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .build .venv-bench build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks tools -name __pycache__ -prune -exec rm -rf {} +
 	find src \( -name '*.so' -o -name '*.pyd' \) -delete
 

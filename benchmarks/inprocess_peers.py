@@ -52,6 +52,35 @@ def deque_and_call(count: int, channels: int = 1) -> float:
     return elapsed / count
 
 
+def deque_and_call_in_thread(count: int, channels: int = 1) -> float:
+    """The limit with a worker: the same deque, but another thread pops and calls, and parks when nothing is there."""
+    handler, received = counting_handler()
+    waiting: deque[object] = deque()
+    names = channel_names(channels)
+    filled = threading.Event()
+
+    def work() -> None:
+        done = 0
+        while done < count:
+            filled.wait()
+            filled.clear()
+            while waiting:
+                handler(waiting.popleft())
+                done += 1
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    start = perf_counter_ns()
+    for _name in turns(names, count):
+        waiting.append(PAYLOAD)
+        if not filled.is_set():
+            filled.set()
+    worker.join()
+    elapsed = perf_counter_ns() - start
+    check_delivered(received(), count)
+    return elapsed / count
+
+
 def pyee_emit(count: int, channels: int = 1) -> float:
     handler, received = counting_handler()
     emitter = EventEmitter()

@@ -96,5 +96,7 @@ MACHINE_FOLDERS: Final = ("root", "work", "home")
 REGISTRY_HOSTS: Final = (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"))
 """Apart, so that this file does not name what it forbids."""
 
-EXCEPTIONS: Final[dict[tuple[str, str], str]] = {}
+EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
+    ("classes_are_small", "unibus.core.message.Message"): "most are properties: one per field of the envelope",
+}
 """(rule, subject as printed in brackets) -> why this one may break it. One that is no longer needed is a breach."""

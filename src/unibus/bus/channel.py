@@ -90,7 +90,7 @@ class Channel:
         """The fast path: one reliable group and room in it. False sends the message the long way."""
         if self.max_size and group.queue.size >= self.max_size:
             return False
-        if self._offering or group.closed or self.routes_version < 0:
+        if self.only is not group or self._offering or group.closed or self.routes_version < 0:
             return False
         self.sequence += 1
         message.sequence = self.sequence
@@ -101,7 +101,7 @@ class Channel:
 
     def offer_nobody(self, message: Message) -> bool:
         """The fast path without subscribers: kept if the channel was created, else counted. False as above."""
-        if self._offering or self.routes or self.routes_version < 0:
+        if not self.plain or self._offering or self.routes or self.routes_version < 0:
             return False
         if self.max_size and self.kept.size >= self.max_size:
             return False
@@ -114,13 +114,13 @@ class Channel:
             self.metrics.unrouted += 1
         return True
 
-    def offer(self, parcels: list[Parcel], now_ns: i64) -> i64:
-        """Admit all of the parcels or none.
+    def offer(self, parcels: list[Parcel], routes: list[Group], now_ns: i64) -> i64:
+        """Admit all of the parcels or none. They were addressed by these routes; STALE if there are others by now.
 
         Duplicates among several messages are left out silently; when nothing else is left, that is the answer.
         """
         with LOCK:
-            if self.routes_version < 0:
+            if self.routes_version < 0 or self.routes is not routes:
                 return STALE
             self._offering = True
             try:
@@ -152,10 +152,10 @@ class Channel:
         self.metrics.unrouted += count
         return UNROUTED
 
-    def force(self, parcel: Parcel) -> bool:
+    def force(self, parcel: Parcel, routes: list[Group]) -> bool:
         """Push what was admitted elsewhere before: a dead letter must not be lost for want of room. False if stale."""
         with LOCK:
-            if self.routes_version < 0:
+            if self.routes_version < 0 or self.routes is not routes:
                 return False
             self._push(parcel)
             return True

@@ -138,11 +138,12 @@ class Exchange:
         return self._post_all(channel, messages)
 
     def _post_all(self, channel: Channel, messages: list[Message]) -> i64:
-        parcels = [Parcel(message, self._wanted(channel, message)) for message in messages]
-        verdict = channel.offer(parcels, self._now(channel))
+        routes = channel.routes
+        parcels = [Parcel(message, self._wanted(channel, routes, message)) for message in messages]
+        verdict = channel.offer(parcels, routes, self._now(channel))
         if verdict == FULL:
             channel.sweep(self.wall_ns())
-            verdict = channel.offer(parcels, self._now(channel))
+            verdict = channel.offer(parcels, routes, self._now(channel))
         if verdict == STALE:
             # Somebody subscribed or left in the meantime.
             self.refresh(channel)
@@ -178,10 +179,12 @@ class Exchange:
         """Push past every bound what was admitted before: a dead letter."""
         if channel.routes_version != self.version:
             self.refresh(channel)
-        parcel = Parcel(message, self._wanted(channel, message))
-        while not channel.force(parcel):
+        while True:
+            routes = channel.routes
+            parcel = Parcel(message, self._wanted(channel, routes, message))
+            if channel.force(parcel, routes):
+                break
             self.refresh(channel)
-            parcel = Parcel(message, self._wanted(channel, message))
         if channel.casualties:
             self.steward.bury(channel, channel.take_casualties())
         self._hand_over(parcel)
@@ -189,12 +192,12 @@ class Exchange:
     def _now(self, channel: Channel) -> i64:
         return self.monotonic_ns() if channel.is_timed() else 0
 
-    def _wanted(self, channel: Channel, message: Message) -> list[Group]:
+    def _wanted(self, channel: Channel, routes: list[Group], message: Message) -> list[Group]:
         """The routes whose filter agrees. A filter that raises has not agreed, and hurts nobody else."""
         if not channel.has_filter:
-            return channel.routes
+            return routes
         wanted: list[Group] = []
-        for group in channel.routes:
+        for group in routes:
             accepts = group.filter
             try:
                 if accepts is None or accepts(message):

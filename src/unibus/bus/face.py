@@ -2,7 +2,7 @@
 """What both faces of the bus share: everything that never waits."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Unpack, cast, overload
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -14,7 +14,7 @@ from unibus.bus.room import post_when_room
 from unibus.bus.settings import BusConfig, ChannelConfig, SubscribeOptions, channel_config
 from unibus.bus.store_url import checked_store
 from unibus.bus.subscription import Subscription
-from unibus.bus.subscriptions import retry_policy
+from unibus.bus.subscriptions import Decorated, retry_policy
 from unibus.clock import Clock
 from unibus.core.cold import Cold
 from unibus.core.fields import set_fields
@@ -106,6 +106,33 @@ class Face:
         return self._hub.metrics(channel)
 
     # Subscriptions
+
+    @overload
+    def subscribe(
+        self,
+        channel: str | Pattern,
+        handler: None = None,
+        retry_attempts: int = ...,
+        retry_delay: float | None = ...,
+        concurrency: int = ...,
+        **options: Unpack[SubscribeOptions],
+    ) -> Callable[[Decorated], Decorated]: ...
+
+    @overload
+    def subscribe(
+        self,
+        channel: str | Pattern,
+        handler: Handler,
+        retry_attempts: int = ...,
+        retry_delay: float | None = ...,
+        concurrency: int = ...,
+        **options: Unpack[SubscribeOptions],
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self, channel: str | Pattern, handler: str, retry_attempts: Handler, **options: Unpack[SubscribeOptions]
+    ) -> Subscription: ...
 
     def subscribe(
         self,

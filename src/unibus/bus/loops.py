@@ -57,6 +57,12 @@ class LoopLauncher(Launcher):
         """Whether the caller runs on this loop's thread."""
         return get_ident() == self._ident
 
+    def is_at_rest(self) -> bool:
+        """Whether none of its handlers is running, but for the one that asks."""
+        mine = SLOT.get()
+        asking = mine is not None and mine.get_loop() is self.loop
+        return self.busy == (1 if asking else 0) or self.loop.is_closed()
+
     def cancel(self, consumer: Consumer) -> list["asyncio.Task[None]"]:
         """End the consumer's slots; on the loop's thread. What they were handling goes back to the queue.
 
@@ -93,8 +99,9 @@ class LoopLauncher(Launcher):
         group = consumer.group
         shape = consumer.shape
         left: i64 = QUANTUM
+        task = asyncio.current_task()
         INSIDE.set(consumer)
-        SLOT.set(asyncio.current_task())
+        SLOT.set(task)
         self.busy += 1
         busy = True
         try:
@@ -129,7 +136,7 @@ class LoopLauncher(Launcher):
                     left = QUANTUM
                     await asyncio.sleep(0)
         finally:
-            self._ended(consumer)
+            self._ended(consumer, task)
             if busy:
                 self.busy -= 1
                 group.give_up(consumer)
@@ -155,8 +162,7 @@ class LoopLauncher(Launcher):
                 raise error
             self._report(error)
 
-    def _ended(self, consumer: Consumer) -> None:
+    def _ended(self, consumer: Consumer, task: "asyncio.Task[None] | None") -> None:
         tasks = self._tasks.get(consumer.id)
-        task = asyncio.current_task()
         if tasks is not None and task in tasks:
             tasks.remove(task)

@@ -67,8 +67,8 @@ class Places:
         return tasks
 
     def are_at_rest(self) -> bool:
-        """Whether no handler is running on any loop."""
-        return all(launcher.busy == 0 or launcher.loop.is_closed() for launcher in list(self._launchers.values()))
+        """Whether no handler is running on any loop, but for the one that asks."""
+        return all(launcher.is_at_rest() for launcher in list(self._launchers.values()))
 
     def start(self, worker_count: int | None) -> None:
         if worker_count is not None:
@@ -92,6 +92,7 @@ class Places:
         """Let every thread end, without waiting for it."""
         self._delivery.paused = True
         self.pool.release()
+        self.end_all_slots()
         if self._loop_thread is not None:
             self._loop_thread.release()
 

@@ -9,8 +9,9 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Unpack
 
+from unibus.bus.settings import SubscribeOptions
 from unibus.bus.subscription import Subscription
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.cli.demo_screen import Screen
@@ -36,11 +37,14 @@ class Stage:
         self._subscriptions: list[Subscription] = []
 
     def subscribe(
-        self, channel: str, handler: Callable[..., object], attempts: int = 3, delay_s: float = 0.1, **options: object
+        self,
+        channel: str,
+        handler: Callable[..., object],
+        attempts: int = 3,
+        delay_s: float = 0.1,
+        **options: Unpack[SubscribeOptions],
     ) -> None:
-        subscription = self.bus.subscribe(channel, handler, attempts, delay_s, 1, **options)
-        assert isinstance(subscription, Subscription)
-        self._subscriptions.append(subscription)
+        self._subscriptions.append(self.bus.subscribe(channel, handler, attempts, delay_s, 1, **options))
 
     def pace(self, per_second: float, share: float = 1.0) -> Iterator[int]:
         """How many messages are due at each tick, at least one in all, until that share of the time is over."""

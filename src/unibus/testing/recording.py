@@ -7,16 +7,14 @@ accepted shows in its sequence. Everything else is the real bus: nothing is simu
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Final
+from typing import Any, Final
 
-from unibus.bus.face import Handler
 from unibus.bus.message_bus import MessageBus, on_a_loop
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.clock import Clock
 from unibus.core.cold import Cold
 from unibus.core.message import Message
-from unibus.core.pattern import Pattern
-from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
+from unibus.limits import WORKER_COUNT_DEFAULT
 from unibus.testing.virtual_clock import VirtualClock, VirtualTimers
 
 DRAIN_TIMEOUT_S: Final = 5.0
@@ -80,17 +78,9 @@ class RecordingBus(MessageBus):
         self._adopt_loop()
         return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, cold)]
 
-    def subscribe(
-        self,
-        channel: str | Pattern,
-        handler: Handler | str | None = None,
-        retry_attempts: int | Handler = RETRY_ATTEMPTS_DEFAULT,
-        retry_delay: float | None = RETRY_DELAY_S_DEFAULT,
-        concurrency: int = 1,
-        **options: object,
-    ) -> object:
+    def subscribe(self, *args: Any, **options: Any) -> Any:
         self._adopt_loop()
-        return super().subscribe(channel, handler, retry_attempts, retry_delay, concurrency, **options)
+        return super().subscribe(*args, **options)
 
     async def drain(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
         """Wait until every message was handled, retries included: a virtual clock is advanced from retry to retry."""

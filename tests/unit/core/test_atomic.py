@@ -106,7 +106,12 @@ def test_plain_an_error_gives_the_lock_back() -> None:
     with pytest.raises(ValueError, match="inside"):
         Other().fail()
     got: list[bool] = []
-    thread = threading.Thread(target=lambda: got.append(LOCK.acquire(timeout=GUARD_S)))
+
+    def take() -> None:
+        with LOCK:
+            got.append(True)
+
+    thread = threading.Thread(target=take, daemon=True)
     thread.start()
     thread.join(GUARD_S)
     assert got == [True]
