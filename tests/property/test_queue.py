@@ -63,13 +63,12 @@ def test_every_step_does_what_the_model_does(steps: list[tuple[str, int]], bound
         if name == "push":
             sequence += 1
             item = (value, sequence)
+            refused: object = None
             try:
                 queue.push_with_priority(item, value)
-                accepted = True
             except QueueFull as error:
-                assert error.item is item
-                accepted = False
-            assert accepted == model.push(item)
+                refused = error.item
+            assert refused is (None if model.push(item) else item)
         elif name == "pop":
             item_or_none = queue.pop()
             assert item_or_none == model.pop()

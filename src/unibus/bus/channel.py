@@ -88,8 +88,10 @@ class Channel:
 
     def offer_only(self, group: Group, message: Message) -> bool:
         """The fast path: one reliable group and room in it. False sends the message the long way."""
-        if self.max_size and group.queue.size >= self.max_size:
-            return False
+        if self.max_size:
+            group.queue.reserve(message.priority)
+            if group.queue.size >= self.max_size:
+                return False
         if self.only is not group or self._offering or group.closed or self.routes_version < 0:
             return False
         self.sequence += 1
@@ -103,8 +105,10 @@ class Channel:
         """The fast path without subscribers: kept if the channel was created, else counted. False as above."""
         if not self.plain or self._offering or self.routes or self.routes_version < 0:
             return False
-        if self.max_size and self.kept.size >= self.max_size:
-            return False
+        if self.max_size:
+            self.kept.reserve(message.priority)
+            if self.kept.size >= self.max_size:
+                return False
         self.sequence += 1
         message.sequence = self.sequence
         if self.declared:

@@ -140,10 +140,10 @@ class Exchange:
     def _post_all(self, channel: Channel, messages: list[Message]) -> i64:
         routes = channel.routes
         parcels = [Parcel(message, self._wanted(channel, routes, message)) for message in messages]
-        verdict = channel.offer(parcels, routes, self._now(channel))
+        verdict = channel.offer(parcels, routes, self.monotonic_ns())
         if verdict == FULL:
             channel.sweep(self.wall_ns())
-            verdict = channel.offer(parcels, routes, self._now(channel))
+            verdict = channel.offer(parcels, routes, self.monotonic_ns())
         if verdict == STALE:
             # Somebody subscribed or left in the meantime.
             self.refresh(channel)
@@ -188,9 +188,6 @@ class Exchange:
         if channel.casualties:
             self.steward.bury(channel, channel.take_casualties())
         self._hand_over(parcel)
-
-    def _now(self, channel: Channel) -> i64:
-        return self.monotonic_ns() if channel.is_timed() else 0
 
     def _wanted(self, channel: Channel, routes: list[Group], message: Message) -> list[Group]:
         """The routes whose filter agrees. A filter that raises has not agreed, and hurts nobody else."""

@@ -121,9 +121,13 @@ def _hints(handler: Callable[..., object]) -> dict[str, object]:
         inner = type(inner).__call__ if callable(inner) else inner
     try:
         return dict(typing.get_type_hints(inner))
-    except (NameError, TypeError, AttributeError):
-        # A name that only exists for the type checker: without it the handler gets the message.
-        return {}
+    except (NameError, TypeError, AttributeError) as error:
+        if not getattr(inner, "__annotations__", None):
+            return {}
+        raise HandlerInvalid(
+            f"the annotations of handler {handler_name(handler)} cannot be read: {error}",
+            "import the names at run time, not only for the type checker",
+        ) from error
 
 
 def _is_open(annotation: object) -> bool:

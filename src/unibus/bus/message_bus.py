@@ -2,7 +2,7 @@
 """The async face: what `from unibus import MessageBus` gives."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -13,6 +13,7 @@ from unibus.bus.face import Face, one_or_all
 from unibus.bus.requests import reply_body
 from unibus.bus.room import post_when_room_async
 from unibus.bus.settled import given, given_after_others, given_all
+from unibus.core.cold import Cold, HeaderValue
 from unibus.core.message import Message
 from unibus.errors import RequestTimeout
 
@@ -36,15 +37,23 @@ class MessageBus(Face):
         payload: object = None,
         priority: int | None = None,
         trace_id: str | None = None,
-        **fields: object,
+        headers: Mapping[str, HeaderValue] | None = None,
+        correlation_id: str | None = None,
+        ttl: object = None,
+        dedup_key: str | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> Awaitable[Message]:
-        """Publish to a channel, or publish a Message. `fields` are the envelope's: headers, ttl, correlation_id …
+        """Publish to a channel, or publish a Message. `fields` sets any other field of the envelope by its name.
 
         The message is admitted before this returns; an error means that it was not and never will be delivered.
         Awaiting waits for room where the channel's drop_policy is `block`, lets handlers run, and gives the message.
         """
         exchange = self._exchange
-        cold = self._cold(trace_id, fields)
+        cold: Cold | None = None
+        if trace_id is not None or headers is not None or correlation_id is not None or ttl is not None:
+            cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+        elif dedup_key is not None or fields is not None:
+            cold = self._cold(None, None, None, None, dedup_key, fields)
         if isinstance(channel, str):
             target = exchange.channel(channel)
             message = exchange.envelope(target, payload, priority, cold)
@@ -73,7 +82,7 @@ class MessageBus(Face):
     ) -> Awaitable[list[Message]]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         exchange = self._exchange
-        messages = self._messages(channel, list(payloads), priority, self._cold(None, fields))
+        messages = self._messages(channel, list(payloads), priority, self._cold_of(fields))
         target = exchange.channel(channel)
         verdict = exchange.post_many(target, messages)
         if verdict <= DUPLICATE:
@@ -96,17 +105,23 @@ class MessageBus(Face):
         payload: object = None,
         priority: int | None = None,
         trace_id: str | None = None,
-        **fields: object,
+        headers: Mapping[str, HeaderValue] | None = None,
+        correlation_id: str | None = None,
+        ttl: object = None,
+        dedup_key: str | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> Message:
         """Publish from any thread without awaiting. On an event loop's thread it never blocks: no room is QueueFull."""
-        message = self._message(channel, payload, priority, self._cold(trace_id, fields))
+        message = self._message(
+            channel, payload, priority, self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+        )
         return self._publish_blocking(message, not on_a_loop())
 
     def request(
         self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object
     ) -> Awaitable[object]:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
-        return self._request(self._message(channel, payload, None, self._cold(None, fields)), timeout)
+        return self._request(self._message(channel, payload, None, self._cold_of(fields)), timeout)
 
     async def _request(self, message: Message, timeout: float | None) -> object:
         loop = asyncio.get_running_loop()

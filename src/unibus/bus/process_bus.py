@@ -16,6 +16,7 @@ log = logging.getLogger("unibus")
 _lock = threading.Lock()
 _bus: MessageBus | None = None
 
+_BACKENDS = ("in_memory", "memory", "redis")
 _KNOWN = ("backend", "redis_url", "stream_prefix", "worker_count", "strict", "allow_degraded")
 
 
@@ -60,6 +61,8 @@ def messaging_settings(settings: Mapping[str, object] | None) -> dict[str, objec
     if unknown:
         raise ConfigInvalid(f"messaging has no setting {unknown[0]!r}", f"known are {', '.join(_KNOWN)}")
     chosen.setdefault("backend", "in_memory")
+    if chosen["backend"] not in _BACKENDS and "://" not in str(chosen["backend"]):
+        raise ConfigInvalid(f"unknown backend {chosen['backend']!r}", f"use {', '.join(_BACKENDS)} or a URL")
     if chosen["backend"] == "redis":
         chosen.setdefault("redis_url", os.environ.get("REDIS_URL", "redis://localhost:6379/0"))
         chosen.setdefault("stream_prefix", "atlas_bus")
@@ -80,6 +83,7 @@ def setup_message_bus(settings: Mapping[str, object] | None = None, logger: logg
             raise
         logger.warning("messages are kept in memory only, as allow_degraded says: %s", error)
         bus = _built({**chosen, "backend": "in_memory"})
+        bus.degraded = str(error)
     return configure_message_bus(bus)
 
 

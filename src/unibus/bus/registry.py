@@ -51,7 +51,7 @@ class Registry(Steward):
         self._config = config
         self._configs: dict[str, ChannelConfig] = {}
         self._folded: dict[str, str] = {}
-        self._implicit: dict[str, None] = {}  # In the order in which they were made.
+        self._implicit: dict[str, None] = {}  # Made by a publish, without a subscriber; the oldest first.
         self._ours: set[str] = set()  # Dead-letter channels that the bus made; whoever creates them has the say.
         self._floor = 0  # No sequence of a forgotten channel is given again.
         self.retired = ChannelMetrics()
@@ -198,9 +198,15 @@ class Registry(Steward):
             channel.dedup = rules.dedup
         channel.routes_version = -1
 
+    def in_use(self, name: str) -> None:
+        self._implicit.pop(name, None)
+
+    def out_of_use(self, channel: Channel) -> None:
+        if not channel.declared and not channel.groups:
+            self._implicit[channel.name] = None
+
     def _forget_unused(self) -> None:
-        unused = [name for name in self._implicit if not self._exchange.channels[name].groups]
-        for name in unused[: len(unused) // 2]:
+        for name in list(self._implicit)[: IMPLICIT_CHANNELS_MAX // 2]:
             channel = self._exchange.channels.pop(name)
             del self._implicit[name], self._configs[name], self._folded[name.casefold()]
             self._floor = max(self._floor, channel.sequence)

@@ -136,6 +136,7 @@ class Subscriptions:
         if pattern.kind == EXACT:
             channel = self._registry.get_or_make(str(pattern.text))
             group.metrics = channel.metrics
+            self._registry.in_use(channel.name)
             channel.join(group)
         else:
             self._exchange.pattern_groups[group.number] = group
@@ -151,10 +152,13 @@ class Subscriptions:
 
     def _close(self, group: Group, pattern: Pattern) -> None:
         group.closed = True
-        self._registry.leaving.append(group)
+        if not group.is_quiet():
+            self._registry.leaving = [*[other for other in self._registry.leaving if not other.is_quiet()], group]
         del self._groups[(pattern, group.name)]
         if pattern.kind == EXACT:
-            self._exchange.channels[str(pattern.text)].leave(group)
+            channel = self._exchange.channels[str(pattern.text)]
+            channel.leave(group)
+            self._registry.out_of_use(channel)
         else:
             self._exchange.index.remove_peer(group.number)
             del self._exchange.pattern_groups[group.number]

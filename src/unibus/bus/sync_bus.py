@@ -3,7 +3,7 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -13,6 +13,7 @@ from unibus.bus.face import Face, one_or_all
 from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
 from unibus.bus.requests import reply_body
 from unibus.clock import Clock
+from unibus.core.cold import Cold, HeaderValue
 from unibus.core.message import Message
 from unibus.limits import WORKER_COUNT_DEFAULT
 
@@ -55,11 +56,19 @@ class SyncMessageBus(Face):
         payload: object = None,
         priority: int | None = None,
         trace_id: str | None = None,
-        **fields: object,
+        headers: Mapping[str, HeaderValue] | None = None,
+        correlation_id: str | None = None,
+        ttl: object = None,
+        dedup_key: str | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> Message:
         """Publish to a channel, or publish a Message; safe from any thread. See the async face for the promises."""
         exchange = self._exchange
-        cold = self._cold(trace_id, fields)
+        cold: Cold | None = None
+        if trace_id is not None or headers is not None or correlation_id is not None or ttl is not None:
+            cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+        elif dedup_key is not None or fields is not None:
+            cold = self._cold(None, None, None, None, dedup_key, fields)
         if isinstance(channel, str):
             target = exchange.channel(channel)
             message = exchange.envelope(target, payload, priority, cold)
@@ -78,7 +87,7 @@ class SyncMessageBus(Face):
     ) -> list[Message]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         target = self._exchange.channel(channel)
-        messages = self._messages(channel, list(payloads), priority, self._cold(None, fields))
+        messages = self._messages(channel, list(payloads), priority, self._cold_of(fields))
         verdict = self._exchange.post_many(target, messages)
         if verdict > DUPLICATE:
             self._refused(target, messages, verdict)
@@ -94,14 +103,18 @@ class SyncMessageBus(Face):
         payload: object = None,
         priority: int | None = None,
         trace_id: str | None = None,
-        **fields: object,
+        headers: Mapping[str, HeaderValue] | None = None,
+        correlation_id: str | None = None,
+        ttl: object = None,
+        dedup_key: str | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> Message:
         """The same as publish, for code that is shared with the async face."""
-        return self.publish(channel, payload, priority, trace_id, **fields)
+        return self.publish(channel, payload, priority, trace_id, headers, correlation_id, ttl, dedup_key, fields)
 
     def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> object:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
-        return self._request(self._message(channel, payload, None, self._cold(None, fields)), timeout)
+        return self._request(self._message(channel, payload, None, self._cold_of(fields)), timeout)
 
     def _request(self, message: Message, timeout: float | None) -> object:
         arrived = threading.Event()

@@ -9,7 +9,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Unpack
+from typing import Final, Literal, NamedTuple, Unpack
 
 from unibus.bus.settings import SubscribeOptions
 from unibus.bus.subscription import Subscription
@@ -182,7 +182,7 @@ def burst(stage: Stage) -> None:
     stage.screen.note(f"{inline:,.0f} messages a second to a handler in the publisher's thread; {build}")
 
 
-def _messages_a_second(stage: Stage, channel: str, dispatch: str) -> float:
+def _messages_a_second(stage: Stage, channel: str, dispatch: Literal["pool", "inline"]) -> float:
     """Publish as fast as one thread can until half of the stage is over; the clock runs until all was handled."""
     stage.bus.create_channel(channel, max_queue_size=0)
     stage.subscribe(channel, _ignore, dispatch=dispatch)

@@ -14,6 +14,7 @@ method allocates first, looks after that, and then changes; where that is not po
 """
 
 import functools
+import gc
 from _thread import RLock
 from collections.abc import Callable
 from typing import Final
@@ -35,6 +36,12 @@ def _locked(method: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(method)
     def call(*args: object, **keywords: object) -> object:
         with LOCK:
-            return method(*args, **keywords)
+            collecting = gc.isenabled()
+            gc.disable()  # A finalizer of this very thread would pass the lock.
+            try:
+                return method(*args, **keywords)
+            finally:
+                if collecting:
+                    gc.enable()
 
     return call

@@ -42,6 +42,11 @@ class Ring:
         self.head: i64 = 0
         self.size: i64 = 0
 
+    def reserve(self) -> None:
+        """Make sure that the next push allocates nothing."""
+        while self.size > self.mask:
+            self._grow()
+
     def push(self, item: object) -> None:
         while self.size > self.mask:
             self._grow()
@@ -99,8 +104,9 @@ class PriorityQueue(Generic[T]):
 
     def push_with_priority(self, item: T, priority: int) -> None:
         """Append to the level. Raises QueueFull, which gives the item back, when the bound is reached."""
-        if not 0 <= priority <= PRIORITY_MAX:
+        if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
             checked_priority(priority)
+        self.reserve(priority)
         if self.max_size and self.size >= self.max_size:
             raise QueueFull(f"the queue holds {self.size} items, its bound", "pop first, or raise max_size", item)
         self.append(item, priority)
@@ -110,6 +116,13 @@ class PriorityQueue(Generic[T]):
         if not isinstance(message, Message):
             raise UsageError("push takes a Message", "use push_with_priority(item, priority) for anything else")
         self.push_with_priority(message, message.priority)
+
+    def reserve(self, level: i64) -> None:
+        """Allocate now what the next append to the level needs, so that nothing comes between a look and the append."""
+        if level == self._lowest:
+            self._lowest_ring.reserve()
+        else:
+            self._ring(level).reserve()
 
     def append(self, item: object, level: i64) -> None:
         """Append without looking at the bound: the caller did, and has checked the level."""

@@ -164,33 +164,33 @@ def untagged(value: object, room: i64 = DECODE_DEPTH_MAX) -> object:
     kind = type(value)
     if value is None or kind is str or kind is int or kind is bool or kind is float or kind is bytes:
         return value
-    if room <= 0:
-        raise DecodeError(f"the body nests deeper than {DECODE_DEPTH_MAX}")
     if isinstance(value, dict):
         if _looks_tagged(value):
-            return _read_tag(value, room - 1)
-        return {text_of(key): untagged(item, room - 1) for key, item in value.items()}
-    if isinstance(value, list):
+            tag, content = next(iter(value.items()))
+            read = _READERS.get(text_of(tag))
+            return _untagged_items(tag, list_of(content), room - 1) if read is None else read(content)
+        if room > 0:
+            return {text_of(key): untagged(item, room - 1) for key, item in value.items()}
+    elif not isinstance(value, list):
+        raise DecodeError(f"the body holds a {kind.__name__}, which no body of ours does")
+    elif room > 0:
         return [untagged(item, room - 1) for item in value]
-    raise DecodeError(f"the body holds a {kind.__name__}, which no body of ours does")
+    raise DecodeError(f"the body nests deeper than {DECODE_DEPTH_MAX}")
 
 
-def _read_tag(value: dict[object, object], room: i64) -> object:
-    for tag, content in value.items():
-        read = _READERS.get(text_of(tag))
-        if read is not None:
-            return read(content)
-        if tag == "$map":
-            return _read_map(list_of(content), room)
-        items = [untagged(item, room) for item in list_of(content)]
-        if tag == "$tuple":
-            return tuple(items)
-        if tag == "$set":
-            return set(items)
-        if tag == "$frozenset":
-            return frozenset(items)
-        raise DecodeError(f"the body holds an unknown tag {tag!r:.40}", "it may come from a newer version of unibus")
-    raise AssertionError("a tag is a dict of one key")
+def _untagged_items(tag: object, content: list[object], room: i64) -> object:
+    if room < 0:
+        raise DecodeError(f"the body nests deeper than {DECODE_DEPTH_MAX}")
+    if tag == "$map":
+        return _read_map(content, room)
+    items = [untagged(item, room) for item in content]
+    if tag == "$tuple":
+        return tuple(items)
+    if tag == "$set":
+        return set(items)
+    if tag == "$frozenset":
+        return frozenset(items)
+    raise DecodeError(f"the body holds an unknown tag {tag!r:.40}", "it may come from a newer version of unibus")
 
 
 def _read_map(pairs: list[object], room: i64) -> dict[object, object]:

@@ -5,8 +5,8 @@ Nothing is written that could not be read again: what cannot is refused with Ser
 
 from mypy_extensions import i64
 
-from unibus.core.cold import NO_HEADERS, TEXT_FIELDS, Cold, Int32
-from unibus.core.fields import checked_headers
+from unibus.core.cold import NO_HEADERS, TEXT_FIELDS, Cold
+from unibus.core.fields import checked_headers, set_headers
 from unibus.core.message import Message, restored
 from unibus.core.payload import Serialized
 from unibus.core.row import (
@@ -131,13 +131,14 @@ def _content_of(kind: i64, body: object, binary: bool) -> object:
 
 
 def _are_plain(cold: Cold, binary: bool) -> bool:
-    if binary and cold.trusts_headers():
+    if not cold.headers:
         return True
-    for value in cold.headers.values():
-        kind = type(value)
-        if kind is bytes or kind is Int32 or not is_plain(value, binary, 0):
+    if not cold.trusts_headers():
+        checked = Cold()
+        set_headers(checked, cold.headers)
+        if not checked.trusts_headers():
             return False
-    return True
+    return binary or all(is_plain(value, False) for value in cold.headers.values())
 
 
 def _has_headers_only(cold: Cold) -> bool:

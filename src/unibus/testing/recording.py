@@ -6,13 +6,13 @@ accepted shows in its sequence. Everything else is the real bus: nothing is simu
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from unibus.bus.message_bus import MessageBus, on_a_loop
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.clock import Clock
-from unibus.core.cold import Cold
+from unibus.core.cold import Cold, HeaderValue
 from unibus.core.message import Message
 from unibus.limits import WORKER_COUNT_DEFAULT
 from unibus.testing.virtual_clock import VirtualClock, VirtualTimers
@@ -66,9 +66,17 @@ class RecordingBus(MessageBus):
         payload: object = None,
         priority: int | None = None,
         trace_id: str | None = None,
-        **fields: object,
+        headers: Mapping[str, HeaderValue] | None = None,
+        correlation_id: str | None = None,
+        ttl: object = None,
+        dedup_key: str | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> Awaitable[Message]:
-        return super().publish(self._message(channel, payload, priority, self._cold(trace_id, fields)))
+        return super().publish(
+            self._message(
+                channel, payload, priority, self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+            )
+        )
 
     def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
         self._adopt_loop()
@@ -134,9 +142,17 @@ class RecordingSyncBus(SyncMessageBus):
         payload: object = None,
         priority: int | None = None,
         trace_id: str | None = None,
-        **fields: object,
+        headers: Mapping[str, HeaderValue] | None = None,
+        correlation_id: str | None = None,
+        ttl: object = None,
+        dedup_key: str | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> Message:
-        return super().publish(self._message(channel, payload, priority, self._cold(trace_id, fields)))
+        return super().publish(
+            self._message(
+                channel, payload, priority, self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+            )
+        )
 
     def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
         return self._sent.noted(super()._message(channel, payload, priority, cold))

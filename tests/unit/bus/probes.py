@@ -1,4 +1,4 @@
-"""What the tests of the bus watch it with: time and timers by hand, handlers that can be waited for, threads that must end.
+"""What the tests of the bus watch it with: time by hand, handlers that can be waited for, threads that must end.
 
 Nothing here sleeps. GUARD_S only ends a test that has gone wrong.
 """
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from unibus.clock import Clock
 from unibus.core.message import Message
 
-GUARD_S = 3.0
+GUARD_S = 10.0
 SECOND = 1_000_000_000
 
 

@@ -140,7 +140,7 @@ def test_a_field_that_does_not_exist_is_counted_as_invalid(sync_bus: SyncMessage
     #
     sync_bus.create_channel("c")
     with pytest.raises(UsageError):
-        sync_bus.publish("c", 1, no_such_field=1)
+        sync_bus.publish("c", 1, fields={"no_such_field": 1})
     assert outcome(sync_bus, "invalid") == 1
 
 

@@ -274,3 +274,15 @@ def test_a_delivery_is_counted_although_its_channel_was_forgotten_meanwhile(sync
     assert "mine.1" not in sync_bus.channels()
     assert sync_bus.metrics()["published"] == 1
     assert sync_bus.metrics()["dispatched"] == 1
+
+
+def test_names_with_subscribers_may_be_more_than_the_limit_for_unused_ones(sync_bus: SyncMessageBus) -> None:
+    got = Collector()
+    count = IMPLICIT_CHANNELS_MAX + 50
+    for number in range(count):
+        sync_bus.subscribe(f"s{number}", got)
+    sync_bus.publish("unused")
+    assert len(sync_bus.channels()) >= count
+    for number in (0, count // 2, count - 1):
+        sync_bus.publish(f"s{number}", number)
+    assert sorted(got.wait(3), key=str) == sorted([0, count // 2, count - 1], key=str)

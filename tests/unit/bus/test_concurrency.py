@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, eager_switching, run_together
 from unibus.bus.sync_bus import SyncMessageBus
-from unibus.errors import ChannelExists, QueueFull
+from unibus.errors import ChannelExists, QueueFull, RateLimited
 
 ROUNDS = 200
 BOUND = 7
@@ -138,8 +138,6 @@ def test_channels_are_made_once_when_many_threads_want_them(sync_bus: SyncMessag
 
 def test_rate_limits_are_exact_under_threads(timed_bus: SyncMessageBus) -> None:
     # X-04 in spirit: the token bucket is checked and taken in one step.
-    from unibus.errors import RateLimited
-
     timed_bus.create_channel("c", max_queue_size=0, rate_limit_per_sec=1, rate_limit_burst=100)
     accepted = [0] * 8
 

@@ -1,5 +1,6 @@
 """Groups: different ones both get, members of one compete (X-12, X-47, A13)."""
 
+import asyncio
 import functools
 import threading
 
@@ -139,8 +140,6 @@ def test_concurrency_lets_as_many_handlers_run_at_once_and_no_more(sync_bus: Syn
 
 
 async def test_concurrency_of_async_handlers(async_bus: MessageBus) -> None:
-    import asyncio
-
     running = 0
     most = 0
     three = asyncio.Event()

@@ -307,7 +307,7 @@ def test_the_second_designs_view(sync_bus: SyncMessageBus) -> None:
         seen.append(message)
 
     sync_bus.subscribe("c", handler, dispatch="inline", retry_attempts=0)
-    sync_bus.publish("c", {"a": 1}, 7, correlation_id="x", tracing={"t": "1"}, metadata={"m": 2})
+    sync_bus.publish("c", {"a": 1}, 7, correlation_id="x", fields={"tracing": {"t": "1"}, "metadata": {"m": 2}})
     assert sync_bus.dead_letters("c") == []
     (view,) = seen
     assert isinstance(view, BusMessage)

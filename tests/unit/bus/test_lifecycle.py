@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import tracemalloc
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.unit.bus.probes import (
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.core.message import Message
-from unibus.errors import BusClosed, ConfigInvalid
+from unibus.errors import BusClosed, ConfigInvalid, RequestTimeout
 
 # Stop
 
@@ -481,3 +482,84 @@ def test_an_unused_bus_starts_no_thread() -> None:
     bus.publish("d")
     assert bus_threads() == before
     bus.close()
+
+
+def test_a_closed_bus_does_not_come_to_life_again() -> None:
+    before = bus_threads()
+    bus = SyncMessageBus()
+    got = Collector()
+    bus.create_channel("c")
+    bus.publish("c", "kept")
+    bus.close(0.1)
+    try:
+        bus.start()
+    except BusClosed:
+        pass
+    with pytest.raises(BusClosed):
+        bus.publish("c")
+    assert got.bodies == []
+    assert_all_end(bus_threads() - before)
+
+
+# Nothing grows
+
+
+def test_subscriptions_that_come_and_go_leave_nothing_behind(sync_bus: SyncMessageBus) -> None:
+    def churn(times: int) -> None:
+        for number in range(times):
+            sync_bus.subscribe("c", Collector()).cancel()  # type: ignore[attr-defined]
+            sync_bus.subscribe(f"p{number % 3}", Collector(), match="prefix").cancel()  # type: ignore[attr-defined]
+            sync_bus.subscribe("a.*", Collector(), match="wildcard").cancel()  # type: ignore[attr-defined]
+            sync_bus.publish("c")
+
+    churn(50)
+    tracemalloc.start()
+    try:
+        churn(50)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        churn(1_000)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 50_000
+
+
+def test_loops_that_come_and_go_are_not_remembered() -> None:
+    # A bus of a module and a loop per test: the closed loops must be free to go.
+    bus = MessageBus()
+
+    async def use() -> None:
+        async def handler(message: Message) -> None: ...
+
+        subscription = bus.subscribe("c", handler)
+        await bus.publish("c")
+        assert await bus.drain(GUARD_S)
+        await subscription.cancel()  # type: ignore[attr-defined]
+
+    for _ in range(20):
+        asyncio.run(use())
+    gc.collect()
+    closed = [each for each in gc.get_objects() if isinstance(each, asyncio.BaseEventLoop) and each.is_closed()]
+    assert len(closed) < 10
+    asyncio.run(bus.close(0.1))
+
+
+def test_requests_that_time_out_leave_nothing_behind(sync_bus: SyncMessageBus) -> None:
+    def ask(times: int) -> None:
+        for _ in range(times):
+            with pytest.raises(RequestTimeout):
+                sync_bus.request("nobody", timeout=0.00001)
+
+    tracemalloc.start()
+    try:
+        ask(100)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        ask(500)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 50_000

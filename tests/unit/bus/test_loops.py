@@ -1,6 +1,7 @@
 """Loops and threads: where async handlers run, and from where one may publish (A15, S1-006, S1-025, S1-027)."""
 
 import asyncio
+import contextvars
 import threading
 
 import pytest
@@ -311,8 +312,6 @@ async def test_cancel_from_another_thread_stops_an_async_handler(async_bus: Mess
 
 
 async def test_context_variables_of_the_publisher_do_not_leak_into_handlers(async_bus: MessageBus) -> None:
-    import contextvars
-
     variable = contextvars.ContextVar("variable", default="none")
     seen: list[str] = []
 

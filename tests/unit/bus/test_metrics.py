@@ -1,14 +1,16 @@
 """Counters that add up, under any number of threads (X-10, X-49, S0-073, S0-087, S0-101)."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Flaky, HandClock, eager_switching, run_together
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
+from unibus.clock import Clock
 from unibus.core.message import Message
-from unibus.errors import PublishError, QueueFull, RateLimited
+from unibus.errors import QueueFull, RateLimited
 
 SIX = {
     "published",
@@ -114,10 +116,8 @@ def test_every_outcome_is_counted_once_by_its_kind(timed_bus: SyncMessageBus) ->
     timed_bus.create_channel("rate", rate_limit_per_sec=1, rate_limit_burst=1)
     timed_bus.create_channel("dup", dedup_window=60)
     for channel in ("full", "full", "rate", "rate", "nobody"):
-        try:
+        with contextlib.suppress(QueueFull, RateLimited):
             timed_bus.publish(channel)
-        except PublishError as error:
-            assert isinstance(error, (QueueFull, RateLimited))
     timed_bus.publish("dup", dedup_key="k")
     timed_bus.publish("dup", dedup_key="k")
     outcomes = {each.channel: {k: v for k, v in each.outcomes.items() if v} for each in timed_bus.snapshot().channels}
@@ -136,8 +136,6 @@ def test_publish_latency_is_of_successes_only_and_per_channel() -> None:
             return self.monotonic
 
     ticking = Ticking()
-    from unibus.clock import Clock
-
     bus = SyncMessageBus(clock=Clock(wall_ns=lambda: ticking.wall, monotonic_ns=ticking.step))
     bus.create_channel("full", max_queue_size=1)
     bus.create_channel("open", max_queue_size=0)

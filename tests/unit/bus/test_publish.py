@@ -1,4 +1,4 @@
-"""Publishing: what is accepted, in which order it is handed over, what a refusal leaves behind (X-01, X-07, X-14, X-46)."""
+"""Publishing: what is accepted, in which order, and what a refusal leaves behind (X-01, X-07, X-14, X-46)."""
 
 import msgspec
 import pytest
@@ -116,15 +116,17 @@ def test_every_field_of_the_envelope_can_be_given_under_each_designs_name(sync_b
         1,
         trace_id="t1",
         correlation_id="c1",
-        metadata={"n": 1},
-        label="subject",
-        source="here",
-        target="there",
-        reply_to="back",
-        session_id="s1",
         ttl=5,
-        content_type="application/json",
-        type="Order",
+        fields={
+            "metadata": {"n": 1},
+            "label": "subject",
+            "source": "here",
+            "target": "there",
+            "reply_to": "back",
+            "session_id": "s1",
+            "content_type": "application/json",
+            "type": "Order",
+        },
     )
     assert message.trace_id == "t1"
     assert message.correlation_id == "c1"
@@ -133,7 +135,7 @@ def test_every_field_of_the_envelope_can_be_given_under_each_designs_name(sync_b
     assert (message.reply_to, message.session_id, message.ttl) == ("back", "s1", 5.0)
     assert (message.content_type, message.type) == ("application/json", "Order")
     with pytest.raises(UsageError) as caught:
-        sync_bus.publish("c", 1, corelation_id="x")
+        sync_bus.publish("c", 1, fields={"corelation_id": "x"})
     assert "correlation_id" in caught.value.hint
 
 
@@ -143,7 +145,9 @@ def test_what_a_handler_got_survives_every_encoding(sync_bus: SyncMessageBus) ->
     sync_bus.subscribe("c", got)
     payloads = [{"a": 1}, b"raw", Payload.serialized(SerializationFormat.BINCODE, b"\x00\xff")]
     for payload in payloads:
-        sync_bus.publish("c", payload, 7, "trace", correlation_id="x", source="s", headers={"n": 1, "b": b"\x00"}, ttl=60)
+        sync_bus.publish(
+            "c", payload, 7, "trace", {"n": 1, "b": b"\x00"}, "x", ttl=60, fields={"source": "s"}
+        )
     got.wait(3)
     for message in got.messages:
         assert same_message(decode(encode(message)), message)

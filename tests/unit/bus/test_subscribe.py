@@ -1,6 +1,7 @@
 """Subscribing in every form, cancelling, filters, patterns, lossy subscribers (X-03, X-33, X-40, X-41, X-50, A14)."""
 
 import random
+import threading
 
 import pytest
 
@@ -160,8 +161,6 @@ def test_drain_notices_that_the_backlog_was_cancelled(sync_bus: SyncMessageBus) 
     sync_bus.stop(10)
     subscription = sync_bus.subscribe("c", Collector())
     sync_bus.publish("c", 1)
-    import threading
-
     waiting = threading.Thread(target=lambda: results.append(sync_bus.drain(10)), daemon=True)
     results: list[bool] = []
     waiting.start()

@@ -52,9 +52,8 @@ def test_results_are_values_not_awaitables(sync_bus: SyncMessageBus) -> None:
 
 def test_a_config_object_is_accepted() -> None:
     # S0-062: new(config)
-    with SyncMessageBus(BusConfig(worker_count=2, strict=True)) as bus:
-        with pytest.raises(LookupError):
-            bus.publish("c")
+    with SyncMessageBus(BusConfig(worker_count=2, strict=True)) as bus, pytest.raises(LookupError):
+        bus.publish("c")
 
 
 def test_async_and_sync_handlers_side_by_side(sync_bus: SyncMessageBus) -> None:
@@ -74,11 +73,16 @@ def test_async_and_sync_handlers_side_by_side(sync_bus: SyncMessageBus) -> None:
 
 def test_leaving_the_block_after_an_error_still_delivers() -> None:
     got = Collector()
-    with pytest.raises(ValueError, match="mine"), SyncMessageBus() as bus:
-        bus.subscribe("c", got)
-        for number in range(50):
-            bus.publish("c", number)
-        raise ValueError("mine")
+
+    def program() -> None:
+        with SyncMessageBus() as bus:
+            bus.subscribe("c", got)
+            for number in range(50):
+                bus.publish("c", number)
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        program()
     assert got.bodies == list(range(50))
 
 

@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+import tracemalloc
 import weakref
 from collections.abc import Iterator
 
@@ -253,8 +254,6 @@ def test_nothing_that_left_is_held() -> None:
 
 
 def test_a_burst_gives_its_memory_back() -> None:
-    import tracemalloc
-
     queue: PriorityQueue[int] = PriorityQueue()
     tracemalloc.start()
     try:
@@ -327,9 +326,10 @@ def test_many_producers_and_consumers_lose_and_double_nothing(eager_switching: N
     def consume(number: int) -> None:
         returned: set[tuple[int, int]] = set()
         while True:
+            all_pushed = not producing.is_set()  # Before the look: nothing can come after it then.
             item = queue.pop()
             if item is None:
-                if not producing.is_set():
+                if all_pushed:
                     return
             elif item[1] % 97 == 0 and item not in returned:
                 returned.add(item)
