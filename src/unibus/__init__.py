@@ -1,5 +1,6 @@
 """One message bus for Python. This module only gathers the public names; nothing inside imports it."""
 
+from unibus.bus.backends import InMemoryQueueBackend, MessageBackend, RedisStreamBackend
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.process_bus import (
     configure_message_bus,
@@ -39,7 +40,9 @@ __all__ = [
     "ChannelConfig",
     "ChannelExists",
     "ChannelNotFound",
+    "InMemoryQueueBackend",
     "Message",
+    "MessageBackend",
     "MessageBus",
     "MessageId",
     "MessageMeta",
@@ -51,6 +54,7 @@ __all__ = [
     "PublishError",
     "QueueFull",
     "RateLimited",
+    "RedisStreamBackend",
     "RequestFailed",
     "RequestTimeout",
     "SerializationFailed",

@@ -200,10 +200,9 @@ def test_altered_encodings_are_read_or_refused_cleanly(message: Message, seed: i
             accepts_or_refuses(read, altered(raw, chance))
 
 
-tags = st.sampled_from(
-    ["$int", "$float", "$bytes", "$decimal", "$uuid", "$datetime", "$date", "$time", "$timedelta", "$int32"]
-    + ["$tuple", "$set", "$frozenset", "$map", "$unknown"]
-)
+SCALAR_TAGS = "$int $float $bytes $decimal $uuid $datetime $date $time $timedelta $int32"
+tags = st.sampled_from(f"{SCALAR_TAGS} $tuple $set $frozenset $map $unknown".split())
+extensions = st.builds(msgspec.msgpack.Ext, st.integers(-128, 127), st.binary(max_size=12))
 anything = st.recursive(
     plain_values
     | st.binary(max_size=9)

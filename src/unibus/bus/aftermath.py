@@ -11,7 +11,6 @@ stands in the dead-letter channel.
 """
 
 import logging
-import traceback
 from collections.abc import Callable, Coroutine
 from typing import final
 
@@ -19,6 +18,7 @@ from unibus.bus.channel import Casualty, Channel
 from unibus.bus.delivery import Aftermath
 from unibus.bus.exchange import Exchange
 from unibus.bus.group import Consumer, Group, wake
+from unibus.bus.letters import dead_letter, error_text
 from unibus.bus.timers import Timers
 from unibus.core.atomic import LOCK
 from unibus.core.cold import Cold
@@ -27,10 +27,8 @@ from unibus.core.deadletter import (
     PAYLOAD_MISMATCH,
     QUEUE_OVERFLOW,
     TTL_EXPIRED,
-    dead_letter_headers,
     target,
     was_dead_lettered,
-    without_record,
 )
 from unibus.core.expiry import is_expired
 from unibus.core.message import Message
@@ -98,9 +96,9 @@ class BusAftermath(Aftermath):
         group = consumer.group
         if isinstance(error, PayloadMismatch):
             # No retry can make the payload fit.
-            self.dead_letter(group.name, message, PAYLOAD_MISMATCH, error)
+            self.dead(group.name, message, PAYLOAD_MISMATCH, error)
         elif consumer.retry.exhausted(message.delivery_count):
-            self.dead_letter(group.name, message, MAX_DELIVERY_COUNT_EXCEEDED, error)
+            self.dead(group.name, message, MAX_DELIVERY_COUNT_EXCEEDED, error)
         else:
             metrics.count("retried")
             self._retry(consumer, message)
@@ -125,10 +123,10 @@ class BusAftermath(Aftermath):
         else:
             due()
 
-    def dead_letter(self, group: str, message: Message, reason: str, error: BaseException) -> None:
+    def dead(self, group: str, message: Message, reason: str, error: BaseException) -> None:
         if not self._bury(group, message, reason, error):
             self.metrics_of(message.channel).count("discarded")
-            log.error("%r failed as a dead letter and is dropped (%s): %s", message, reason, _text(error))
+            log.error("%r failed as a dead letter and is dropped (%s): %s", message, reason, error_text(error))
         self._reply_failure(message, reason, error)
 
     def _bury(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
@@ -138,21 +136,9 @@ class BusAftermath(Aftermath):
         place = target(message.channel, named or "", reason, was_dead_lettered(message.headers))
         if not place or self.dead_letter_queue is None:
             return False
-        letter = message.copy()
-        letter.channel = place
-        letter.expires_ns = 0
-        letter.delivery_count = 0
-        letter.cold = Cold() if message.cold is None else message.cold.copy()
-        letter.cold.reply_to = None
-        letter.cold.headers = without_record(message.headers)
-        now_ns = self._exchange.wall_ns()
-        text, kind, trace = _described(error)
-        attempts = message.delivery_count
-        letter.cold.headers.update(
-            dead_letter_headers(reason, text, kind, attempts, message.channel, group, now_ns, trace)
-        )
+        letter = dead_letter(message, place, reason, error, group, self._exchange.wall_ns())
         self.metrics_of(message.channel).count("dead_lettered")
-        log.warning("%r is a dead letter in %r (%s): %s", message, place, reason, text)
+        log.warning("%r is a dead letter in %r (%s): %s", message, place, reason, error_text(error))
         self._exchange.force(self.dead_letter_queue(place), letter)
         return True
 
@@ -183,18 +169,4 @@ class BusAftermath(Aftermath):
     def _reply_failure(self, message: Message, reason: str, error: BaseException | None) -> None:
         cold = message.cold
         if cold is not None and cold.reply_to is not None:
-            self._reply(cold.reply_to, message, None, {"error_reason": reason, "error_text": _text(error)})
-
-
-def _described(error: BaseException | None) -> tuple[str, str, str]:
-    if error is None:
-        return "", "", ""
-    return _text(error), type(error).__name__, "".join(traceback.format_exception(error))
-
-
-def _text(error: BaseException | None) -> str:
-    try:
-        return str(error)
-    except Exception as broken:
-        # The message matters more than the words about it.
-        return f"(no text: {type(broken).__name__})"
+            self._reply(cold.reply_to, message, None, {"error_reason": reason, "error_text": error_text(error)})

@@ -1,11 +1,14 @@
 # mypyc: compiled
 """What both faces of the bus share: everything that never waits."""
 
+import random
 from collections.abc import Callable, Mapping
 from typing import Unpack, cast, overload
 
 from mypy_extensions import i64, mypyc_attr
 
+from unibus.bus.backend_workers import BackendWorkers
+from unibus.bus.backends import MessageBackend
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.exchange import Exchange
 from unibus.bus.hub import Hub, Leash
@@ -45,9 +48,11 @@ class Face:
         config = store if isinstance(store, BusConfig) else BusConfig(worker_count, strict, idempotency_ttl)
         if persistence_path is not None:
             checked_store(f"sqlite:///{persistence_path}")
-        if not isinstance(store, BusConfig):
+        backend = store if isinstance(store, MessageBackend) else None
+        if backend is None and not isinstance(store, BusConfig):
             checked_store(store)
         self._hub = Hub(config, clock)
+        self._workers = None if backend is None else BackendWorkers(backend, self._hub.clock, random.random)
         self._exchange: Exchange = self._hub.exchange
         self._requests = Requests(self._exchange, self._hub.registry, self._hub.subscriptions)
         self._leash = Leash(self._hub)
@@ -156,6 +161,8 @@ class Face:
             raise UsageError(f"retry_attempts {retry_attempts!r} is not a whole number")
         policy = retry_policy(retry_attempts, RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay, chosen)
         subscriptions = self._hub.subscriptions
+        if self._workers is not None and handler is not None:
+            return self._workers.subscribe(channel, handler, policy, concurrency, chosen)
         if handler is None:
             return subscriptions.decorator(channel, policy, concurrency, chosen)
         return subscriptions.add(channel, handler, policy, concurrency, chosen)
@@ -173,6 +180,8 @@ class Face:
 
     def unsubscribe(self, subscription: object) -> bool:
         """Cancel by Subscription, by id or by handler. False, and nothing happens, if there is no such subscription."""
+        if self._workers is not None:
+            return self._workers.unsubscribe(subscription)
         return self._hub.unsubscribe(subscription)
 
     def start(self, worker_count: int | None = None) -> None:

@@ -12,10 +12,10 @@ from unibus.bus.delivery import QUANTUM
 from unibus.bus.face import Face, one_or_all
 from unibus.bus.requests import reply_body
 from unibus.bus.room import post_when_room_async
-from unibus.bus.settled import given, given_after_others, given_all
+from unibus.bus.settled import given, given_after_others, given_all, published_by
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.message import Message
-from unibus.errors import RequestTimeout
+from unibus.errors import RequestTimeout, UsageError
 
 DRAIN_TIMEOUT_S: Final = 5.0
 
@@ -49,6 +49,7 @@ class MessageBus(Face):
         Awaiting waits for room where the channel's drop_policy is `block`, lets handlers run, and gives the message.
         """
         exchange = self._exchange
+        workers = self._workers
         cold: Cold | None = None
         if trace_id is not None or headers is not None or correlation_id is not None or ttl is not None:
             cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
@@ -60,6 +61,8 @@ class MessageBus(Face):
         else:
             message = self._message(channel, payload, priority, cold)
             target = exchange.channel(message.channel)
+        if workers is not None:
+            return published_by(workers.backend, message)
         verdict = exchange.post(target, message)
         if verdict <= DUPLICATE:
             if target.sequence & (QUANTUM - 1) == 0:
@@ -81,6 +84,8 @@ class MessageBus(Face):
         self, channel: str, payloads: Iterable[object], priority: int | None = None, **fields: object
     ) -> Awaitable[list[Message]]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
+        if self._workers is not None:
+            raise UsageError("publish_many is all or none, which a backend cannot promise", "publish one by one")
         exchange = self._exchange
         messages = self._messages(channel, list(payloads), priority, self._cold_of(fields))
         target = exchange.channel(channel)
@@ -162,6 +167,8 @@ class MessageBus(Face):
     async def _close(self, drain_timeout: float | None) -> None:
         hub = self._hub
         if hub.begin_close():
+            if self._workers is not None:
+                await self._workers.close()
             await hub.quiet.wait_async(drain_timeout)
             tasks = hub.end_slots()
             if tasks:

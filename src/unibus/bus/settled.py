@@ -6,7 +6,9 @@ code has to raise and catch StopIteration, which costs several times as much.
 
 import asyncio
 
+from unibus.bus.backends import MessageBackend
 from unibus.core.message import Message
+from unibus.core.views import BusMessage
 
 
 async def given(message: Message) -> Message:
@@ -21,3 +23,8 @@ async def given_after_others(message: Message) -> Message:
 async def given_all(messages: list[Message]) -> list[Message]:
     await asyncio.sleep(0)
     return messages
+
+
+async def published_by(backend: MessageBackend, message: Message) -> Message:
+    await backend.publish(BusMessage(message))
+    return message

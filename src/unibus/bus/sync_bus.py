@@ -15,6 +15,7 @@ from unibus.bus.requests import reply_body
 from unibus.clock import Clock
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.message import Message
+from unibus.errors import UsageError
 from unibus.limits import WORKER_COUNT_DEFAULT
 
 # How often a publisher looks whether it should give way: a fraction of the default bound.
@@ -49,6 +50,8 @@ class SyncMessageBus(Face):
             clock=clock,
         )
         self._hub.places.adopts_loops = False
+        if self._workers is not None:
+            raise UsageError("a MessageBackend is async, this bus is not", "use the async MessageBus")
 
     def publish(
         self,

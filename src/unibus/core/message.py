@@ -8,7 +8,7 @@ the bus itself. The body is the very object that was published.
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -212,4 +212,4 @@ def _zero() -> int:
     return 0
 
 
-_UNSTAMPED = Stamper("", _zero)
+_UNSTAMPED: Final = Stamper("", _zero)

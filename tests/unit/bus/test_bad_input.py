@@ -197,7 +197,7 @@ def test_a_name_that_is_no_text_is_refused(sync_bus: SyncMessageBus, name: objec
 )
 def test_a_field_of_the_wrong_kind_is_refused(sync_bus: SyncMessageBus, fields: dict[str, object]) -> None:
     sync_bus.create_channel("c")
-    with pytest.raises(UsageError):
+    with pytest.raises((UsageError, TypeError)):  # Compiled, the parameter's own type says no first.
         sync_bus.publish("c", 1, **fields)
     assert sync_bus.queue_size("c") == 0
 

@@ -145,9 +145,7 @@ def test_what_a_handler_got_survives_every_encoding(sync_bus: SyncMessageBus) ->
     sync_bus.subscribe("c", got)
     payloads = [{"a": 1}, b"raw", Payload.serialized(SerializationFormat.BINCODE, b"\x00\xff")]
     for payload in payloads:
-        sync_bus.publish(
-            "c", payload, 7, "trace", {"n": 1, "b": b"\x00"}, "x", ttl=60, fields={"source": "s"}
-        )
+        sync_bus.publish("c", payload, 7, "trace", {"n": 1, "b": b"\x00"}, "x", ttl=60, fields={"source": "s"})
     got.wait(3)
     for message in got.messages:
         assert same_message(decode(encode(message)), message)

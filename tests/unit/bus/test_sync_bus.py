@@ -24,7 +24,7 @@ def test_it_is_the_public_name() -> None:
 
 def test_both_faces_have_the_same_names_and_parameters() -> None:
     assert public(SyncMessageBus) == public(MessageBus)
-    for name in public(MessageBus):
+    for name in public(MessageBus) - {"degraded"}:
         ours = list(inspect.signature(getattr(SyncMessageBus, name)).parameters)
         theirs = list(inspect.signature(getattr(MessageBus, name)).parameters)
         assert ours == theirs, name

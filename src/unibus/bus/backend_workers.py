@@ -1,0 +1,140 @@
+"""The workers of a bus that stands on a MessageBackend.
+
+A message is acknowledged only after its handler returned, or after it stands somewhere else: requeued, or in the
+dead-letter topic. Whoever is cancelled in the middle of a handler puts its message back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from typing import cast
+
+from unibus.bus.backends import MessageBackend
+from unibus.bus.delivery import call
+from unibus.bus.group import Consumer, Group
+from unibus.bus.handlers import plan_for
+from unibus.bus.letters import dead_letter
+from unibus.bus.settings import SubscribeOptions
+from unibus.bus.subscriptions import next_number
+from unibus.clock import Clock
+from unibus.core.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, PAYLOAD_MISMATCH, is_sub_queue, sub_queue
+from unibus.core.message import Message
+from unibus.core.retry import RetryPolicy
+from unibus.core.views import BusMessage
+from unibus.errors import ConfigInvalid, LoopMismatch, PayloadMismatch
+
+log = logging.getLogger("unibus")
+
+
+class BackendSubscription:
+    """The handle of one subscription. It may be awaited, which does no more than give it back."""
+
+    def __init__(self, topic: str, number: int, tasks: "list[asyncio.Task[None]]") -> None:
+        self.id = number
+        self.channel = topic
+        self._tasks = tasks
+
+    @property
+    def active(self) -> bool:
+        return any(not task.done() for task in self._tasks)
+
+    def cancel(self) -> "asyncio.Future[list[object]]":
+        """Stop the workers. Awaiting the result waits for their end."""
+        for task in self._tasks:
+            task.cancel()
+        return cast("asyncio.Future[list[object]]", asyncio.gather(*self._tasks, return_exceptions=True))
+
+    def __await__(self) -> Generator[object, None, "BackendSubscription"]:
+        yield from ()
+        return self
+
+
+class BackendWorkers:
+    """All workers of one bus on its backend."""
+
+    def __init__(self, backend: MessageBackend, clock: Clock, chance: Callable[[], float]) -> None:
+        self.backend = backend
+        self._clock = clock
+        self._chance = chance
+        self._subscriptions: dict[int, BackendSubscription] = {}
+
+    def subscribe(
+        self,
+        topic: object,
+        handler: Callable[..., object],
+        retry: RetryPolicy,
+        concurrency: int,
+        options: SubscribeOptions,
+    ) -> BackendSubscription:
+        refused = sorted(set(options) - {"group", "retry_backoff", "retry_jitter"})
+        if not isinstance(topic, str) or refused:
+            what = refused[0] if refused else "a pattern"
+            raise ConfigInvalid(f"a bus on a backend cannot do {what}", "leave it out, or use the bus in memory")
+        plan = plan_for(handler)
+        number = next_number()
+        consumer = Consumer(number, Group(number, options.get("group") or plan.name, 0), handler, plan.shape)
+        consumer.convert = plan.convert
+        consumer.retry = retry
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise LoopMismatch(
+                "a bus on a backend subscribes on a running loop", "call it inside of async def"
+            ) from None
+        work = self._work_async if plan.is_async else self._work_in_thread
+        tasks = [loop.create_task(self._worker(topic, consumer, work)) for _ in range(concurrency)]
+        self._subscriptions[number] = BackendSubscription(topic, number, tasks)
+        return self._subscriptions[number]
+
+    def unsubscribe(self, wanted: object) -> bool:
+        number = wanted.id if isinstance(wanted, BackendSubscription) else wanted
+        found = self._subscriptions.pop(number, None) if isinstance(number, int) else None
+        if found is not None:
+            found.cancel()
+        return found is not None
+
+    async def close(self) -> None:
+        ending = [subscription.cancel() for subscription in self._subscriptions.values()]
+        self._subscriptions.clear()
+        await asyncio.gather(*ending)
+        await self.backend.close()
+
+    async def _work_async(self, consumer: Consumer, message: Message) -> None:
+        await cast(Awaitable[object], call(consumer, message))
+
+    async def _work_in_thread(self, consumer: Consumer, message: Message) -> None:
+        await asyncio.to_thread(call, consumer, message)
+
+    async def _worker(
+        self, topic: str, consumer: Consumer, work: Callable[[Consumer, Message], Awaitable[None]]
+    ) -> None:
+        while True:
+            view = await self.backend.get(topic)
+            message = view.message
+            message.delivery_count += 1
+            try:
+                await work(consumer, message)
+            except asyncio.CancelledError:
+                await self.backend.requeue(view)
+                raise
+            except Exception as error:
+                await self._failed(consumer, view, error)
+            await self.backend.acknowledge(view)
+
+    async def _failed(self, consumer: Consumer, view: BusMessage, error: Exception) -> None:
+        message = view.message
+        if isinstance(error, PayloadMismatch) or consumer.retry.exhausted(message.delivery_count):
+            await self._bury(consumer, message, error)
+        else:
+            await asyncio.sleep(consumer.retry.delay_ns(message.delivery_count, self._chance()) / 1e9)
+            await self.backend.requeue(view)
+
+    async def _bury(self, consumer: Consumer, message: Message, error: Exception) -> None:
+        if is_sub_queue(message.channel):
+            log.error("%r failed as a dead letter and is dropped", message)
+            return
+        reason = PAYLOAD_MISMATCH if isinstance(error, PayloadMismatch) else MAX_DELIVERY_COUNT_EXCEEDED
+        place, group = sub_queue(message.channel), consumer.group.name
+        letter = dead_letter(message, place, reason, error, group, self._clock.wall_ns())
+        log.warning("%r is a dead letter in %r (%s)", message, letter.channel, reason)
+        await self.backend.publish(BusMessage(letter))

@@ -1,0 +1,138 @@
+"""A bus on somebody's MessageBackend (S1-003, S1-004, S1-014, S1-015, S1-029, S1-046; X-15, X-17)."""
+
+import asyncio
+
+import pytest
+
+from tests.unit.bus.probes import GUARD_S
+from unibus import InMemoryQueueBackend, MessageBackend, MessageBus, RedisStreamBackend
+from unibus.core.message import Message
+from unibus.core.views import BusMessage
+from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
+from unibus.sync import MessageBus as SyncMessageBus
+
+
+class Noted(InMemoryQueueBackend):
+    """A backend that a user might write: it tells what was asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    async def publish(self, message: BusMessage) -> None:
+        self.calls.append(f"publish {message.topic}")
+        await super().publish(message)
+
+    async def requeue(self, message: BusMessage) -> None:
+        self.calls.append(f"requeue {message.delivery_attempts}")
+        await super().requeue(message)
+
+    async def acknowledge(self, message: BusMessage) -> None:
+        self.calls.append(f"acknowledge {message.delivery_attempts}")
+        await super().acknowledge(message)
+
+    async def close(self) -> None:
+        self.calls.append("close")
+        await super().close()
+
+
+async def next_of(backend: InMemoryQueueBackend, topic: str) -> BusMessage:
+    return await asyncio.wait_for(backend.get(topic), GUARD_S)
+
+
+def test_ours_fulfils_the_protocol() -> None:
+    assert isinstance(InMemoryQueueBackend(), MessageBackend)
+
+
+async def test_the_memory_backend_orders_by_priority_then_arrival() -> None:
+    backend = InMemoryQueueBackend()
+    for body, priority in [("a", 50), ("b", 0), ("c", 50)]:
+        await backend.publish(BusMessage(Message.new("t", body, priority)))
+    first = await next_of(backend, "t")
+    assert first.payload == "b"
+    await backend.requeue(first)  # X-15: at its place.
+    assert [(await next_of(backend, "t")).payload for _ in range(3)] == ["b", "a", "c"]
+
+
+async def test_get_waits_for_a_message() -> None:
+    backend = InMemoryQueueBackend()
+    waiting = asyncio.create_task(backend.get("t"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await backend.publish(BusMessage(Message.new("t", 1)))
+    assert (await asyncio.wait_for(waiting, GUARD_S)).payload == 1
+
+
+async def test_a_handled_message_is_acknowledged_once() -> None:
+    backend, handled = Noted(), asyncio.Event()
+
+    async def handler(message: Message) -> None:
+        handled.set()
+
+    bus = MessageBus(backend)
+    subscription = await bus.subscribe("t", handler)
+    await bus.publish("t", {"a": 1}, correlation_id="x")
+    await asyncio.wait_for(handled.wait(), GUARD_S)
+    assert subscription.active
+    await bus.close(GUARD_S)
+    assert backend.calls == ["publish t", "acknowledge 1", "close"]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_failed_message_is_requeued_before_it_is_acknowledged_and_then_dead(kind: str) -> None:
+    backend = Noted()
+    attempts: list[int] = []
+
+    def failing(message: Message) -> None:
+        attempts.append(message.delivery_count)
+        raise ValueError("no")
+
+    async def failing_async(message: Message) -> None:
+        failing(message)
+
+    bus = MessageBus(backend)
+    bus.subscribe("t", failing if kind == "sync" else failing_async, retry_attempts=1, retry_delay=0)
+    await bus.publish("t", "x")
+    letter = await next_of(backend, "t/$DeadLetterQueue")
+    assert attempts == [1, 2]
+    assert letter.payload == "x"
+    assert letter.metadata["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+    assert letter.metadata["DeadLetterErrorDescription"] == "no"
+    await bus.close(GUARD_S)
+    assert backend.calls[:4] == ["publish t", "requeue 1", "acknowledge 1", "publish t/$DeadLetterQueue"]
+
+
+async def test_a_worker_cancelled_in_mid_handler_puts_its_message_back() -> None:
+    # X-17
+    backend, entered = Noted(), asyncio.Event()
+
+    async def handler(message: Message) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    bus = MessageBus(backend)
+    subscription = bus.subscribe("t", handler)
+    await bus.publish("t", "x")
+    await asyncio.wait_for(entered.wait(), GUARD_S)
+    await subscription.cancel()
+    assert (await next_of(backend, "t")).payload == "x"
+    assert "acknowledge 1" not in backend.calls
+    await bus.close(GUARD_S)
+
+
+async def test_what_a_backend_cannot_promise_is_refused() -> None:
+    bus = MessageBus(InMemoryQueueBackend())
+    with pytest.raises(ConfigInvalid):
+        bus.subscribe("t", print, dispatch="inline")
+    with pytest.raises(UsageError):
+        await bus.publish_many("t", [1])
+    with pytest.raises(UsageError):
+        SyncMessageBus(InMemoryQueueBackend())
+    assert bus.unsubscribe(12345) is False
+    await bus.close(GUARD_S)
+
+
+def test_redis_is_refused_with_a_hint() -> None:
+    with pytest.raises(StoreUnavailable) as caught:
+        RedisStreamBackend("redis://localhost", stream_prefix="x")
+    assert caught.value.hint
