@@ -126,7 +126,8 @@ class BackendWorkers:
         if isinstance(error, PayloadMismatch) or consumer.retry.exhausted(message.delivery_count):
             await self._bury(consumer, message, error)
         else:
-            await asyncio.sleep(consumer.retry.delay_ns(message.delivery_count, self._chance()) / 1e9)
+            delay_ns: int = consumer.retry.delay_ns(message.delivery_count, self._chance())
+            await asyncio.sleep(delay_ns / 1e9)
             await self.backend.requeue(view)
 
     async def _bury(self, consumer: Consumer, message: Message, error: Exception) -> None:

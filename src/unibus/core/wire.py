@@ -232,7 +232,8 @@ def exact_text(value: object) -> str:
 
 def exact_scalar(value: object) -> object:
     """The same value without the subclass; what has a tag of its own (Int32) keeps its type."""
-    return value if value is None or type(value) in _EXACT else _reduced(value)
+    base = None if type(value) in _EXACT else _as_base(value)
+    return value if base is None else base
 
 
 def _exact_datetime(value: object) -> datetime:

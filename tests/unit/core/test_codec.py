@@ -364,7 +364,7 @@ def test_a_header_that_slipped_in_unchecked_is_refused(write: Encode, read: Deco
     message = message_with(headers={"a": 1})
     assert message.cold is not None
     message.cold.headers["b"] = value  # type: ignore[assignment]
-    with pytest.raises((HeaderInvalid, SerializationFailed)):
+    with pytest.raises(HeaderInvalid, match="'b'"):
         write(message)
 
 
