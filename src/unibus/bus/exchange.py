@@ -74,7 +74,7 @@ class Exchange:
         self.delivery: Delivery | None = None
         self.steward = Steward()
         self.refused = ChannelMetrics()  # Publishes that no channel can count: closed bus, unknown channel.
-        self._count: i64 = 0
+        self.posts: i64 = 0  # Messages that were offered one by one.
 
     def publish(self, name: str, body: object, priority: object, cold: Cold | None) -> Message:
         """Accept the message or raise; never waits for room."""
@@ -104,8 +104,8 @@ class Exchange:
 
     def post(self, channel: Channel, message: Message) -> i64:
         """Route a message: admit it everywhere or nowhere, then wake the queues and call the inline handlers."""
-        self._count += 1
-        if self._count & SAMPLE_MASK == 0:
+        self.posts += 1
+        if self.posts & SAMPLE_MASK == 0:
             start = self.monotonic_ns()
             verdict = self._post(channel, message)
             if verdict <= UNROUTED:

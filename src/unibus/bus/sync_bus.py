@@ -20,6 +20,9 @@ from unibus.limits import WORKER_COUNT_DEFAULT
 
 # How often a publisher looks whether it should give way: a fraction of the default bound.
 _GIVE_WAY_MASK: Final = 127
+# How often it gives way if anything waits at all: so many messages fit into the cache of a processor.
+_DUE_MASK: Final = 4095
+_BACKLOG: Final = 4096
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -81,8 +84,8 @@ class SyncMessageBus(Face):
         verdict = exchange.post(target, message)
         if verdict > DUPLICATE:
             self._refused(target, [message], verdict)
-        elif target.sequence & _GIVE_WAY_MASK == 0:
-            give_way(target)
+        elif exchange.posts & _GIVE_WAY_MASK == 0:
+            give_way(target, exchange.posts & _DUE_MASK == 0)
         return message
 
     def publish_many(
@@ -171,14 +174,14 @@ class SyncMessageBus(Face):
         self.close()
 
 
-def give_way(target: Channel) -> None:
-    """Let a worker have the interpreter for a moment when a bounded queue is half full.
+def give_way(target: Channel, due: bool) -> None:
+    """Let a worker have the interpreter for a moment: when a bounded queue is half full, and now and then anyway.
 
-    A thread that only publishes keeps it for milliseconds, so that a queue runs full although its handler is quick.
+    A thread that only publishes keeps it for milliseconds. A queue would run full although its handler is quick, and
+    messages would leave the processor's cache before they are handled.
     """
-    half: i64 = target.max_size // 2
-    if half:
-        for group in target.routes:
-            if group.queue.size >= half:
-                time.sleep(0)
-                return
+    enough: i64 = target.max_size // 2 if target.max_size else _BACKLOG
+    for group in target.routes:
+        if group.queue.size >= enough or (due and group.queue.size):
+            time.sleep(0)
+            return
