@@ -66,6 +66,7 @@ class Channel:
         self.policy: i64 = POLICY_DROP_NEW
         self.default_priority: i64 = Priority.NORMAL
         self.ttl_ns: i64 = 0
+        self.first_expiry_ns: i64 = 0  # No message that waits expires earlier; 0 = none expires at all.
         self.bucket: TokenBucket | None = None
         self.dedup: Deduplicator | None = None
         self.dead_letter_channel: str | None = None
@@ -227,15 +228,28 @@ class Channel:
                 self.casualties.append(Casualty(evicted, False))
         queue.append(message, message.priority)
 
-    def sweep(self, now_wall_ns: i64) -> None:
-        """Take out everything that has expired, where a full queue may be full of the dead."""
+    def may_expire(self, expires_ns: i64) -> None:
+        """Remember when the next sweep can find something."""
+        if self.first_expiry_ns == 0 or expires_ns < self.first_expiry_ns:
+            self.first_expiry_ns = expires_ns
+
+    def sweep(self, now_wall_ns: i64) -> bool:
+        """Take out everything that has expired, where a full queue may be full of the dead. False if nothing has."""
+        if not is_expired(self.first_expiry_ns, now_wall_ns):
+            return False
         with LOCK:
+            self._offering = True
+            self.first_expiry_ns = 0
             for queue in [self.kept, *[group.queue for group in self.routes if group.is_bounded_here()]]:
                 for message in queue.drain():
                     if is_expired(message.expires_ns, now_wall_ns):
                         self.casualties.append(Casualty(message, True))
                     else:
                         queue.append(message, message.priority)
+                        if message.expires_ns:
+                            self.may_expire(message.expires_ns)
+            self._offering = False
+        return True
 
     def join(self, group: Group) -> None:
         """A group subscribes to this name."""
@@ -282,12 +296,8 @@ class Channel:
         for message in messages:
             self.kept.restore(message, message.priority, message.sequence)
 
-    def next_sequence(self) -> i64:
-        self.sequence += 1
-        return self.sequence
 
-
-atomic(Channel, "offer_only", "offer_nobody", "keep", "next_sequence")
+atomic(Channel, "offer_only", "offer_nobody", "keep")
 
 
 def dedup_key(message: Message) -> str:

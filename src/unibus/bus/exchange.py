@@ -4,6 +4,7 @@
 It belongs to no thread and no loop; every face of the bus publishes through it.
 """
 
+import math
 from collections.abc import Callable
 from typing import Final, final
 
@@ -11,7 +12,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from unibus.bus.channel import ACCEPTED, DUPLICATE, FULL, RATE_LIMITED, STALE, UNROUTED, Casualty, Channel, Parcel
 from unibus.bus.delivery import SAMPLE_MASK, Delivery
-from unibus.bus.group import Group, wake
+from unibus.bus.group import Group, wake, wake_all
 from unibus.clock import Clock
 from unibus.core.atomic import LOCK
 from unibus.core.cold import Cold
@@ -141,8 +142,9 @@ class Exchange:
         routes = channel.routes
         parcels = [Parcel(message, self._wanted(channel, routes, message)) for message in messages]
         verdict = channel.offer(parcels, routes, self.monotonic_ns())
-        if verdict == FULL:
-            channel.sweep(self.wall_ns())
+        if verdict == FULL and channel.sweep(self.wall_ns()):
+            for group in routes:
+                wake_all(group)  # A slot that looked during the sweep may have seen an empty queue.
             verdict = channel.offer(parcels, routes, self.monotonic_ns())
         if verdict == STALE:
             # Somebody subscribed or left in the meantime.
@@ -213,6 +215,7 @@ class Exchange:
         ttl = effective_ttl_ns(own, channel.ttl_ns)
         if ttl:
             message.expires_ns = expires_at_ns(message.timestamp_ns, ttl)
+            channel.may_expire(message.expires_ns)
 
     def refresh(self, channel: Channel) -> None:
         """Derive the routes of a channel anew after any subscription changed."""
@@ -252,14 +255,16 @@ class Exchange:
 
     def refusal(self, channel: Channel, item: object, verdict: i64) -> PublishError:
         """The error for a verdict, counted by kind."""
-        error = self._rate_limited(channel) if verdict == RATE_LIMITED else queue_full(channel, item)
-        channel.metrics.count_refusal(error, len(item) if isinstance(item, list) else 1)
+        count = len(item) if isinstance(item, list) else 1
+        error = self._rate_limited(channel, count) if verdict == RATE_LIMITED else queue_full(channel, item)
+        channel.metrics.count_refusal(error, count)
         return error
 
-    def _rate_limited(self, channel: Channel) -> PublishError:
+    def _rate_limited(self, channel: Channel, count: int) -> PublishError:
         bucket = channel.bucket
-        wait = 0.0 if bucket is None else bucket.wait_s(1, self.monotonic_ns())
-        return RateLimited(f"channel {channel.name!r} is over its rate", f"try again in {wait:.3f} s", wait)
+        wait = 0.0 if bucket is None else bucket.wait_s(count, self.monotonic_ns())
+        hint = f"try again in {wait:.3f} s" if math.isfinite(wait) else "more than its burst: send fewer at once"
+        return RateLimited(f"channel {channel.name!r} is over its rate", hint, wait)
 
 
 def queue_full(channel: Channel, item: object) -> PublishError:

@@ -252,6 +252,8 @@ class Face:
         cold = Cold()
         try:
             set_fields(cold, fields)
+            if cold.scheduled_at_ns:
+                raise UsageError("this version delivers at once and cannot schedule", "leave scheduled_at out")
         except UsageError as error:
             self._exchange.refused.count_refusal(error, 1)
             raise

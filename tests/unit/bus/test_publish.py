@@ -1,5 +1,8 @@
 """Publishing: what is accepted, in which order, and what a refusal leaves behind (X-01, X-07, X-14, X-46)."""
 
+import math
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 
@@ -323,3 +326,18 @@ async def test_async_publish_gives_the_message_and_is_admitted_at_once(async_bus
         async_bus.publish_from_sync("c", 3)
     assert async_bus.queue_size("c") == 2
     assert (await async_bus.publish_json("other", {"a": 1})).body == {"a": 1}
+
+
+def test_a_schedule_that_cannot_be_kept_is_refused(sync_bus: SyncMessageBus) -> None:
+    # Ignoring it would deliver at once what was meant for later.
+    later = datetime(2100, 1, 1, tzinfo=UTC)
+    with pytest.raises(UsageError):
+        sync_bus.publish("c", 1, fields={"scheduled_at": later})
+
+
+def test_more_than_the_burst_at_once_is_refused_with_the_reason(timed_bus: SyncMessageBus) -> None:
+    timed_bus.create_channel("c", rate_limit_per_sec=1, rate_limit_burst=3)
+    with pytest.raises(RateLimited) as caught:
+        timed_bus.publish_many("c", [1, 2, 3, 4])
+    assert caught.value.retry_after_s == math.inf
+    assert "fewer" in caught.value.hint
