@@ -46,7 +46,8 @@ headers = st.dictionaries(header_names, plain_values, max_size=6) | st.dictionar
     header_names, plain_values | typed_values, max_size=6
 )
 
-scalars = plain_values | typed_values | st.integers() | st.dates() | st.times() | st.datetimes()
+zoned_times = instants.map(datetime.timetz)
+scalars = plain_values | typed_values | st.integers() | st.dates() | st.times() | zoned_times | st.datetimes()
 # A signalling NaN cannot be hashed.
 hashable_scalars = scalars.filter(lambda value: not isinstance(value, Decimal) or not value.is_snan())
 hashables = st.recursive(
@@ -130,6 +131,7 @@ def test_a_message_comes_back_as_it_was(write: Encode, read: Decode) -> None:
     @settings(max_examples=200)
     @given(messages())
     @example(restored("", "", {"$map": {"$tuple": []}}, 0, None))
+    @example(restored("", "", datetime(2000, 1, 1, tzinfo=timezone(timedelta(microseconds=1))), 0, None))
     def check(message: Message) -> None:
         assert identical(parts(read(write(message))), parts(message))
 

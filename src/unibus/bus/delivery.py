@@ -55,7 +55,7 @@ class Aftermath:
 
 @final
 class Delivery:
-    """Runs slots. It holds no state of its own but the way to the aftermath."""
+    """Runs slots, on whatever thread asks it to."""
 
     def __init__(self, aftermath: Aftermath) -> None:
         self.aftermath = aftermath

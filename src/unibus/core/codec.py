@@ -17,8 +17,8 @@ import msgspec
 from unibus.core.document import check_version, document_of, message_of_document, version_of_document
 from unibus.core.message import Message
 from unibus.core.payload import Buffer
-from unibus.core.reading import message_of_full, message_of_headed, message_of_hot
-from unibus.core.row import KIND_BITS, VERSION, Full, Headed, Hot
+from unibus.core.reading import BINARY, CHECKED, message_of_full, message_of_headed, message_of_hot
+from unibus.core.row import KIND_BITS, PLAIN, VERSION, Full, Headed, Hot, ShallowHeaded, ShallowHot
 from unibus.core.writing import careful_row_of, row_of
 from unibus.errors import DecodeError, HeaderInvalid, SerializationFailed
 
@@ -31,12 +31,15 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack_hot: Final = msgspec.msgpack.Decoder(Hot).decode
 _unpack_headed: Final = msgspec.msgpack.Decoder(Headed).decode
 _unpack_full: Final = msgspec.msgpack.Decoder(Full).decode
+_unpack_shallow_hot: Final = msgspec.msgpack.Decoder(ShallowHot).decode
+_unpack_shallow_headed: Final = msgspec.msgpack.Decoder(ShallowHeaded).decode
 _to_json: Final = msgspec.json.Encoder().encode
 
 # An array header of msgpack, with the length.
 _HOT_HEAD: Final = 0x97
 _HEADED_HEAD: Final = 0x98
 _FULL_HEAD: Final = 0x9A
+_PLAIN_FORM: Final = VERSION << KIND_BITS | PLAIN
 
 
 def encode(message: Message) -> bytes:
@@ -56,18 +59,36 @@ def encode(message: Message) -> bytes:
 def decode(data: Buffer) -> Message:
     """The message that `encode` was given; DecodeError for anything else."""
     raw = data if isinstance(data, bytes) else _as_bytes(data)
-    head = raw[0] if len(raw) > 1 and raw[1] >> KIND_BITS == VERSION else 0
+    if len(raw) < 2 or raw[1] >> KIND_BITS != VERSION:
+        raise _foreign(raw)
     try:
-        if head == _HOT_HEAD:
-            return message_of_hot(_unpack_hot(raw), True)
-        if head == _HEADED_HEAD:
-            return message_of_headed(_unpack_headed(raw), True)
-        if head == _FULL_HEAD:
-            return message_of_full(_unpack_full(raw), True)
+        message = _decode_shallow(raw) if raw[1] == _PLAIN_FORM else None
+        return _decode_any(raw) if message is None else message
     except DecodeError:
         raise
     except _READ_ERRORS as error:
         raise _unreadable(error) from error
+
+
+def _decode_shallow(raw: bytes) -> Message | None:
+    """The most common messages, with a plain body of few levels. None: it is another one, or no message."""
+    try:
+        if raw[0] == _HOT_HEAD:
+            return message_of_hot(_unpack_shallow_hot(raw), CHECKED)
+        if raw[0] == _HEADED_HEAD:
+            return message_of_headed(_unpack_shallow_headed(raw), CHECKED)
+    except msgspec.ValidationError:
+        pass
+    return None
+
+
+def _decode_any(raw: bytes) -> Message:
+    if raw[0] == _HOT_HEAD:
+        return message_of_hot(_unpack_hot(raw), BINARY)
+    if raw[0] == _HEADED_HEAD:
+        return message_of_headed(_unpack_headed(raw), BINARY)
+    if raw[0] == _FULL_HEAD:
+        return message_of_full(_unpack_full(raw), BINARY)
     raise _foreign(raw)
 
 

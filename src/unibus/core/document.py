@@ -14,7 +14,7 @@ import msgspec
 from unibus.core.cold import TEXT_FIELDS
 from unibus.core.message import Message
 from unibus.core.priority import Priority
-from unibus.core.reading import message_of_full, message_of_hot
+from unibus.core.reading import TEXT, message_of_full, message_of_hot
 from unibus.core.row import KIND_MASK, KINDS, PLAIN, RARE, VERSION, Full, Hot, Int64
 from unibus.errors import DecodeError
 
@@ -77,8 +77,10 @@ def message_of_document(raw: bytes) -> Message:
     rare = fields[8:]
     mask = sum([1 << number for number, value in enumerate(rare) if value is not None])
     if not mask:
-        return message_of_hot(cast(Hot[object], hot), False)
-    return message_of_full(cast(Full[object], (*hot, {}, mask, [value for value in rare if value is not None])), False)
+        return message_of_hot(cast(Hot[object], hot), TEXT)
+    return message_of_full(
+        cast(Full[object, object], (*hot, {}, mask, [value for value in rare if value is not None])), TEXT
+    )
 
 
 def version_of_document(raw: bytes) -> int:

@@ -41,23 +41,28 @@ from unibus.limits import HEADER_COUNT_MAX, PRIORITY_MAX
 
 _COUNT_MAX: Final = 2**63 - 1
 
+# What is known of a row's body: a format without bytes read it, one with bytes did, or the types were checked as well.
+TEXT: Final = 0
+BINARY: Final = 1
+CHECKED: Final = 2
 
-def message_of_hot(row: Hot[object], binary: bool) -> Message:
-    message = restored(row[2], row[3], _body_of(row[0], row[1], binary), row[6], None)
+
+def message_of_hot(row: Hot[object], trust: i64) -> Message:
+    message = restored(row[2], row[3], _body_of(row[0], row[1], trust), row[6], None)
     _place(message, row[4], row[5])
     return message
 
 
-def message_of_headed(row: Headed[object], binary: bool) -> Message:
+def message_of_headed(row: Headed[object], trust: i64) -> Message:
     cold = Cold(_checked_names(row[7]))
     cold.trust_headers()
-    message = restored(row[2], row[3], _body_of(row[0], row[1], binary), row[6], cold)
+    message = restored(row[2], row[3], _body_of(row[0], row[1], trust), row[6], cold)
     _place(message, row[4], row[5])
     return message
 
 
-def message_of_full(row: Full[object], binary: bool) -> Message:
-    message = restored(row[2], row[3], _body_of(row[0], row[1], binary), row[6], None)
+def message_of_full(row: Full[object, object], trust: i64) -> Message:
+    message = restored(row[2], row[3], _body_of(row[0], row[1], trust), row[6], None)
     _place(message, row[4], row[5])
     _read_values(message, _checked_names(row[7]), row[8], row[9])
     return message
@@ -77,17 +82,17 @@ def _checked_names(headers: dict[str, PlainHeader]) -> dict[str, HeaderValue]:
     return cast(dict[str, HeaderValue], headers)
 
 
-def _body_of(form: i64, content: object, binary: bool) -> object:
+def _body_of(form: i64, content: object, trust: i64) -> object:
     kind: i64 = form & KIND_MASK
     if kind == PLAIN:
-        if is_plain(content, binary):
+        if trust == CHECKED or is_plain(content, trust == BINARY):
             return content
         raise DecodeError("the body nests too deep or holds what a body cannot hold")
     if kind == TAGGED:
         return untagged(content)
     if kind >= len(KINDS):
         raise DecodeError(f"the body has an unknown kind {kind}", NEWER)
-    data = content if binary else base64_bytes(content)
+    data = base64_bytes(content) if trust == TEXT else content
     if not isinstance(data, bytes):
         raise DecodeError(f"the body is {type(data).__name__} where bytes belong")
     return data if kind == BYTES else Serialized(FORMATS[kind - SERIALIZED], data)

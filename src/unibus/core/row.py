@@ -42,11 +42,24 @@ KINDS: Final[tuple[str, ...]] = ("bytes", "json", "tagged", *[f"serialized/{form
 # checked in this module, which costs less.
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 PlainHeader: TypeAlias = str | Int64 | float | bool | None
-_Body = TypeVar("_Body")  # To msgspec this is any type. `object` would be a class to look for, at 100 ns.
+# To msgspec an open type variable is any type. `object` would be a class to look for, at 100 ns.
+_Body = TypeVar("_Body")
+_Value = TypeVar("_Value")
 
 Hot: TypeAlias = tuple[int, _Body, str, str, int, int, Int64]
 Headed: TypeAlias = tuple[int, _Body, str, str, int, int, Int64, dict[str, PlainHeader]]
-Full: TypeAlias = tuple[int, _Body, str, str, int, int, Int64, dict[str, PlainHeader], int, list[_Body]]
+Full: TypeAlias = tuple[int, _Body, str, str, int, int, Int64, dict[str, PlainHeader], int, list[_Value]]
+
+# A plain body of up to five levels. msgspec checks one while it reads, which saves the walk over what was read. Deeper
+# ones are walked: msgspec has no recursive types, and each level here doubles the work at import.
+_Json0: TypeAlias = str | int | float | bool | None
+_Json1: TypeAlias = _Json0 | list[_Json0] | dict[str, _Json0]
+_Json2: TypeAlias = _Json0 | list[_Json1] | dict[str, _Json1]
+_Json3: TypeAlias = _Json0 | list[_Json2] | dict[str, _Json2]
+_Json4: TypeAlias = _Json0 | list[_Json3] | dict[str, _Json3]
+_Json5: TypeAlias = _Json0 | list[_Json4] | dict[str, _Json4]
+ShallowHot: TypeAlias = Hot[_Json5]
+ShallowHeaded: TypeAlias = Headed[_Json5]
 
 # The fields by the bits of `mask`. Only append, here and to TEXT_FIELDS: the numbers are on disks.
 RARE: Final[tuple[str, ...]] = (

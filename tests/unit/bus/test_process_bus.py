@@ -114,6 +114,8 @@ def test_degraded_only_when_allowed_and_then_with_a_warning(caplog: pytest.LogCa
         bus = setup_message_bus({"backend": "redis", "allow_degraded": True}, logging.getLogger("mine"))
     assert any("memory" in record.getMessage() for record in caplog.records if record.name == "mine")
     assert get_message_bus() is bus
+    assert "redis" in bus.degraded
+    assert not MessageBus().degraded
     bus.publish_from_sync("c")
 
 
