@@ -106,9 +106,10 @@ class PriorityQueue(Generic[T]):
         """Append to the level. Raises QueueFull, which gives the item back, when the bound is reached."""
         if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
             checked_priority(priority)
-        self.reserve(priority)
-        if self.max_size and self.size >= self.max_size:
-            raise QueueFull(f"the queue holds {self.size} items, its bound", "pop first, or raise max_size", item)
+        if self.max_size:
+            self.reserve(priority)
+            if self.size >= self.max_size:
+                raise QueueFull(f"the queue holds {self.size} items, its bound", "pop first, or raise max_size", item)
         self.append(item, priority)
 
     def push(self, message: T) -> None:
