@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import unibus
 from tests.docs import snippets
 from tests.docs.snippets import blocks
 
@@ -40,6 +41,32 @@ def test_the_files_that_the_architecture_names_exist() -> None:
     named = re.findall(r"`((?:core|bus|cli|testing)/\w+\.py)`", (ROOT / "ARCHITECTURE.md").read_text("utf-8"))
     assert named
     assert [name for name in named if not (ROOT / "src" / "unibus" / name).exists()] == []
+
+
+def test_the_architecture_names_every_file_of_the_bus() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    files = [path.name for path in (ROOT / "src" / "unibus" / "bus").glob("[!_]*.py")]
+    assert files
+    assert [name for name in files if f"`bus/{name}`" not in text] == []
+
+
+def test_the_architecture_marks_the_compiled_files() -> None:
+    marked = set(re.findall(r"`bus/(\w+\.py)` ●", (ROOT / "ARCHITECTURE.md").read_text("utf-8")))
+    files = (ROOT / "src" / "unibus" / "bus").glob("*.py")
+    assert marked == {path.name for path in files if path.read_text("utf-8").startswith("# mypyc: compiled\n")}
+
+
+def test_the_changelog_names_what_a_user_can_use() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    exported = [name for name in unibus.__all__ if not _is_error(getattr(unibus, name))]
+    methods = [name for name in dir(unibus.MessageBus) if not name.startswith("_")]
+    assert exported
+    assert methods
+    assert [name for name in exported + methods if f"`{name}`" not in text] == []
+
+
+def _is_error(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, unibus.BusError)
 
 
 def test_a_figure_in_the_readme_names_its_benchmark() -> None:

@@ -7,7 +7,7 @@ dead-letter topic. Whoever is cancelled in the middle of a handler puts its mess
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
-from typing import cast
+from typing import Final, cast
 
 from unibus.bus.backends import MessageBackend
 from unibus.bus.delivery import call
@@ -24,6 +24,9 @@ from unibus.core.views import BusMessage
 from unibus.errors import ConfigInvalid, LoopMismatch, PayloadMismatch
 
 log = logging.getLogger("unibus")
+
+READ_AGAIN_S: Final = 1.0
+"""How long a worker waits after its backend failed to read."""
 
 
 class BackendSubscription:
@@ -109,17 +112,33 @@ class BackendWorkers:
         self, topic: str, consumer: Consumer, work: Callable[[Consumer, Message], Awaitable[None]]
     ) -> None:
         while True:
-            view = await self.backend.get(topic)
-            message = view.message
-            message.delivery_count += 1
+            view = await self._next(topic)
+            view.message.delivery_count += 1
             try:
-                await work(consumer, message)
+                await self._handled(consumer, view, work)
             except asyncio.CancelledError:
+                # Cancelled in the handler, or while it waited for its retry: not lost, and not settled either.
                 await self.backend.requeue(view)
+                await self.backend.acknowledge(view)
                 raise
-            except Exception as error:
-                await self._failed(consumer, view, error)
             await self.backend.acknowledge(view)
+
+    async def _next(self, topic: str) -> BusMessage:
+        while True:
+            try:
+                return await self.backend.get(topic)
+            except Exception as error:
+                # A worker that ended here would look alive and get nothing any more.
+                log.error("the backend cannot read %r, trying again: %r", topic, error)
+                await asyncio.sleep(READ_AGAIN_S)
+
+    async def _handled(
+        self, consumer: Consumer, view: BusMessage, work: Callable[[Consumer, Message], Awaitable[None]]
+    ) -> None:
+        try:
+            await work(consumer, view.message)
+        except Exception as error:
+            await self._failed(consumer, view, error)
 
     async def _failed(self, consumer: Consumer, view: BusMessage, error: Exception) -> None:
         message = view.message

@@ -17,7 +17,7 @@ from unibus.bus.room import post_when_room
 from unibus.bus.settings import BusConfig, ChannelConfig, SubscribeOptions, channel_config
 from unibus.bus.store_url import checked_store
 from unibus.bus.subscription import Subscription
-from unibus.bus.subscriptions import Decorated, retry_policy
+from unibus.bus.subscriptions import Decorated, decorator, retry_policy
 from unibus.clock import Clock
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.fields import set_fields
@@ -93,14 +93,17 @@ class Face:
 
     def queue_size(self, channel: str) -> int | None:
         """Messages that wait on the channel; None for a channel that does not exist."""
+        self._only_in_memory("tell its queue sizes")
         return self._hub.queue_size(channel)
 
     def pop(self, channel: str) -> Message | None:
         """Take the next message by hand, for instance from a dead-letter queue. None when nothing waits."""
+        self._only_in_memory("pop")
         return self._hub.pop(channel)
 
     def dead_letters(self, channel: str) -> list[Message]:
         """A look at what waits in the dead-letter queue of a channel that named none of its own. Removes nothing."""
+        self._only_in_memory("look at dead letters")
         return self._hub.dead_letters(channel)
 
     def metrics(self, channel: str | None = None) -> dict[str, int | float]:
@@ -109,6 +112,7 @@ class Face:
 
     def snapshot(self, channel: str | None = None) -> MetricsSnapshot:
         """Every counter and latency, in total and by channel."""
+        self._only_in_memory("count")
         return self._hub.metrics(channel)
 
     # Subscriptions
@@ -160,12 +164,10 @@ class Face:
         if isinstance(retry_attempts, bool) or not isinstance(retry_attempts, int):
             raise UsageError(f"retry_attempts {retry_attempts!r} is not a whole number")
         policy = retry_policy(retry_attempts, RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay, chosen)
-        subscriptions = self._hub.subscriptions
-        if self._workers is not None and handler is not None:
-            return self._workers.subscribe(channel, handler, policy, concurrency, chosen)
+        add = self._hub.subscriptions.add if self._workers is None else self._workers.subscribe
         if handler is None:
-            return subscriptions.decorator(channel, policy, concurrency, chosen)
-        return subscriptions.add(channel, handler, policy, concurrency, chosen)
+            return decorator(add, channel, policy, concurrency, chosen)
+        return add(channel, handler, policy, concurrency, chosen)
 
     def _subscribe_module(
         self, channel: str | Pattern, module: str, callback: object, options: SubscribeOptions
@@ -175,6 +177,7 @@ class Face:
                 "subscribe(channel, module, callback) needs a callback",
                 "the handler is the third argument in this form",
             )
+        self._only_in_memory("subscribe a module")
         policy = retry_policy(RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, options)
         return self._hub.subscriptions.add(channel, callback, policy, 1, options, module)
 
@@ -188,6 +191,11 @@ class Face:
         """Go on after `stop`. A bus starts by itself; a second start changes nothing."""
         self._hub.start(worker_count)
 
+    def _only_in_memory(self, what: str) -> None:
+        """Refuse what a bus on a MessageBackend cannot do: its messages are not here."""
+        if self._workers is not None:
+            raise UsageError(f"a bus on a backend cannot {what}", "ask the backend, or use the bus in memory")
+
     # Shared by both ways of publishing
 
     def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
@@ -199,6 +207,8 @@ class Face:
                     "set it on the message: message.with_priority(…), message.with_headers(…)",
                 )
             self._exchange.check_size(channel.channel, channel.body)
+            if channel.cold is not None and channel.cold.scheduled_at_ns:
+                raise cannot_schedule()
             return channel if channel.sequence == 0 else channel.fresh()
         if not isinstance(channel, str):
             raise UsageError(f"a channel is named by text, not {type(channel).__name__}")
@@ -253,7 +263,7 @@ class Face:
         try:
             set_fields(cold, fields)
             if cold.scheduled_at_ns:
-                raise UsageError("this version delivers at once and cannot schedule", "leave scheduled_at out")
+                raise cannot_schedule()
         except UsageError as error:
             self._exchange.refused.count_refusal(error, 1)
             raise
@@ -274,3 +284,7 @@ class Face:
 def one_or_all(messages: list[Message]) -> object:
     """What a refusal gives back: the message, or the list of them."""
     return messages[0] if len(messages) == 1 else messages
+
+
+def cannot_schedule() -> UsageError:
+    return UsageError("this version delivers at once and cannot schedule", "leave scheduled_at out")

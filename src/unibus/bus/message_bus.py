@@ -15,7 +15,7 @@ from unibus.bus.room import post_when_room_async
 from unibus.bus.settled import given, given_after_others, given_all, published_by
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.message import Message
-from unibus.errors import RequestTimeout, UsageError
+from unibus.errors import RequestTimeout
 
 DRAIN_TIMEOUT_S: Final = 5.0
 # With many channels: so many messages fit into the cache of a processor, and are worth waking every slot.
@@ -86,8 +86,7 @@ class MessageBus(Face):
         self, channel: str, payloads: Iterable[object], priority: int | None = None, **fields: object
     ) -> Awaitable[list[Message]]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
-        if self._workers is not None:
-            raise UsageError("publish_many is all or none, which a backend cannot promise", "publish one by one")
+        self._only_in_memory("publish many at once, all or none")
         exchange = self._exchange
         messages = self._messages(channel, list(payloads), priority, self._cold_of(fields))
         target = exchange.channel(channel)
@@ -119,15 +118,16 @@ class MessageBus(Face):
         fields: Mapping[str, object] | None = None,
     ) -> Message:
         """Publish from any thread without awaiting. On an event loop's thread it never blocks: no room is QueueFull."""
-        message = self._message(
-            channel, payload, priority, self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
-        )
+        self._only_in_memory("publish without awaiting")
+        cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+        message = self._message(channel, payload, priority, cold)
         return self._publish_blocking(message, not on_a_loop())
 
     def request(
         self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object
     ) -> Awaitable[object]:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
+        self._only_in_memory("request")
         return self._request(self._message(channel, payload, None, self._cold_of(fields)), timeout)
 
     async def _request(self, message: Message, timeout: float | None) -> object:
@@ -151,10 +151,12 @@ class MessageBus(Face):
 
     def drain(self, timeout: float | None = None) -> Awaitable[bool]:
         """Wait until every message was handled, retries included. False at the time-out."""
+        self._only_in_memory("drain")
         return self._hub.quiet.wait_async(timeout)
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> Awaitable[bool]:
         """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out."""
+        self._only_in_memory("stop")
         return self._stop(timeout)
 
     async def _stop(self, timeout: float | None) -> bool:

@@ -13,23 +13,20 @@ from unibus.core.message import Message
 
 def post_when_room(exchange: Exchange, channel: Channel, messages: list[Message], timeout_s: float | None) -> int:
     """Block the thread until the messages were admitted; FULL at the time-out."""
-    freed = threading.Condition()
-
-    def free() -> None:
-        with freed:
-            freed.notify()
-
+    # No lock of our own is held while we post: whoever calls back may hold the bus's.
+    freed = threading.Event()
+    free = freed.set
     deadline_ns = None if timeout_s is None else exchange.monotonic_ns() + int(timeout_s * 1e9)
     try:
         while True:
-            with freed:
-                exchange.wait_for_room(channel, free)
-                verdict = exchange.post_many(channel, messages)
-                if verdict != FULL:
-                    return verdict
-                left_s = None if deadline_ns is None else (deadline_ns - exchange.monotonic_ns()) / 1e9
-                if (left_s is not None and left_s <= 0) or not freed.wait(left_s):
-                    return FULL
+            freed.clear()
+            exchange.wait_for_room(channel, free)
+            verdict = exchange.post_many(channel, messages)
+            if verdict != FULL:
+                return verdict
+            left_s = None if deadline_ns is None else (deadline_ns - exchange.monotonic_ns()) / 1e9
+            if (left_s is not None and left_s <= 0) or not freed.wait(left_s):
+                return FULL
             exchange.channel(channel.name)  # Raises if the bus was closed meanwhile.
     finally:
         channel.stop_waiting(free)

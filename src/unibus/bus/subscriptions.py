@@ -61,15 +61,6 @@ class Subscriptions:
         wake_all(group)
         return subscription
 
-    def decorator(
-        self, target: str | Pattern, retry: RetryPolicy, concurrency: int, options: SubscribeOptions
-    ) -> Callable[[Decorated], Decorated]:
-        def decorate(handler: Decorated) -> Decorated:
-            self.add(target, handler, retry, concurrency, options)
-            return handler
-
-        return decorate
-
     def find(self, wanted: object) -> list[Subscription]:
         """By handle, by id, or all of one handler."""
         if isinstance(wanted, (int, Subscription)):
@@ -219,3 +210,19 @@ def retry_policy(attempts: int, delay_s: float, options: SubscribeOptions) -> Re
         max(RETRY_DELAY_S_MAX, delay_s),
         options.get("retry_jitter", RETRY_JITTER_DEFAULT),
     )
+
+
+def decorator(
+    add: Callable[..., object],
+    target: str | Pattern,
+    retry: RetryPolicy,
+    concurrency: int,
+    options: SubscribeOptions,
+) -> Callable[[Decorated], Decorated]:
+    """Subscribe what it decorates, and give it back unchanged."""
+
+    def decorate(handler: Decorated) -> Decorated:
+        add(target, handler, retry, concurrency, options)
+        return handler
+
+    return decorate

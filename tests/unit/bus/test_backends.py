@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S
 from unibus import InMemoryQueueBackend, MessageBackend, MessageBus, RedisStreamBackend
+from unibus.bus import backend_workers
 from unibus.core.message import Message
 from unibus.core.views import BusMessage
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
@@ -116,7 +117,61 @@ async def test_a_worker_cancelled_in_mid_handler_puts_its_message_back() -> None
     await asyncio.wait_for(entered.wait(), GUARD_S)
     await subscription.cancel()
     assert (await next_of(backend, "t")).payload == "x"
-    assert "acknowledge 1" not in backend.calls
+    assert backend.calls == ["publish t", "requeue 1", "acknowledge 1"]
+    await bus.close(GUARD_S)
+
+
+async def test_a_worker_cancelled_while_it_waits_for_a_retry_puts_its_message_back() -> None:
+    #
+    backend, failed = Noted(), asyncio.Event()
+
+    async def handler(message: Message) -> None:
+        failed.set()
+        raise ValueError("no")
+
+    bus = MessageBus(backend)
+    subscription = bus.subscribe("t", handler, retry_delay=50)
+    await bus.publish("t", "x")
+    await asyncio.wait_for(failed.wait(), GUARD_S)
+    await asyncio.sleep(0)
+    await subscription.cancel()
+    assert (await next_of(backend, "t")).payload == "x"
+    await bus.close(GUARD_S)
+
+
+async def test_a_decorated_handler_is_called() -> None:
+    handled = asyncio.Event()
+    bus = MessageBus(InMemoryQueueBackend())
+
+    @bus.subscribe("t")
+    async def handler(message: Message) -> None:
+        handled.set()
+
+    await bus.publish("t", 1)
+    await asyncio.wait_for(handled.wait(), GUARD_S)
+    await bus.close(GUARD_S)
+
+
+async def test_a_backend_that_fails_to_read_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_workers, "READ_AGAIN_S", 0.0)
+    handled = asyncio.Event()
+
+    class Broken(InMemoryQueueBackend):
+        failures = 2
+
+        async def get(self, topic: str) -> BusMessage:
+            if self.failures:
+                self.failures -= 1
+                raise ConnectionError("gone")
+            return await super().get(topic)
+
+    async def handler(message: Message) -> None:
+        handled.set()
+
+    bus = MessageBus(Broken())
+    bus.subscribe("t", handler)
+    await bus.publish("t", 1)
+    await asyncio.wait_for(handled.wait(), GUARD_S)
     await bus.close(GUARD_S)
 
 
@@ -124,8 +179,20 @@ async def test_what_a_backend_cannot_promise_is_refused() -> None:
     bus = MessageBus(InMemoryQueueBackend())
     with pytest.raises(ConfigInvalid):
         bus.subscribe("t", print, dispatch="inline")
-    with pytest.raises(UsageError):
-        await bus.publish_many("t", [1])
+    for call in (
+        lambda: bus.publish_many("t", [1]),
+        lambda: bus.publish_from_sync("t", 1),
+        lambda: bus.request("t", 1),
+        lambda: bus.subscribe("t", "module", print),
+        lambda: bus.queue_size("t"),
+        lambda: bus.pop("t"),
+        lambda: bus.dead_letters("t"),
+        lambda: bus.metrics(),
+        lambda: bus.drain(),
+        lambda: bus.stop(),
+    ):
+        with pytest.raises(UsageError):
+            call()
     with pytest.raises(UsageError):
         SyncMessageBus(InMemoryQueueBackend())
     assert bus.unsubscribe(12345) is False

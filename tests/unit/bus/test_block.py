@@ -277,3 +277,16 @@ def test_a_blocked_handler_that_publishes_does_not_stop_the_one_that_would_free_
     bus.publish("in")
     assert got.wait(5) == [0, 1, 2, 3, 4]
     bus.close(1)
+
+
+def test_a_subscriber_and_a_waiting_publisher_do_not_hold_each_other_up(sync_bus: SyncMessageBus) -> None:
+    # Whoever waits for room must hold nothing that the one who makes room needs.
+    for number in range(50):
+        name = f"c{number}"
+        sync_bus.create_channel(name, max_queue_size=1, drop_policy="block")
+        sync_bus.publish(name, 0)
+        publisher = Publisher(lambda name=name: [sync_bus.publish(name, step) for step in range(1, 20)])  # type: ignore[misc]
+        got = Collector()
+        sync_bus.subscribe(name, got)
+        publisher.join()
+        assert got.wait(20) == list(range(20))

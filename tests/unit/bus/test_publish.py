@@ -333,6 +333,8 @@ def test_a_schedule_that_cannot_be_kept_is_refused(sync_bus: SyncMessageBus) -> 
     later = datetime(2100, 1, 1, tzinfo=UTC)
     with pytest.raises(UsageError):
         sync_bus.publish("c", 1, fields={"scheduled_at": later})
+    with pytest.raises(UsageError):
+        sync_bus.publish(Message.new("c", 1).with_fields({"scheduled_at": later}))
 
 
 def test_more_than_the_burst_at_once_is_refused_with_the_reason(timed_bus: SyncMessageBus) -> None:
