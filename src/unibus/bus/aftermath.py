@@ -18,7 +18,7 @@ from unibus.bus.channel import Casualty, Channel
 from unibus.bus.delivery import Aftermath
 from unibus.bus.exchange import Exchange
 from unibus.bus.group import Consumer, Group, wake
-from unibus.bus.letters import dead_letter, error_text
+from unibus.bus.letters import dead_letter, described, error_text
 from unibus.bus.timers import Timers
 from unibus.core.atomic import LOCK
 from unibus.core.cold import Cold
@@ -96,15 +96,16 @@ class BusAftermath(Aftermath):
         group = consumer.group
         if isinstance(error, PayloadMismatch):
             # No retry can make the payload fit.
-            self.dead(group.name, message, PAYLOAD_MISMATCH, error)
+            self.dead(group, message, PAYLOAD_MISMATCH, error)
         elif consumer.retry.exhausted(message.delivery_count):
-            self.dead(group.name, message, MAX_DELIVERY_COUNT_EXCEEDED, error)
+            self.dead(group, message, MAX_DELIVERY_COUNT_EXCEEDED, error)
         else:
             metrics.count("retried")
-            self._retry(consumer, message)
+            self._retry(consumer, message, error)
 
-    def _retry(self, consumer: Consumer, message: Message) -> None:
+    def _retry(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         group = consumer.group
+        log.info("%r failed in group %r and is tried again: %s", message, group.name, described(error))
         again = message.copy()  # The other groups keep theirs, with their own count.
         again.delivery_count = message.delivery_count + 1
         back = consumer.requeue_back
@@ -123,11 +124,12 @@ class BusAftermath(Aftermath):
         else:
             due()
 
-    def dead(self, group: str, message: Message, reason: str, error: BaseException) -> None:
-        if not self._bury(group, message, reason, error):
+    def dead(self, group: Group, message: Message, reason: str, error: BaseException) -> None:
+        if not self._bury(group.name, message, reason, error):
             self.metrics_of(message.channel).count("discarded")
             log.error("%r failed as a dead letter and is dropped (%s): %s", message, reason, error_text(error))
-        self._reply_failure(message, reason, error)
+        if group.metrics is not None:
+            self._reply_failure(message, reason, error)
 
     def _bury(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
         """Move a message to where its channel's dead letters go, past every bound. False if they go nowhere."""
@@ -138,7 +140,16 @@ class BusAftermath(Aftermath):
             return False
         letter = dead_letter(message, place, reason, error, group, self._exchange.wall_ns())
         self.metrics_of(message.channel).count("dead_lettered")
-        log.warning("%r is a dead letter in %r (%s): %s", message, place, reason, error_text(error))
+        log.warning(
+            "%r is a dead letter in %r after %d deliveries to group %r (%s): %s",
+            message,
+            place,
+            message.delivery_count,
+            group,
+            reason,
+            described(error),
+            exc_info=error if log.isEnabledFor(logging.DEBUG) else None,
+        )
         self._exchange.force(self.dead_letter_queue(place), letter)
         return True
 
@@ -152,8 +163,14 @@ class BusAftermath(Aftermath):
                 "declare the handler itself with async def",
             )
         cold = message.cold
-        if cold is not None and cold.reply_to is not None:
+        if cold is not None and cold.reply_to is not None and self._may_answer(consumer.group, message, result):
             self._reply(cold.reply_to, message, result, {})
+
+    def _may_answer(self, group: Group, message: Message, result: object) -> bool:
+        """Who listens by a pattern only listens. Where several are asked, one that returns nothing has no answer."""
+        channel = self._exchange.channels.get(message.channel)
+        alone = channel is None or len(channel.groups) == 1
+        return group.metrics is not None and (result is not None or alone)
 
     def _reply(self, reply_to: str, message: Message, body: object, headers: dict[str, str]) -> None:
         cold = Cold()

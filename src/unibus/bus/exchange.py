@@ -16,6 +16,7 @@ from unibus.bus.group import Group, wake, wake_all
 from unibus.clock import Clock
 from unibus.core.atomic import LOCK
 from unibus.core.cold import Cold
+from unibus.core.deadletter import is_sub_queue
 from unibus.core.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.index import SubscriptionIndex
 from unibus.core.message import Message
@@ -31,6 +32,8 @@ from unibus.errors import (
     RateLimited,
 )
 from unibus.limits import BODY_BYTES_MAX
+
+REPLY_PREFIX: Final = "$reply/"
 
 # A text of so many characters cannot have more bytes than a body may, whatever the characters are.
 _BODY_CHARS_SAFE: Final = BODY_BYTES_MAX // 4
@@ -171,6 +174,13 @@ class Exchange:
         if delivery is not None and count and message.sequence:
             delivery.deliver(consumers[0 if count == 1 else message.sequence % count], message)
 
+    def is_listened_to(self, name: str) -> bool:
+        """Whether a message to that name would reach anybody now, or be kept for somebody who comes."""
+        channel = self.channel(name)
+        if channel.routes_version != self.version:
+            self.refresh(channel)
+        return channel.declared or len(channel.routes) > 0
+
     def wait_for_room(self, channel: Channel, callback: Callable[[], None]) -> None:
         """Call back when there may be room: a queue gave something away, or the groups changed."""
         if channel.routes_version != self.version:
@@ -221,8 +231,10 @@ class Exchange:
         """Derive the routes of a channel anew after any subscription changed."""
         with LOCK:
             routes = list(channel.groups)
+            internal = is_internal(channel.name)
             for number in self.index.match(channel.name):
-                routes.append(self.pattern_groups[number])
+                if not internal or self.pattern_groups[number].takes_internal:
+                    routes.append(self.pattern_groups[number])
             channel.routes = routes
             channel.has_filter = any([group.filter is not None for group in routes])
             channel.plain = not channel.has_filter and not channel.is_timed()
@@ -273,3 +285,8 @@ def queue_full(channel: Channel, item: object) -> PublishError:
         "slow down, raise max_queue_size, add workers, or choose drop_policy 'block' or 'drop_old'",
         item,
     )
+
+
+def is_internal(name: str) -> bool:
+    """Dead letters and replies: an audit that subscribes to everything must not take them from those they are for."""
+    return name.startswith(REPLY_PREFIX) or is_sub_queue(name)

@@ -2,7 +2,7 @@
 """What both faces of the bus share: everything that never waits."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Unpack, cast, overload
 
 from mypy_extensions import i64, mypyc_attr
@@ -191,6 +191,14 @@ class Face:
         """Go on after `stop`. A bus starts by itself; a second start changes nothing."""
         self._hub.start(worker_count)
 
+    def _check_listened(self, message: Message) -> None:
+        """A request that nobody can answer fails at once instead of at its time-out."""
+        if not self._exchange.is_listened_to(message.channel):
+            raise RequestTimeout(
+                f"no reply can come: nobody is subscribed to {message.channel!r}",
+                "subscribe a handler that returns a value",
+            )
+
     def _only_in_memory(self, what: str) -> None:
         """Refuse what a bus on a MessageBackend cannot do: its messages are not here."""
         if self._workers is not None:
@@ -288,3 +296,10 @@ def one_or_all(messages: list[Message]) -> object:
 
 def cannot_schedule() -> UsageError:
     return UsageError("this version delivers at once and cannot schedule", "leave scheduled_at out")
+
+
+def several(payloads: Iterable[object]) -> list[object]:
+    """The payloads of publish_many. One text or one bytes is a mistake: its letters would be published."""
+    if isinstance(payloads, (str, bytes)):
+        raise UsageError("publish_many takes several payloads, not one text", "use publish, or put it into a list")
+    return list(payloads)

@@ -62,6 +62,7 @@ class Group:
         self.queue: PriorityQueue[Message] = PriorityQueue(0)
         self.filter: Callable[[Message], object] | None = None
         self.inline = False
+        self.takes_internal = True  # False for a pattern that does not spell a dead-letter queue: it gets none.
         self.closed = False  # Nobody is left; what still comes is not taken.
         self.consumers: list[Consumer] = []
         self.idle: i64 = 0  # Slots that could start now.

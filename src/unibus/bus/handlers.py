@@ -98,6 +98,13 @@ def _shape_of(
     wanted: list[inspect.Parameter], hints: dict[str, object]
 ) -> tuple[int, Callable[[object], object] | None]:
     annotation = hints.get(wanted[0].name, inspect.Parameter.empty)
+    if len(wanted) == 2:
+        second = hints.get(wanted[1].name, inspect.Parameter.empty)
+        if annotation in (Message, BusMessage) or not (_is_open(second) and second is not BusMessage):
+            raise HandlerInvalid(
+                f"a handler with two parameters takes (body, message), not ({wanted[0]}, {wanted[1]})",
+                "put the body first, and annotate the second with Message or not at all",
+            )
     convert = None if _is_open(annotation) else converter(annotation)
     if len(wanted) == 2:
         return TAKES_BOTH, convert
@@ -146,7 +153,7 @@ def converter(annotation: object) -> Callable[[object], object]:
             # A dict that is a dict[str, int] was only checked; the handler gets it and not its copy.
             return body if type(converted) is type(body) and converted == body else converted
         except (msgspec.ValidationError, msgspec.DecodeError, TypeError, ValueError) as error:
-            wanted = getattr(annotation, "__name__", str(annotation))
+            wanted = annotation.__name__ if type(annotation) is type else str(annotation)
             raise PayloadMismatch(
                 f"the handler wants {wanted}, the body is {type(body).__name__}: {error}",
                 "publish the type that the handler's annotation names, or change the annotation",
@@ -158,7 +165,23 @@ def converter(annotation: object) -> Callable[[object], object]:
 def _classes(annotation: object) -> tuple[type, ...]:
     """The classes whose instances need no conversion: a class itself, or the classes of a union."""
     parts = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    return tuple(part for part in parts if isinstance(part, type) and typing.get_origin(part) is None)
+    found = [_instances_of(part) for part in parts]
+    return tuple(part for part in found if part is not None)
+
+
+def _instances_of(part: object) -> type | None:
+    """The class that tells whether a body needs no look inside; None where only a conversion can tell."""
+    origin = typing.get_origin(part)
+    if isinstance(origin, type) and all(argument in (object, typing.Any) for argument in typing.get_args(part)[1:]):
+        # dict[str, object] and list[Any] say nothing about what is inside.
+        return origin if typing.get_args(part)[0] in (str, object, typing.Any) and origin in (dict, list, set) else None
+    if not isinstance(part, type) or origin is not None or typing.is_typeddict(part):
+        return None
+    if getattr(part, "_is_protocol", False) and not getattr(part, "_is_runtime_protocol", False):
+        raise HandlerInvalid(
+            f"no body can be told to fit the Protocol {part.__name__}", "mark it @runtime_checkable, or name a class"
+        )
+    return part
 
 
 def _converted(body: object, annotation: typing.Any) -> object:
@@ -170,6 +193,7 @@ def _converted(body: object, annotation: typing.Any) -> object:
         raise ValueError(f"{body.format.value} data cannot be read from Python")
     if isinstance(body, bytes) and annotation is not str:
         return msgspec.json.decode(body, type=annotation)
-    if annotation is dict or typing.get_origin(annotation) is dict:
+    wants_dict = annotation is dict or typing.get_origin(annotation) is dict
+    if wants_dict and not isinstance(body, dict):
         return msgspec.convert(msgspec.to_builtins(body), annotation)
     return msgspec.convert(body, annotation, from_attributes=True)

@@ -4,11 +4,14 @@ Everything that both faces share lives here, in calls that never wait; the faces
 """
 
 import asyncio
+import atexit
 import logging
 import os
 import random
 import threading
+import weakref
 from dataclasses import replace
+from typing import Final
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.delivery import Delivery
@@ -30,6 +33,9 @@ from unibus.core.stamp import Stamper, lend_stamper
 from unibus.errors import ChannelNotFound
 
 log = logging.getLogger("unibus")
+
+FINISH_S: Final = 5.0
+"""How long a program that forgot to close its bus waits for the handlers at its end."""
 
 
 def new_stamper(clock: Clock) -> Stamper:
@@ -63,6 +69,7 @@ class Hub:
         self.aftermath.dead_letter_queue = self.registry.dead_letter_queue
         self.registry.bury_casualties = self.aftermath.bury
         self.registry.is_insider = self.is_insider
+        _open_hubs.add(self)
 
     # Channels
 
@@ -156,11 +163,29 @@ class Hub:
         if left:
             log.warning("the bus closed with %d messages undelivered", left)
 
+    def finish(self, timeout_s: float) -> None:
+        """Let the threads handle what waits for them, and say so if they could not."""
+        mine = [group for group in self.registry.groups() if self.places.runs_in_threads(group)]
+        if not self.quiet.wait(timeout_s, lambda: all(group.is_quiet() for group in mine)):
+            left = sum(len(group.queue) + group.running + group.delayed for group in mine)
+            log.warning("the program ended with %d messages unhandled; close the bus, or use it in a with block", left)
+
     def release(self) -> None:
         """Let go of every thread without waiting: nobody uses the bus any more."""
         self.exchange.closed = True
         self.timers.stop()
         self.places.release()
+
+
+_open_hubs: "weakref.WeakSet[Hub]" = weakref.WeakSet()
+
+
+@atexit.register
+def finish_open_buses() -> None:
+    """The program ends and a bus was never closed: its threads would be cut off in the middle. Give them a moment."""
+    for hub in list(_open_hubs):
+        if not hub.exchange.closed:
+            hub.finish(FINISH_S)
 
 
 class Leash:

@@ -35,3 +35,7 @@ def error_text(error: BaseException | None) -> str:
     except Exception as broken:
         # The message matters more than the words about it.
         return f"(no text: {type(broken).__name__})"
+
+
+def described(error: BaseException | None) -> str:
+    return "nothing was raised" if error is None else f"{type(error).__name__}: {error_text(error)}"

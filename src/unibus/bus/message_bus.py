@@ -7,12 +7,13 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from unibus.bus import settled
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.delivery import QUANTUM
-from unibus.bus.face import Face, one_or_all
+from unibus.bus.face import Face, one_or_all, several
+from unibus.bus.quiet import Deadline
 from unibus.bus.requests import reply_body
 from unibus.bus.room import post_when_room_async
-from unibus.bus.settled import given, given_after_others, given_all, published_by
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.message import Message
 from unibus.errors import RequestTimeout
@@ -64,13 +65,13 @@ class MessageBus(Face):
             message = self._message(channel, payload, priority, cold)
             target = exchange.channel(message.channel)
         if workers is not None:
-            return published_by(workers.backend, message)
+            return settled.published_by(workers.backend, message)
         verdict = exchange.post(target, message)
         if verdict <= DUPLICATE:
             if target.sequence & (QUANTUM - 1) == 0 or exchange.posts & _DUE_MASK == 0:
                 # A loop that only publishes would never let its own handlers run.
-                return given_after_others(message)
-            return given(message)
+                return settled.publish_after_others(message)
+            return settled.publish(message)
         if verdict == FULL and target.policy == POLICY_BLOCK:
             return self._publish_when_room(target, [message])
         raise exchange.refusal(target, message, verdict)
@@ -88,11 +89,11 @@ class MessageBus(Face):
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         self._only_in_memory("publish many at once, all or none")
         exchange = self._exchange
-        messages = self._messages(channel, list(payloads), priority, self._cold_of(fields))
+        messages = self._messages(channel, several(payloads), priority, self._cold_of(fields))
         target = exchange.channel(channel)
         verdict = exchange.post_many(target, messages)
         if verdict <= DUPLICATE:
-            return given_all(messages)
+            return settled.publish_many(messages)
         if verdict == FULL and target.policy == POLICY_BLOCK and len(messages) <= target.max_size:
             return self._publish_all_when_room(target, messages)
         raise exchange.refusal(target, messages, verdict)
@@ -128,7 +129,8 @@ class MessageBus(Face):
     ) -> Awaitable[object]:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
         self._only_in_memory("request")
-        return self._request(self._message(channel, payload, None, self._cold_of(fields)), timeout)
+        message = self._message(channel, payload, None, self._cold_of(fields))
+        return settled.request(self._request(message, timeout))
 
     async def _request(self, message: Message, timeout: float | None) -> object:
         loop = asyncio.get_running_loop()
@@ -137,6 +139,7 @@ class MessageBus(Face):
         def answer(answered: Message) -> None:
             loop.call_soon_threadsafe(settle, reply, answered)
 
+        self._check_listened(message)
         correlation_id = self._requests.expect(message, answer)
         try:
             await self.publish(message)
@@ -161,8 +164,9 @@ class MessageBus(Face):
 
     async def _stop(self, timeout: float | None) -> bool:
         hub = self._hub
+        deadline = Deadline(timeout)
         threads_ended = await asyncio.to_thread(hub.places.pause, timeout)
-        return await hub.quiet.wait_async(timeout, hub.places.are_at_rest) and threads_ended
+        return await hub.quiet.wait_async(deadline.left_s(), hub.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> Coroutine[object, object, None]:
         """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers."""
@@ -170,16 +174,18 @@ class MessageBus(Face):
 
     async def _close(self, drain_timeout: float | None) -> None:
         hub = self._hub
+        deadline = Deadline(drain_timeout)
         if hub.begin_close():
             if self._workers is not None:
                 await self._workers.close()
-            await hub.quiet.wait_async(drain_timeout)
+            await hub.quiet.wait_async(deadline.left_s())
             tasks = hub.end_slots()
             if tasks:
-                await asyncio.wait(tasks, timeout=drain_timeout)
-            await asyncio.to_thread(hub.end, drain_timeout)
+                await asyncio.wait(tasks, timeout=deadline.left_s())
+            await asyncio.to_thread(hub.end, deadline.left_s())
 
     async def __aenter__(self) -> "MessageBus":
+        self._hub.registry.check_open("entered")
         self._hub.places.home = asyncio.get_running_loop()
         self._hub.start(None)
         return self

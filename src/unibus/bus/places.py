@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from unibus.bus.delivery import Delivery
-from unibus.bus.group import Consumer, Launcher
+from unibus.bus.group import Consumer, Group, Launcher
 from unibus.bus.handlers import Plan
 from unibus.bus.loop_thread import LoopThread
 from unibus.bus.loops import LoopLauncher
@@ -65,6 +65,10 @@ class Places:
             else:
                 launcher.loop.call_soon_threadsafe(action, launcher)
         return tasks
+
+    def runs_in_threads(self, group: Group) -> bool:
+        """Whether its messages are handled without any loop of the user's."""
+        return any(consumer.launcher is self.pool for consumer in group.consumers)
 
     def are_at_rest(self) -> bool:
         """Whether no handler is running on any loop, but for the one that asks."""

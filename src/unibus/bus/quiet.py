@@ -2,11 +2,26 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from typing import Final
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.group import INSIDE, Group
 from unibus.bus.registry import Registry
+
+LEAST_S: Final = 0.05
+"""Long enough for a thread that has nothing more to do to end."""
+
+
+class Deadline:
+    """One time-out for several waits, each of which gets what the others left. A little is always left."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._end_s = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def left_s(self) -> float | None:
+        return None if self._end_s is None else max(LEAST_S, self._end_s - time.monotonic())
 
 
 class Quiet:

@@ -159,7 +159,7 @@ class Registry(Steward):
 
     def check_open(self, what: str) -> None:
         if self._exchange.closed and not self.is_insider():
-            raise BusClosed(f"the bus is closed; nothing can be {what}", "make a new bus")
+            raise BusClosed(f"the bus is closed; nothing can be {what} any more", "make a new bus")
 
     def metrics(self) -> list[ChannelMetrics]:
         with LOCK:

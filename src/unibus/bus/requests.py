@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from unibus.bus.exchange import Exchange
+from unibus.bus.exchange import REPLY_PREFIX, Exchange
 from unibus.bus.registry import Registry
 from unibus.bus.settings import ChannelConfig, SubscribeOptions
 from unibus.bus.subscriptions import Subscriptions, retry_policy
@@ -21,7 +21,7 @@ class Requests:
         self._registry = registry
         self._subscriptions = subscriptions
         self._waiting: dict[str, Answer] = {}
-        self._inbox = f"$reply/{exchange.stamper.prefix}inbox"
+        self._inbox = f"{REPLY_PREFIX}{exchange.stamper.prefix}inbox"
         self._open = False
 
     def expect(self, message: Message, answer: Answer) -> str:

@@ -1,18 +1,20 @@
 """Who is subscribed to what: makes groups and consumers, and takes them away again without losing messages."""
 
+import difflib
 from collections.abc import Callable
 from typing import TypeVar
 
 from unibus.bus.aftermath import BusAftermath
-from unibus.bus.exchange import Exchange
+from unibus.bus.exchange import Exchange, is_internal
 from unibus.bus.group import Consumer, Group, wake_all
-from unibus.bus.handlers import Plan, plan_for
+from unibus.bus.handlers import Plan, is_async, plan_for
 from unibus.bus.places import Places
 from unibus.bus.registry import Registry
 from unibus.bus.settings import SubscribeOptions
 from unibus.bus.subscription import Cancelled, Subscription
 from unibus.core.atomic import LOCK
-from unibus.core.pattern import EXACT, Pattern
+from unibus.core.deadletter import SUB_QUEUE
+from unibus.core.pattern import EXACT, Pattern, name_text
 from unibus.core.retry import RetryPolicy
 from unibus.errors import ConfigInvalid, HandlerInvalid, NameInvalid
 from unibus.limits import QUEUE_SIZE_DEFAULT, RETRY_BACKOFF_DEFAULT, RETRY_DELAY_S_MAX, RETRY_JITTER_DEFAULT
@@ -130,6 +132,7 @@ class Subscriptions:
             self._registry.in_use(channel.name)
             channel.join(group)
         else:
+            group.takes_internal = SUB_QUEUE in name_text(pattern.text)
             self._exchange.pattern_groups[group.number] = group
             self._exchange.index.subscribe(group.number, pattern)
             self._exchange.version += 1
@@ -138,7 +141,8 @@ class Subscriptions:
 
     def _hand_kept(self, group: Group) -> None:
         for channel in list(self._exchange.channels.values()):
-            if channel.declared and group.number in self._exchange.index.match(channel.name):
+            matches = group.number in self._exchange.index.match(channel.name)
+            if channel.declared and matches and (group.takes_internal or not is_internal(channel.name)):
                 channel.hand_kept(group)
 
     def _close(self, group: Group, pattern: Pattern) -> None:
@@ -184,13 +188,16 @@ _CHOICES = {"dispatch": ("pool", "inline"), "overflow": ("drop_oldest", None), "
 
 
 def checked_options(plan: Plan, concurrency: int, options: SubscribeOptions) -> None:
-    unknown = set(options) - set(SubscribeOptions.__annotations__)
+    unknown = sorted(set(options) - set(SubscribeOptions.__annotations__))
     if unknown:
-        known = ", ".join(sorted(SubscribeOptions.__annotations__))
-        raise ConfigInvalid(f"subscribe has no option {sorted(unknown)[0]!r}", f"known are {known}")
+        known = sorted([*SubscribeOptions.__annotations__, "retry_attempts", "retry_delay", "concurrency"])
+        close = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+        raise ConfigInvalid(f"subscribe has no option {unknown[0]!r}", hint)
     for name, choices in _CHOICES.items():
         if options.get(name, choices[0]) not in choices:
-            raise ConfigInvalid(f"unknown {name} {options.get(name)!r}", f"use one of {choices}")
+            named = " or ".join(repr(choice) for choice in choices)
+            raise ConfigInvalid(f"unknown {name} {options.get(name)!r}", f"use {named}")
     if not isinstance(concurrency, int) or concurrency < 1:
         raise ConfigInvalid(f"concurrency {concurrency!r} is not a whole number of 1 or more")
     if options.get("queue_size", 1) < 1:
@@ -198,8 +205,8 @@ def checked_options(plan: Plan, concurrency: int, options: SubscribeOptions) -> 
     if options.get("dispatch") == "inline" and plan.is_async:
         raise HandlerInvalid("an async handler cannot run inline", "leave dispatch out: it runs on its event loop")
     accepts = options.get("filter")
-    if accepts is not None and not callable(accepts):
-        raise HandlerInvalid(f"filter {accepts!r} is not callable")
+    if accepts is not None and (not callable(accepts) or is_async(accepts)):
+        raise HandlerInvalid(f"filter {accepts!r:.80} is not a plain callable", "it decides at publish: no async def")
 
 
 def retry_policy(attempts: int, delay_s: float, options: SubscribeOptions) -> RetryPolicy:

@@ -9,8 +9,9 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
-from unibus.bus.face import Face, one_or_all
+from unibus.bus.face import Face, one_or_all, several
 from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
+from unibus.bus.quiet import Deadline
 from unibus.bus.requests import reply_body
 from unibus.clock import Clock
 from unibus.core.cold import Cold, HeaderValue
@@ -93,7 +94,7 @@ class SyncMessageBus(Face):
     ) -> list[Message]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         target = self._exchange.channel(channel)
-        messages = self._messages(channel, list(payloads), priority, self._cold_of(fields))
+        messages = self._messages(channel, several(payloads), priority, self._cold_of(fields))
         verdict = self._exchange.post_many(target, messages)
         if verdict > DUPLICATE:
             self._refused(target, messages, verdict)
@@ -130,6 +131,7 @@ class SyncMessageBus(Face):
             replies.append(answered)
             arrived.set()
 
+        self._check_listened(message)
         correlation_id = self._requests.expect(message, answer)
         try:
             self.publish(message)
@@ -155,18 +157,21 @@ class SyncMessageBus(Face):
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
         """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out."""
         hub = self._hub
+        deadline = Deadline(timeout)
         threads_ended = hub.places.pause(timeout)
-        return hub.quiet.wait(timeout, hub.places.are_at_rest) and threads_ended
+        return hub.quiet.wait(deadline.left_s(), hub.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
         """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers."""
         hub = self._hub
+        deadline = Deadline(drain_timeout)
         if hub.begin_close():
-            hub.quiet.wait(drain_timeout)
+            hub.quiet.wait(deadline.left_s())
             hub.end_slots()
-            hub.end(drain_timeout)
+            hub.end(deadline.left_s())
 
     def __enter__(self) -> "SyncMessageBus":
+        self._hub.registry.check_open("entered")
         self._hub.start(None)
         return self
 

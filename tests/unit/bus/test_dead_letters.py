@@ -225,3 +225,21 @@ def test_dead_letters_of_many_threads_are_all_there(sync_bus: SyncMessageBus) ->
         thread.join()
     assert sync_bus.drain(10)
     assert len(sync_bus.dead_letters("c")) == 200
+
+
+@pytest.mark.parametrize(("pattern", "match"), [("shop.#", "wildcard"), ("", "prefix"), ("shop", "prefix")])
+def test_a_listener_by_pattern_does_not_take_dead_letters(sync_bus: SyncMessageBus, pattern: str, match: str) -> None:
+    # An audit log that hears everything must not empty the dead-letter queues.
+    heard: list[str] = []
+    sync_bus.subscribe(pattern, lambda message: heard.append(message.channel), match=match)
+    fail_on(sync_bus, "shop.orders")
+    assert [letter.body for letter in sync_bus.dead_letters("shop.orders")] == ["x"]
+    assert heard == ["shop.orders"]
+
+
+def test_a_pattern_that_names_the_dead_letter_queues_gets_them(sync_bus: SyncMessageBus) -> None:
+    heard: list[str] = []
+    sync_bus.subscribe("shop.orders/$DeadLetterQueue", lambda message: heard.append(message.channel), match="prefix")
+    fail_on(sync_bus, "shop.orders")
+    assert sync_bus.drain(10)
+    assert heard == ["shop.orders/$DeadLetterQueue"]

@@ -5,7 +5,7 @@ import functools
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypedDict
 from unittest.mock import AsyncMock, Mock
 
 import msgspec
@@ -340,3 +340,55 @@ async def test_a_reply_of_an_async_handler_may_be_any_object(async_bus: MessageB
 
     async_bus.subscribe("c", handler)
     assert await async_bus.request("c", timeout=GUARD_S) is thing
+
+
+class Shape(TypedDict):
+    a: int
+
+
+class Quacks(Protocol):
+    def quack(self) -> None: ...
+
+
+@pytest.mark.parametrize("annotation", [dict[str, object], dict[str, Any], list[Any], dict[str, object] | None])
+def test_a_container_of_anything_is_not_looked_into(sync_bus: SyncMessageBus, annotation: Any) -> None:
+    # mypy asks for dict[str, object] where one means dict; the objects inside must stay what they are.
+    body: object = [Opaque()] if "list" in str(annotation) else {"o": Opaque()}
+    seen: list[object] = []
+
+    def handler(value: Any) -> None:
+        seen.append(value)
+
+    handler.__annotations__["value"] = annotation
+    assert delivered(sync_bus, handler, body) == []
+    assert seen[0] is body
+
+
+def test_a_typed_dict_is_checked(sync_bus: SyncMessageBus) -> None:
+    seen: list[object] = []
+
+    def handler(value: Shape) -> None:
+        seen.append(value)
+
+    body = {"a": 1}
+    assert delivered(sync_bus, handler, body) == []
+    assert seen[0] is body
+    (letter,) = delivered(sync_bus, handler, {"a": "one"})
+    assert letter.headers["DeadLetterReason"] == "PayloadMismatch"
+
+
+def test_handlers_that_would_get_something_else_than_they_say_are_refused(sync_bus: SyncMessageBus) -> None:
+    def swapped(message: Message, body: dict[str, object]) -> None: ...
+
+    def second_is_no_message(body: object, message: int) -> None: ...
+
+    def protocol(body: Quacks) -> None: ...
+
+    async def late(message: Message) -> bool:
+        return False
+
+    for handler in (swapped, second_is_no_message, protocol):
+        with pytest.raises(HandlerInvalid):
+            sync_bus.subscribe("c", handler)
+    with pytest.raises(HandlerInvalid):
+        sync_bus.subscribe("c", print, filter=late)

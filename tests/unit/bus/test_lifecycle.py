@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import tracemalloc
 
@@ -563,3 +565,30 @@ def test_requests_that_time_out_leave_nothing_behind(sync_bus: SyncMessageBus) -
     finally:
         tracemalloc.stop()
     assert grown < 50_000
+
+
+def test_a_program_that_forgets_to_close_still_handles_what_it_published() -> None:
+    program = """
+import time
+from unibus.sync import MessageBus
+bus = MessageBus()
+def handler(message):
+    time.sleep(0.05)
+    print("got", message.body, flush=True)
+bus.subscribe("c", handler)
+for number in range(3):
+    bus.publish("c", number)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.split() == ["got", "0", "got", "1", "got", "2"]
+
+
+async def test_a_closed_bus_cannot_be_entered() -> None:
+    bus = MessageBus()
+    await bus.close()
+    with pytest.raises(BusClosed):
+        await bus.__aenter__()
+    with SyncMessageBus() as sync_bus:
+        pass
+    with pytest.raises(BusClosed):
+        sync_bus.__enter__()

@@ -343,3 +343,11 @@ def test_more_than_the_burst_at_once_is_refused_with_the_reason(timed_bus: SyncM
         timed_bus.publish_many("c", [1, 2, 3, 4])
     assert caught.value.retry_after_s == math.inf
     assert "fewer" in caught.value.hint
+
+
+def test_one_text_is_not_several_payloads(sync_bus: SyncMessageBus) -> None:
+    sync_bus.create_channel("c")
+    for text in ("abc", b"abc"):
+        with pytest.raises(UsageError):
+            sync_bus.publish_many("c", text)  # type: ignore[arg-type]
+    assert sync_bus.queue_size("c") == 0

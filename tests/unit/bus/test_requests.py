@@ -141,3 +141,40 @@ def test_the_asked_sees_correlation_and_reply_to_and_fields(sync_bus: SyncMessag
     assert message.correlation_id == "mine"
     assert message.reply_to
     assert dict(message.headers) == {"a": 1}
+
+
+def test_a_listener_by_pattern_does_not_answer(sync_bus: SyncMessageBus) -> None:
+    # An audit log that hears everything is not asked; its None must not be the reply.
+    answering = threading.Event()
+
+    def slow(message: Message) -> int:
+        answering.wait(10)
+        return 42
+
+    def audit(message: Message) -> None:
+        answering.set()
+
+    sync_bus.subscribe("prices", slow)
+    sync_bus.subscribe("", audit, match="prefix")
+    assert sync_bus.request("prices", 1, timeout=10) == 42
+
+
+def test_of_several_only_one_that_has_an_answer_answers(sync_bus: SyncMessageBus) -> None:
+    logged = threading.Event()
+
+    def slow(message: Message) -> int:
+        logged.wait(10)
+        return 42
+
+    def log(message: Message) -> None:
+        logged.set()
+
+    sync_bus.subscribe("prices", slow)
+    sync_bus.subscribe("prices", log)
+    assert sync_bus.request("prices", 1, timeout=10) == 42
+
+
+def test_a_request_that_nobody_hears_fails_at_once(sync_bus: SyncMessageBus) -> None:
+    with pytest.raises(RequestTimeout) as caught:
+        sync_bus.request("nobody", 1, timeout=None)
+    assert "nobody" in str(caught.value)
