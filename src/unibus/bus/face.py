@@ -25,7 +25,7 @@ from unibus.core.message import Message
 from unibus.core.metrics import MetricsSnapshot
 from unibus.core.pattern import Pattern
 from unibus.core.payload import Payload
-from unibus.errors import HandlerInvalid, SerializationFailed, StoreUnavailable, UsageError
+from unibus.errors import HandlerInvalid, RequestTimeout, SerializationFailed, StoreUnavailable, UsageError
 from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
 
 Handler = Callable[..., object]

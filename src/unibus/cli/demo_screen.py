@@ -13,6 +13,9 @@ from unibus.cli.demo_table import Watch, lines, table
 REFRESH_S: Final = 0.125
 NOTES_SHOWN: Final = 6
 # Title, text, table borders, notes and the line where the cursor rests: what a terminal needs besides the rows.
+WIDE_COLUMNS: Final = 100
+"""From here on the rates fit in."""
+
 FRAME_LINES: Final = 8 + NOTES_SHOWN
 
 
@@ -82,7 +85,8 @@ class LiveScreen:
         rows = self._watch.rows()[-max(1, self._console.height - FRAME_LINES) :]
         notes = [Text(note, no_wrap=True, overflow="ellipsis") for note in self._notes[-NOTES_SHOWN:]]
         title = Text(self._title, style="bold", no_wrap=True, overflow="ellipsis")
-        return Group(title, Text(self._text, no_wrap=True, overflow="ellipsis"), table(rows), *notes)
+        drawn = table(rows, rates=self._console.width >= WIDE_COLUMNS)
+        return Group(title, Text(self._text, no_wrap=True, overflow="ellipsis"), drawn, *notes)
 
 
 class PlainScreen:

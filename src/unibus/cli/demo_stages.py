@@ -180,6 +180,8 @@ def burst(stage: Stage) -> None:
     build = f"unibus is {'compiled' if COMPILED else 'plain Python'} here, on Python {platform.python_version()}"
     stage.screen.note(f"{through_a_worker:,.0f} messages a second to a handler on a worker thread")
     stage.screen.note(f"{inline:,.0f} messages a second to a handler in the publisher's thread; {build}")
+    if not COMPILED:
+        stage.screen.note("an installed unibus (pip install .) is compiled, and several times as fast")
 
 
 def _messages_a_second(stage: Stage, channel: str, dispatch: Literal["pool", "inline"]) -> float:

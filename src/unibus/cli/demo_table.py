@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from rich import box
 from rich.table import Table
 
 from unibus.bus.sync_bus import SyncMessageBus
@@ -73,9 +74,9 @@ HEADINGS: Final = ("channel", "published", "dispatched", "waiting", "retried", "
 
 def table(rows: list[Row], rates: bool = True) -> Table:
     """For a terminal. Without the rates once the bus has closed: everything stands still then."""
-    drawn = Table(expand=True)
+    drawn = Table(expand=True, box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     width = len(HEADINGS) if rates else len(HEADINGS) - 1
-    drawn.add_column(HEADINGS[0], overflow="ellipsis", no_wrap=True, ratio=1)
+    drawn.add_column(HEADINGS[0], overflow="ellipsis", no_wrap=True, min_width=14)
     for name in HEADINGS[1:width]:
         drawn.add_column(name, justify="right", no_wrap=True)
     for row in rows:
