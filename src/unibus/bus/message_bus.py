@@ -12,7 +12,7 @@ from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.delivery import QUANTUM
 from unibus.bus.face import Face, one_or_all, several
 from unibus.bus.quiet import Deadline
-from unibus.bus.requests import reply_body
+from unibus.bus.requests import Reply, reply_body
 from unibus.bus.room import post_when_room_async
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.message import Message
@@ -126,7 +126,7 @@ class MessageBus(Face):
 
     def request(
         self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object
-    ) -> Awaitable[object]:
+    ) -> Awaitable[Reply]:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
         self._only_in_memory("request")
         message = self._message(channel, payload, None, self._cold_of(fields))

@@ -1,6 +1,7 @@
 """Request and reply: an inbox channel of the bus's own, and who waits for which answer."""
 
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from unibus.bus.exchange import REPLY_PREFIX, Exchange
 from unibus.bus.registry import Registry
@@ -11,6 +12,7 @@ from unibus.core.message import Message
 from unibus.errors import RequestFailed
 
 Answer = Callable[[Message], None]
+Reply: TypeAlias = Any  # What a handler returned: only the caller knows its type.
 
 
 class Requests:
@@ -47,7 +49,7 @@ class Requests:
             answer(reply)
 
 
-def reply_body(reply: Message) -> object:
+def reply_body(reply: Message) -> Reply:
     """What the handler returned, or its failure as an error."""
     reason = reply.headers.get("error_reason")
     if reason is not None:

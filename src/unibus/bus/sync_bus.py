@@ -12,7 +12,7 @@ from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.face import Face, one_or_all, several
 from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
 from unibus.bus.quiet import Deadline
-from unibus.bus.requests import reply_body
+from unibus.bus.requests import Reply, reply_body
 from unibus.clock import Clock
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.message import Message
@@ -119,7 +119,7 @@ class SyncMessageBus(Face):
         """The same as publish, for code that is shared with the async face."""
         return self.publish(channel, payload, priority, trace_id, headers, correlation_id, ttl, dedup_key, fields)
 
-    def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> object:
+    def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> Reply:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
         return self._request(self._message(channel, payload, None, self._cold_of(fields)), timeout)
 

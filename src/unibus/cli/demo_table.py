@@ -78,7 +78,7 @@ def table(rows: list[Row], rates: bool = True) -> Table:
     width = len(HEADINGS) if rates else len(HEADINGS) - 1
     drawn.add_column(HEADINGS[0], overflow="ellipsis", no_wrap=True, min_width=14)
     for name in HEADINGS[1:width]:
-        drawn.add_column(name, justify="right", no_wrap=True)
+        drawn.add_column(name, justify="right", no_wrap=True, min_width=7 if name in ("p50", "p99") else None)
     for row in rows:
         drawn.add_row(*_cells(row)[:width])
     return drawn
