@@ -54,9 +54,16 @@ class Face:
         self._hub = Hub(config, clock)
         self._workers = None if backend is None else BackendWorkers(backend, self._hub.clock, random.random)
         self._exchange: Exchange = self._hub.exchange
+        if self._is_sync():
+            self._hub.places.adopts_loops = False
+            if backend is not None:
+                raise UsageError("a MessageBackend is async, this bus is not", "use the async MessageBus")
         self._requests = Requests(self._exchange, self._hub.registry, self._hub.subscriptions)
         self._leash = Leash(self._hub)
         self.degraded = ""  # Why messages are not kept as was asked for; empty when they are.
+
+    def _is_sync(self) -> bool:
+        return False
 
     # The first design's builders
 

@@ -13,11 +13,8 @@ from unibus.bus.face import Face, one_or_all, several
 from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
 from unibus.bus.quiet import Deadline
 from unibus.bus.requests import Reply, reply_body
-from unibus.clock import Clock
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.message import Message
-from unibus.errors import UsageError
-from unibus.limits import WORKER_COUNT_DEFAULT
 
 # How often a publisher looks whether it should give way: a fraction of the default bound.
 _GIVE_WAY_MASK: Final = 127
@@ -35,27 +32,8 @@ class SyncMessageBus(Face):
         bus.publish("orders", {"id": 1})
     """
 
-    def __init__(
-        self,
-        store: object = None,
-        *,
-        persistence_path: object = None,
-        worker_count: int = WORKER_COUNT_DEFAULT,
-        strict: bool = False,
-        idempotency_ttl: float | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        super().__init__(
-            store,
-            persistence_path=persistence_path,
-            worker_count=worker_count,
-            strict=strict,
-            idempotency_ttl=idempotency_ttl,
-            clock=clock,
-        )
-        self._hub.places.adopts_loops = False
-        if self._workers is not None:
-            raise UsageError("a MessageBackend is async, this bus is not", "use the async MessageBus")
+    def _is_sync(self) -> bool:
+        return True
 
     def publish(
         self,
