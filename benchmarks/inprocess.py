@@ -3,7 +3,8 @@
 Fair, because all contenders take turns in one run, send the same prebuilt payload and call the same plain function
 that counts, and because the clock stops only when the last message has been handled. Ours is the public API with
 its defaults but for an unbounded channel: a publisher that does nothing else would otherwise be refused.
-The limit is a raw deque and a call: in one thread, or, for the worker pool, with a thread that takes from the deque.
+The limit is a raw deque and a call in one thread. The worker pool is shown a second time beside a deque that is handed
+to a thread, because changing threads is what it is for.
 The targets are the first design's: 500,000 messages a second on one channel, 2,000,000 over 36.
 """
 
@@ -50,14 +51,14 @@ def _figures(channels: int, options: Options) -> list[Figure]:
     plural = "" if channels == 1 else "s"
     return [
         Figure(
-            figure=f"{name}, {channels} channel{plural}",
+            figure=f"{name}, {channels} channel{plural}" + ("" if limit == RAW else f", limit {limit}"),
             unit="ns",
             ours=best[name],
             target=TARGETS_NS[channels],
             peers={peer: best[peer] for peer in peers},
-            limit=best[LIMIT_OF[name]],
+            limit=best[limit],
         )
-        for name, peers in PEERS_OF.items()
+        for name, limit, peers in FIGURES
     ]
 
 
@@ -119,13 +120,13 @@ OURS: dict[str, Callable[[int, int], float]] = {
     "sync queued": ours_queued,
     "async": ours_async,
 }
-LIMITS: dict[str, Callable[[int, int], float]] = {
-    "deque and call": deque_and_call,
-    "deque and call in a thread": deque_and_call_in_thread,
-}
-LIMIT_OF = {
-    "sync inline": "deque and call",
-    "sync queued": "deque and call in a thread",
-    "async": "deque and call",
-}
-PEERS_OF = {"sync inline": SYNC_PEERS, "sync queued": SYNC_PEERS, "async": ASYNC_PEERS}
+RAW = "deque and call"
+THREADED = "deque and call in a thread"
+LIMITS: dict[str, Callable[[int, int], float]] = {RAW: deque_and_call, THREADED: deque_and_call_in_thread}
+# The pool is shown against both limits: the strict one, and the one that changes threads as it does itself.
+FIGURES = (
+    ("sync inline", RAW, SYNC_PEERS),
+    ("sync queued", RAW, SYNC_PEERS),
+    ("sync queued", THREADED, SYNC_PEERS),
+    ("async", RAW, ASYNC_PEERS),
+)
