@@ -184,7 +184,8 @@ _open_hubs: "weakref.WeakSet[Hub]" = weakref.WeakSet()
 def finish_open_buses() -> None:
     """The program ends and a bus was never closed: its threads would be cut off in the middle. Give them a moment."""
     for hub in list(_open_hubs):
-        if not hub.exchange.closed:
+        # Whoever stopped a bus has seen to its messages: they wait for a start that will not come.
+        if not hub.exchange.closed and not hub.delivery.paused:
             hub.finish(FINISH_S)
 
 

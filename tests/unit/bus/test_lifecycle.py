@@ -19,6 +19,7 @@ from tests.unit.bus.probes import (
     event_wait,
     within,
 )
+from unibus.bus.hub import Hub, finish_open_buses
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.core.message import Message
@@ -592,3 +593,16 @@ async def test_a_closed_bus_cannot_be_entered() -> None:
         pass
     with pytest.raises(BusClosed):
         sync_bus.__enter__()
+
+
+def test_at_the_end_nobody_waits_for_a_bus_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Hub] = []
+    monkeypatch.setattr(Hub, "finish", lambda hub, timeout_s: waited.append(hub))
+    with SyncMessageBus() as running, SyncMessageBus() as stopped:
+        stopped.subscribe("c", Collector())
+        stopped.stop(GUARD_S)
+        stopped.publish("c")
+        finish_open_buses()
+        assert running._hub in waited
+        assert stopped._hub not in waited
+        stopped.start()
