@@ -27,6 +27,8 @@ from unibus.core.deadletter import (
     PAYLOAD_MISMATCH,
     QUEUE_OVERFLOW,
     TTL_EXPIRED,
+    Verdict,
+    after_failure,
     target,
     was_dead_lettered,
 )
@@ -94,14 +96,13 @@ class BusAftermath(Aftermath):
         metrics = self.metrics_of(message.channel)
         metrics.count("errors")
         group = consumer.group
-        if isinstance(error, PayloadMismatch):
-            # No retry can make the payload fit.
-            self.dead(group, message, PAYLOAD_MISMATCH, error)
-        elif consumer.retry.exhausted(message.delivery_count):
-            self.dead(group, message, MAX_DELIVERY_COUNT_EXCEEDED, error)
-        else:
+        # No retry can make a payload fit.
+        unfit = isinstance(error, PayloadMismatch)
+        if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
             self._retry(consumer, message, error)
+        else:
+            self.dead(group, message, PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED, error)
 
     def _retry(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         group = consumer.group

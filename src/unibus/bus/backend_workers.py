@@ -17,7 +17,14 @@ from unibus.bus.letters import dead_letter
 from unibus.bus.settings import SubscribeOptions
 from unibus.bus.subscriptions import next_number
 from unibus.clock import Clock
-from unibus.core.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, PAYLOAD_MISMATCH, is_sub_queue, sub_queue
+from unibus.core.deadletter import (
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    PAYLOAD_MISMATCH,
+    Verdict,
+    after_failure,
+    is_sub_queue,
+    sub_queue,
+)
 from unibus.core.message import Message
 from unibus.core.retry import RetryPolicy
 from unibus.core.views import BusMessage
@@ -142,7 +149,8 @@ class BackendWorkers:
 
     async def _failed(self, consumer: Consumer, view: BusMessage, error: Exception) -> None:
         message = view.message
-        if isinstance(error, PayloadMismatch) or consumer.retry.exhausted(message.delivery_count):
+        unfit = isinstance(error, PayloadMismatch)
+        if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.DEAD_LETTER:
             await self._bury(consumer, message, error)
         else:
             delay_ns: int = consumer.retry.delay_ns(message.delivery_count, self._chance())
