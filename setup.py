@@ -22,10 +22,10 @@ from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
 PACKAGE = "src/unibus"
-# Whole rooms that are compiled. A file of a MARKABLE room is compiled when it carries the MARKER as a line of
+# Whole folders that are compiled. A file of a MARKABLE folder is compiled when it carries the MARKER as a line of
 # its own, so that the source itself tells its reader. tests/tidy reads these three.
 HOT = ("core/*.py", "codecs/**/*.py")
-MARKABLE = ("bus/*.py",)
+MARKABLE = ("bus/*.py", "core/life/*.py", "stores/*.py")
 MARKER = "# mypyc: compiled"
 
 

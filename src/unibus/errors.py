@@ -158,3 +158,103 @@ class PayloadMismatch(BusError, TypeError):
     """The payload does not fit the type that the handler's annotation asks for."""
 
     code = "payload_mismatch"
+
+
+# Durable entities
+
+
+class EntityNotFound(PublishError, LookupError):
+    """No queue, topic or subscription of that name. Nothing was changed."""
+
+    code = "entity_not_found"
+
+
+class EntityExists(BusError):
+    """The name is taken, by an entity of another kind or with other settings."""
+
+    code = "entity_exists"
+
+
+class QuotaExceeded(PublishError):
+    """The entity holds as many messages or bytes as its settings allow. Nothing was stored."""
+
+    code = "quota_exceeded"
+    retryable = True
+
+
+class SessionRequired(PublishError):
+    """The entity works by sessions: the message needs a session id, the receiver an accepted session."""
+
+    code = "session_required"
+
+
+class SessionNotAllowed(BusError):
+    """A session was asked of an entity that has none."""
+
+    code = "session_not_allowed"
+
+
+class SessionLocked(BusError):
+    """Another receiver holds the session."""
+
+    code = "session_locked"
+    retryable = True
+
+
+class SessionNotFound(BusError, LookupError):
+    """No session with messages is free, or none came within the time-out."""
+
+    code = "session_not_found"
+    retryable = True
+
+
+class LockLost(BusError):
+    """The lock has ended, or was never this one: the message may be with somebody else. Nothing was changed."""
+
+    code = "lock_lost"
+
+
+class SessionLockLost(LockLost):
+    """The same for the lock on a session."""
+
+    code = "session_lock_lost"
+
+
+class MessageNotFound(BusError, LookupError):
+    """The entity has no such message in the state that the call needs."""
+
+    code = "message_not_found"
+
+
+class TransactionInvalid(BusError, RuntimeError):
+    """The transaction is over, or cannot hold what it was given."""
+
+    code = "transaction_invalid"
+
+
+# Stores
+
+
+class StoreBusy(StoreUnavailable):
+    """Another process owns the store. The message names it."""
+
+    code = "store_busy"
+    retryable = True
+
+
+class StoreVersion(StoreUnavailable):
+    """A newer version of unibus wrote the store; this one leaves it alone."""
+
+    code = "store_version"
+
+
+class StoreDamaged(StoreUnavailable):
+    """What was read is not what was written. It is named, and never served."""
+
+    code = "store_damaged"
+
+
+class StoreFailed(BusError, OSError):
+    """The store could not write. Whether the last calls took effect is unknown until it has been opened again."""
+
+    code = "store_failed"

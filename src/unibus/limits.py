@@ -53,5 +53,34 @@ DEDUP_ENTRIES_MAX: Final = 1_000_000
 PREFIXES_PER_PEER_MAX: Final = 10_000
 """The fourth design assumes fewer than 10,000 topics; more from one peer is a mistake or an attack."""
 
+LOCK_DURATION_S_DEFAULT: Final = 60.0
+LOCK_DURATION_S_MAX: Final = 300.0
+"""Azure's longest lock. A handler may take longer: its lock is renewed."""
+
+DELIVERY_COUNT_MAX_DEFAULT: Final = 10
+"""Azure's default: deliveries before a message becomes a dead letter."""
+
+DURABLE_TTL_S_DEFAULT: Final = 14 * 24 * 3600.0
+"""The second design's default for queues and subscriptions."""
+
+ENTITY_SIZE_MB_DEFAULT: Final = 1_024
+"""The second design's default, and Azure's smallest: what one entity may hold."""
+
+SESSION_STATE_BYTES_MAX: Final = 256 * 1024
+FORWARD_HOPS_MAX: Final = 4
+SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 2_000
+"""Azure's bounds."""
+
+BATCH_COMMANDS_MAX: Final = 10_000
+"""Commands in one atomic batch: a bound on how long one commit can take. Azure allows 100 in a transaction."""
+
+MEMORY_BUDGET_MB_DEFAULT: Final = 256
+"""Bodies of waiting messages that an embedded store keeps in memory; the rest stays on disk until it is received."""
+
+HISTORY_AGE_S_DEFAULT: Final = 7 * 24 * 3600.0
+HISTORY_BYTES_DEFAULT: Final = 1_000_000_000
+"""How much of the past a store keeps."""
+
+assert LOCK_DURATION_S_DEFAULT <= LOCK_DURATION_S_MAX
 assert DEDUP_WINDOW_S_MIN <= DEDUP_WINDOW_S_DEFAULT <= DEDUP_WINDOW_S_MAX
 assert RETRY_DELAY_S_DEFAULT <= RETRY_DELAY_S_MAX

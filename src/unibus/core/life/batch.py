@@ -1,0 +1,70 @@
+# mypyc: compiled
+"""One atomic batch: every command is checked before the first one is carried out, so that a refusal changes nothing."""
+
+from collections.abc import Sequence
+
+from mypy_extensions import i64
+
+from unibus.core.life.book import Book
+from unibus.core.life.commands import Cancel, Command, Declare, Drop, Renew, Send, SessionCommand, Settle
+from unibus.core.life.declaring import check_declare, check_drop, declare_entity, drop_entity
+from unibus.core.life.sending import Load, check_send, send
+from unibus.core.life.sessions import change_session, check_session
+from unibus.core.life.settling import cancel, check_renew, locked_entry, renew, scheduled_entry, settle
+from unibus.errors import UsageError
+from unibus.limits import BATCH_COMMANDS_MAX
+
+
+def run(book: Book, commands: Sequence[Command], now_ns: i64) -> list[object]:
+    """Carry out all of them or raise. One result for each: a SendResult, the end of a lock, or None."""
+    check(book, commands, now_ns)
+    return [_do(book, command, now_ns) for command in commands]
+
+
+def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
+    if len(commands) > BATCH_COMMANDS_MAX:
+        raise UsageError(f"{len(commands)} commands in one batch", f"at most {BATCH_COMMANDS_MAX}")
+    before: dict[str, Load] = {}
+    settled: set[tuple[str, int]] = set()
+    for command in commands:
+        if isinstance(command, Send):
+            check_send(book, command, now_ns, before)
+        elif isinstance(command, Settle):
+            entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+            _once(settled, entry.entity.name, entry.sequence)
+        elif isinstance(command, Renew):
+            check_renew(book, command, now_ns)
+        elif isinstance(command, Cancel):
+            entry = scheduled_entry(book, command)
+            _once(settled, entry.entity.name, entry.sequence)
+        elif isinstance(command, SessionCommand):
+            check_session(book, command, now_ns)
+        elif isinstance(command, Declare):
+            check_declare(book, command, len(commands) == 1)
+        else:
+            check_drop(book, command, len(commands) == 1)
+
+
+def _once(settled: set[tuple[str, int]], entity: str, sequence: int) -> None:
+    if (entity, sequence) in settled:
+        raise UsageError(f"{entity!r} #{sequence} is settled twice in one batch")
+    settled.add((entity, sequence))
+
+
+def _do(book: Book, command: Command, now_ns: i64) -> object:
+    if isinstance(command, Send):
+        return send(book, command, now_ns)
+    if isinstance(command, Settle):
+        settle(book, command, now_ns)
+    elif isinstance(command, Renew):
+        return renew(book, command, now_ns)
+    elif isinstance(command, Cancel):
+        cancel(book, command, now_ns)
+    elif isinstance(command, SessionCommand):
+        return change_session(book, command, now_ns)
+    elif isinstance(command, Declare):
+        declare_entity(book, command, now_ns)
+    else:
+        assert isinstance(command, Drop)
+        drop_entity(book, command, now_ns)
+    return None

@@ -1,0 +1,138 @@
+# mypyc: compiled
+"""Claim: hand messages out, with a lock or for good. And what a claim must see first: everything that is due by now.
+
+The count of deliveries goes up here, when a message is handed out, and is part of the change: a consumer that dies
+with the message has used one up.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from unibus.core.expiry import is_expired
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Activated, Completed, Delivered, Routed
+from unibus.core.life.due import Timed
+from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity
+from unibus.core.life.entry import Entry, Session
+from unibus.core.life.sending import Parcel, route
+from unibus.core.life.sessions import session_over
+from unibus.core.life.settling import expire, give_back
+from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED
+from unibus.core.life.waiting import Waiting
+from unibus.errors import MessageNotFound, SessionRequired
+
+DUE_PER_CALL: Final = 1_000
+"""So many at once, then others get their turn."""
+
+
+def fire(book: Book, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool:
+    """Do what is due by now: end locks, expire messages, make scheduled ones visible. True if there may be more."""
+    done: i64 = 0
+    while done < at_most:
+        item = book.due.pop(now_ns)
+        if item is None:
+            return False
+        _fire(book, item, now_ns)
+        done += 1
+    return True
+
+
+def _fire(book: Book, item: Timed, now_ns: i64) -> None:
+    if isinstance(item, Session):
+        session_over(book, item, "lock_expired", now_ns)
+        return
+    assert isinstance(item, Entry)
+    if item.state == LOCKED:
+        give_back(book, item, "lock_expired", 0, item.overlay, now_ns)
+    elif item.state == ACTIVE:
+        expire(book, item, now_ns)
+    else:
+        activate(book, item, now_ns)
+
+
+def activate(book: Book, entry: Entry, now_ns: i64) -> None:
+    """A scheduled message takes its place at the end, as if it were sent now; one that was delayed has its own."""
+    entity = entry.entity
+    if entry.delayed:
+        book.note(Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
+    elif entity.kind == TOPIC or entity.settings.forward_to:
+        parcel = Parcel(entry.who, entry.priority, max(0, entry.expires_ns - entry.due_ns))
+        parcel.source = entry
+        parcel.hops = entry.hops
+        route(book, entity, parcel, None, now_ns)
+        book.note(Routed(now_ns, entity.number, entry.sequence, entry.who))
+    else:
+        book.note(Activated(now_ns, entity.number, entry.sequence, entry.who, entity.sequence + 1))
+
+
+@final
+class Claimed:
+    """A message as it was handed out. `data` may still be on disk: then `entry` tells where."""
+
+    def __init__(self, entry: Entry, token: bytes, until_ns: int, delivery_count: int) -> None:
+        self.entry = entry
+        self.entity = entry.entity.name
+        self.sequence: i64 = entry.sequence
+        self.enqueued_ns: i64 = entry.enqueued_ns
+        self.expires_ns: i64 = entry.expires_ns
+        self.priority: i64 = entry.priority
+        self.who = entry.who
+        self.overlay = entry.overlay
+        self.state: i64 = entry.state
+        self.data = entry.data
+        self.token = token
+        self.until_ns: i64 = until_ns  # 0: there is no lock, the message is gone with this.
+        self.delivery_count: i64 = delivery_count
+
+
+def claim(
+    book: Book, entity: Entity, session: Session | None, tokens: list[bytes], lock: bool, consumer: str, now_ns: i64
+) -> list[Claimed]:
+    """Hand out up to as many messages as there are tokens. Without `lock` they are gone with that."""
+    if entity.settings.requires_session and session is None and entity.kind != DEAD_LETTERS:
+        raise SessionRequired(f"{entity.name!r} works by sessions", "accept a session and receive from that")
+    waiting = entity.waiting if session is None else session.waiting
+    claimed: list[Claimed] = []
+    for token in tokens:
+        entry = _next(book, waiting, now_ns)
+        if entry is None:
+            break
+        claimed.append(hand_out(book, entry, token, lock, consumer, now_ns))
+    return claimed
+
+
+def _next(book: Book, waiting: Waiting, now_ns: i64) -> Entry | None:
+    while True:
+        entry = waiting.pop()
+        if entry is None or not is_expired(entry.expires_ns, now_ns):
+            return entry
+        expire(book, entry, now_ns)
+
+
+def hand_out(book: Book, entry: Entry, token: bytes, lock: bool, consumer: str, now_ns: i64) -> Claimed:
+    entity = entry.entity
+    count = entry.delivery_count + 1
+    if lock:
+        session = entry.session
+        until_ns = now_ns + entity.settings.lock_ns if session is None else session.until_ns
+        claimed = Claimed(entry, token, until_ns, count)
+        book.note(Delivered(now_ns, entity.number, entry.sequence, entry.who, count, token, until_ns, consumer))
+        return claimed
+    claimed = Claimed(entry, b"", 0, count)
+    first_ns = entry.first_delivered_ns or now_ns
+    book.note(Completed(now_ns, entity.number, entry.sequence, entry.who, count, entry.enqueued_ns, first_ns, consumer))
+    return claimed
+
+
+def deferred_entries(entity: Entity, session: Session | None, sequences: list[int]) -> list[Entry]:
+    """Deferred messages by their sequences: all of them, or MessageNotFound."""
+    found: list[Entry] = []
+    for sequence in sequences:
+        entry = entity.entries.get(sequence)
+        if entry is None or entry.state != DEFERRED or entry.session is not session or entry in found:
+            raise MessageNotFound(
+                f"{entity.name!r} has no deferred message #{sequence}", "a message is deferred once it was received"
+            )
+        found.append(entry)
+    return found

@@ -1,0 +1,128 @@
+# mypyc: compiled
+"""What a caller can ask for in one atomic batch: data only. The rules are in the modules named after the verbs."""
+
+from typing import Final, TypeAlias, final
+
+from mypy_extensions import i64
+
+from unibus.core.life.changes import Overlay, Settings, Who
+
+COMPLETE: Final = 1
+ABANDON: Final = 2
+DEFER: Final = 3
+DEAD_LETTER: Final = 4
+RELEASE: Final = 5
+"""Give a message back as if it had not been delivered."""
+
+SETTLEMENTS: Final[dict[int, str]] = {
+    COMPLETE: "complete",
+    ABANDON: "abandon",
+    DEFER: "defer",
+    DEAD_LETTER: "dead_letter",
+    RELEASE: "release",
+}
+
+
+@final
+class Send:
+    """`data` is the encoded envelope. `makes` lets a missing queue be made; `raises` makes a duplicate an error."""
+
+    def __init__(self, entity: str, who: Who, data: bytes, priority: int) -> None:
+        self.entity = entity
+        self.who = who
+        self.data = data
+        self.priority: i64 = priority
+        self.ttl_ns: i64 = 0
+        self.visible_ns: i64 = 0
+        self.dedup_key: str | None = None
+        self.makes: i64 = 0  # The kind of entity to make when it is missing; 0 for none.
+        self.raises = False
+
+
+@final
+class Settle:
+    """End the lock on one message in one of the ways of SETTLEMENTS."""
+
+    def __init__(self, verb: int, entity: str, sequence: int, token: bytes) -> None:
+        self.verb: i64 = verb
+        self.entity = entity
+        self.sequence: i64 = sequence
+        self.token = token
+        self.reason = ""
+        self.description = ""
+        self.signature = ""
+        self.delay_ns: i64 = 0
+        self.overlay: Overlay | None = None
+        self.processed_key: str | None = None
+
+
+@final
+class Renew:
+    def __init__(self, entity: str, sequence: int, token: bytes) -> None:
+        self.entity = entity
+        self.sequence: i64 = sequence
+        self.token = token
+
+
+@final
+class Cancel:
+    """Take back a scheduled message."""
+
+    def __init__(self, entity: str, sequence: int) -> None:
+        self.entity = entity
+        self.sequence: i64 = sequence
+
+
+@final
+class SessionCommand:
+    """Renew or leave a session, or set its state; `token` proves that it is held."""
+
+    def __init__(self, verb: int, entity: str, session_id: str, token: bytes) -> None:
+        self.verb: i64 = verb
+        self.entity = entity
+        self.session_id = session_id
+        self.token = token
+        self.state: bytes | None = None
+
+
+RENEW_SESSION: Final = 1
+LEAVE_SESSION: Final = 2
+SET_SESSION_STATE: Final = 3
+
+
+@final
+class Declare:
+    """Make an entity, or change one where `update` is set. The same settings again are no change."""
+
+    def __init__(self, name: str, kind: int, settings: Settings, update: bool = False) -> None:
+        self.name = name
+        self.kind: i64 = kind
+        self.settings = settings
+        self.update = update
+
+
+@final
+class Drop:
+    """Delete an entity, with its subscriptions, dead letters and messages."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+Command: TypeAlias = Send | Settle | Renew | Cancel | SessionCommand | Declare | Drop
+
+
+@final
+class SendResult:
+    """What became of a send. `duplicate`: it was known already, and nothing was stored."""
+
+    def __init__(self, entity: str, sequence: int, message_id: str, duplicate: bool) -> None:
+        self.entity = entity
+        self.sequence = sequence
+        self.id = message_id
+        self.duplicate = duplicate
+        self.durability = ""
+
+    def __repr__(self) -> str:
+        known = ", known already" if self.duplicate else ""
+        return f"<SendResult {self.id} in {self.entity!r} #{self.sequence} at {self.durability or '?'}{known}>"

@@ -1,0 +1,87 @@
+# mypyc: compiled
+"""Declare and drop: how entities are made, changed and deleted.
+
+One name space: names that differ only by case cannot both exist. The same settings again are no change. A sequence is
+never used twice under one name, also when its entity was deleted and made anew.
+"""
+
+from mypy_extensions import i64
+
+from unibus.core.life.book import Book, owner_name
+from unibus.core.life.changes import Declared, Dropped, Settings
+from unibus.core.life.commands import Declare, Drop
+from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity
+from unibus.core.life.sending import declare
+from unibus.errors import EntityExists, EntityNotFound, UsageError
+from unibus.limits import SUBSCRIPTIONS_PER_TOPIC_MAX
+
+_FIXED = ("requires_session",)
+_TOPIC_ONLY = ("keeps",)
+
+
+def check_declare(book: Book, command: Declare, alone: bool) -> None:
+    if not alone:
+        raise UsageError("entities are made and deleted outside of a transaction")
+    found = book.find(command.name)
+    if found is None:
+        if command.update:
+            raise EntityNotFound(f"there is no entity {command.name!r}", "create it first")
+        _check_owner(book, command)
+    elif not command.update and (found.name != command.name or found.kind != command.kind):
+        raise EntityExists(
+            f"{found.name!r} is a {KIND_NAMES[found.kind]}", "names that differ only by case are the same name"
+        )
+    elif not command.update and _changed(found, command.settings):
+        raise EntityExists(f"{found.name!r} exists with other settings", "use update_entity")
+    elif command.update:
+        for name in _FIXED:
+            if name in command.settings and command.settings[name] != found.settings.as_dict()[name]:
+                raise UsageError(f"{name} of {found.name!r} cannot be changed", "delete it and make it anew")
+
+
+def _check_owner(book: Book, command: Declare) -> None:
+    if command.kind != SUBSCRIPTION:
+        return
+    topic = book.find(owner_name(command.name, SUBSCRIPTION))
+    if topic is None or topic.kind != TOPIC:
+        raise EntityNotFound(f"{command.name!r} needs its topic", "create the topic first")
+    if len(topic.subscriptions) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
+        raise UsageError(f"topic {topic.name!r} has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions, as many as it may")
+
+
+def _changed(entity: Entity, settings: Settings) -> bool:
+    now = entity.settings.as_dict()
+    return any([now[name] != value for name, value in settings.items()])
+
+
+def declare_entity(book: Book, command: Declare, now_ns: i64) -> None:
+    found = book.find(command.name)
+    if found is None:
+        declare(book, command.name, command.kind, command.settings, now_ns)
+    elif _changed(found, command.settings):
+        settings: Settings = {**found.settings.given, **command.settings}
+        book.note(Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
+
+
+def check_drop(book: Book, command: Drop, alone: bool) -> None:
+    if not alone:
+        raise UsageError("entities are made and deleted outside of a transaction")
+    found = book.find(command.name)
+    if found is None:
+        raise EntityNotFound(f"there is no entity {command.name!r}")
+    if found.kind == DEAD_LETTERS:
+        raise UsageError(f"{found.name!r} goes with its entity", "receive its messages instead")
+
+
+def drop_entity(book: Book, command: Drop, now_ns: i64) -> None:
+    found = book.find(command.name)
+    assert found is not None
+    for subscription in found.subscriptions:
+        _drop(book, subscription, now_ns)
+    _drop(book, found, now_ns)
+
+
+def _drop(book: Book, entity: Entity, now_ns: i64) -> None:
+    if entity.dead is not None:
+        _drop(book, entity.dead, now_ns)
+    book.note(Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))

@@ -1,0 +1,125 @@
+# mypyc: compiled
+"""What is due when: locks that end, messages that expire or become visible.
+
+Most deadlines never come: a lock is settled, a message is received long before its fourteen days are over. So what is
+far away only goes into a list for its stretch of time, and is put in exact order when that stretch begins. Nothing is
+ever removed early; what is no longer true is noticed when it is looked at, and swept when it is most of what is there.
+"""
+
+import heapq
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+NEVER: Final = 9_223_372_036_854_775_807
+_STRETCH_BITS: Final = 33  # 8.6 s
+_SWEEP_MIN: Final = 4_096
+
+
+# Millions may wait: the cycle collector must not walk them (decision 0006).
+@mypyc_attr(acyclic=True)
+class Timed:
+    """Something with a deadline of its own that may change at any time. The other two fields are those of Due."""
+
+    def __init__(self) -> None:
+        self.timers: i64 = 0  # How often it stands there,
+        self.timed_ns: i64 = NEVER  # and the first of these times.
+
+    def deadline_ns(self) -> i64:
+        """When something is due; 0 when nothing is."""
+        raise NotImplementedError
+
+
+@final
+class Due:
+    """All deadlines of one store."""
+
+    def __init__(self) -> None:
+        self._near: list[tuple[int, int, Timed]] = []
+        self._far: dict[int, list[Timed]] = {}
+        self._stretches: list[int] = []
+        self._opened: i64 = 0  # Stretches before this one are in `_near`.
+        self._count: i64 = 0
+        self._size: i64 = 0
+        self._stale: i64 = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, item: Timed, when_ns: i64) -> None:
+        """Look at the item at that time. One that will be looked at before anyway needs no second place."""
+        if item.timed_ns <= when_ns:
+            return
+        item.timed_ns = when_ns
+        item.timers += 1
+        stretch = when_ns >> _STRETCH_BITS
+        self._size += 1
+        if stretch <= self._opened:
+            self._count += 1
+            heapq.heappush(self._near, (when_ns, self._count, item))
+            return
+        items = self._far.get(stretch)
+        if items is None:
+            self._far[stretch] = [item]
+            heapq.heappush(self._stretches, stretch)
+        else:
+            items.append(item)
+
+    def next_ns(self) -> i64:
+        """When to look again; NEVER when nothing is due at all. It may be early, never late."""
+        first: i64 = NEVER
+        if self._near:
+            first = self._near[0][0]
+        if self._stretches:
+            begins: i64 = self._stretches[0] << _STRETCH_BITS
+            if begins < first:
+                first = begins
+        return first
+
+    def pop(self, now_ns: i64) -> Timed | None:
+        """Something that is due by now. What changed its mind meanwhile is put in order anew."""
+        while True:
+            self._open(now_ns)
+            if not self._near or self._near[0][0] > now_ns:
+                return None
+            item = heapq.heappop(self._near)[2]
+            deadline_ns = self._taken(item)
+            if deadline_ns and deadline_ns <= now_ns:
+                return item
+            if deadline_ns:
+                self.add(item, deadline_ns)
+
+    def _taken(self, item: Timed) -> i64:
+        """An item lost one of its places. Its deadline as of now."""
+        self._size -= 1
+        item.timers -= 1
+        item.timed_ns = NEVER
+        deadline_ns = item.deadline_ns()
+        if deadline_ns == 0 and self._stale > 0:
+            self._stale -= 1
+        return deadline_ns
+
+    def forget(self, item: Timed) -> None:
+        """It will never be due again. When most of what stands here is like that, it is swept out."""
+        self._stale += item.timers
+        if self._stale > _SWEEP_MIN and self._stale * 2 > self._size:
+            self._sweep()
+
+    def _open(self, now_ns: i64) -> None:
+        while self._stretches and self._stretches[0] <= now_ns >> _STRETCH_BITS:
+            self._opened = heapq.heappop(self._stretches)
+            for item in self._far.pop(self._opened):
+                deadline_ns = self._taken(item)
+                if deadline_ns:
+                    self.add(item, deadline_ns)
+
+    def _sweep(self) -> None:
+        self._near = [each for each in self._near if each[2].deadline_ns()]
+        heapq.heapify(self._near)
+        size: i64 = len(self._near)
+        for stretch, items in list(self._far.items()):
+            kept = [item for item in items if item.deadline_ns()]
+            self._far[stretch] = kept
+            size += len(kept)
+        self._size = size
+        self._stale = 0

@@ -1,0 +1,118 @@
+# mypyc: compiled
+"""A queue, a topic, a subscription or a dead-letter sub-queue: one class, because all but the topic are queues."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from unibus.core.life.changes import Settings
+from unibus.core.life.entry import Entry, Session
+from unibus.core.life.marks import Marks
+from unibus.core.life.settings import EntitySettings
+from unibus.core.life.waiting import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUEUE: Final = 1
+TOPIC: Final = 2
+SUBSCRIPTION: Final = 3
+DEAD_LETTERS: Final = 4
+
+KIND_NAMES: Final[dict[int, str]] = {
+    QUEUE: "queue",
+    TOPIC: "topic",
+    SUBSCRIPTION: "subscription",
+    DEAD_LETTERS: "dead-letter queue",
+}
+
+SUBSCRIPTIONS: Final = "Subscriptions"
+FOREVER_NS: Final = 100 * 365 * 24 * 3600 * 1_000_000_000
+"""How long the mark of a processed message is kept: longer than anybody redelivers it."""
+
+
+@final
+class Entity:
+    """`number` is its name in the journal. The four counts add up to what is in `entries`."""
+
+    def __init__(self, number: int, name: str, kind: int, settings: Settings) -> None:
+        self.number: i64 = number
+        self.name = name
+        self.kind: i64 = kind
+        self.settings = EntitySettings(settings)
+        self.sequence: i64 = 0  # The last one given.
+        self.entries: dict[int, Entry] = {}
+        self.waiting = Waiting(self.settings.by_priority)
+        self.locks: dict[bytes, Entry] = {}
+        self.sessions: dict[str, Session] = {}
+        self.ready: dict[str, Session] = {}  # Free sessions with messages, in the order in which they became so.
+        self.marks: Marks | None = None
+        self.processed: Marks | None = None
+        self.topic: Entity | None = None
+        self.subscriptions: list[Entity] = []
+        self.dead: Entity | None = None
+        self.active: i64 = 0
+        self.locked: i64 = 0
+        self.scheduled: i64 = 0
+        self.deferred: i64 = 0
+        self.size_bytes: i64 = 0
+        self.deleted = False
+        self.unsaved = True
+        self.wakers: list[Callable[[], None]] = []  # Who waits for a message, first come first served.
+
+    def is_queue(self) -> bool:
+        return self.kind != TOPIC
+
+    def waits_in(self, entry: Entry) -> Waiting:
+        """Where the message stands in line."""
+        return self.waiting if entry.session is None else entry.session.waiting
+
+    def session_of(self, entry: Entry) -> Session | None:
+        """The session that the message belongs to; made when it is the first one."""
+        session_id = entry.who.session_id
+        if session_id is None or not self.settings.requires_session or self.kind == DEAD_LETTERS:
+            return None
+        return self.session(session_id)
+
+    def session(self, session_id: str) -> Session:
+        found = self.sessions.get(session_id)
+        if found is None:
+            found = Session(self, session_id)
+            self.sessions[session_id] = found
+        return found
+
+    def mark(self, key: str, now_ns: i64) -> None:
+        if self.marks is None:
+            self.marks = Marks(self.settings.mark_window_ns())
+        self.marks.add(key, now_ns)
+
+    def is_known(self, key: str, now_ns: i64) -> bool:
+        return self.marks is not None and self.marks.has(key, now_ns)
+
+    def mark_processed(self, key: str, now_ns: i64) -> None:
+        if self.processed is None:
+            self.processed = Marks(self.settings.ttl_ns or FOREVER_NS)
+        self.processed.add(key, now_ns)
+
+    def was_processed(self, key: str, now_ns: i64) -> bool:
+        return self.processed is not None and self.processed.has(key, now_ns)
+
+    def change_settings(self, settings: Settings) -> None:
+        self.settings = EntitySettings(settings)
+        if self.marks is not None:
+            self.marks.window_ns = self.settings.mark_window_ns()
+        if self.waiting.by_priority != self.settings.by_priority:
+            self._reorder()
+
+    def _reorder(self) -> None:
+        moved = Waiting(self.settings.by_priority)
+        while True:
+            entry = self.waiting.pop()
+            if entry is None:
+                break
+            moved.put_back(entry)
+        self.waiting = moved
+
+
+def subscription_path(topic: str, name: str) -> str:
+    return f"{topic}/{SUBSCRIPTIONS}/{name}"

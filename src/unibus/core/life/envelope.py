@@ -1,0 +1,67 @@
+# mypyc: compiled
+"""From a message as it is stored to the Message that a receiver gets, and the other way round."""
+
+from mypy_extensions import i64
+
+from unibus.core.codec import decode, encode
+from unibus.core.cold import Cold, HeaderValue
+from unibus.core.fields import checked_headers
+from unibus.core.life.changes import Overlay, Who
+from unibus.core.life.claiming import Claimed
+from unibus.core.life.commands import Send
+from unibus.core.message import Message
+from unibus.core.wire import tagged, untagged
+from unibus.errors import MessageTooLarge, StoreDamaged, UsageError
+from unibus.limits import BODY_BYTES_MAX, MESSAGE_ID_CHARS_MAX
+
+
+def send_of(message: Message, entity: str) -> Send:
+    """The command that stores a message. Raises what no store could take."""
+    data = encode(message)
+    size: i64 = len(data)
+    if size > BODY_BYTES_MAX:
+        raise MessageTooLarge(f"{size} bytes for {entity!r}", f"at most {BODY_BYTES_MAX}; send a reference")
+    message_id = message.id
+    cold = message.cold
+    if cold is None:
+        return Send(entity, Who(message_id, size), data, message.priority)
+    if len(message_id) > MESSAGE_ID_CHARS_MAX:
+        raise UsageError(f"the id of a message has at most {MESSAGE_ID_CHARS_MAX} characters")
+    _check_session(cold.session_id)
+    who = Who(message_id, size, cold.session_id, cold.correlation_id, message.trace_id)
+    command = Send(entity, who, data, message.priority)
+    command.ttl_ns = cold.ttl_ns
+    command.visible_ns = cold.scheduled_at_ns
+    command.dedup_key = cold.dedup_key
+    return command
+
+
+def _check_session(session_id: str | None) -> None:
+    if session_id is not None and not 1 <= len(session_id) <= MESSAGE_ID_CHARS_MAX:
+        raise UsageError(f"a session id has 1 to {MESSAGE_ID_CHARS_MAX} characters")
+
+
+def message_of(claimed: Claimed) -> Message:
+    """What was sent, with its place, its count, and what settlements wrote over its headers."""
+    data = claimed.data
+    if data is None:
+        raise StoreDamaged(f"the data of {claimed.entity!r} #{claimed.sequence} was not read")
+    message = decode(data)
+    message.sequence = claimed.sequence
+    message.delivery_count = claimed.delivery_count
+    message.expires_ns = claimed.expires_ns
+    overlay = claimed.overlay
+    if overlay is not None:
+        cold = Cold() if message.cold is None else message.cold
+        headers: dict[str, HeaderValue] = dict(cold.headers)
+        headers.update(checked_headers({name: untagged(value) for name, value in overlay.items()}))
+        cold.headers = headers
+        message.cold = cold
+    return message
+
+
+def overlay_of(properties: dict[str, HeaderValue] | None) -> Overlay | None:
+    """Headers that a settlement puts over those that were sent."""
+    if not properties:
+        return None
+    return {name: tagged(value, True) for name, value in checked_headers(properties).items()}

@@ -1,0 +1,260 @@
+# mypyc: compiled
+"""Send: admission, and the way to where the message is stored.
+
+    queue                                   stored there
+    topic                                   one copy for each subscription
+    an entity that forwards                 stored where it forwards to, at most FORWARD_HOPS_MAX times
+    nowhere (too many hops, no session)     the dead letters of the entity that could not take it
+
+Everything is checked before the first change. What cannot be stored on the way is never refused: the sender was told
+"yes" for the whole of it.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from unibus.core.deadletter import (
+    MAX_TRANSFER_HOP_COUNT_EXCEEDED,
+    SESSION_ID_IS_NULL,
+    dead_letter_headers,
+    is_sub_queue,
+    sub_queue,
+)
+from unibus.core.expiry import effective_ttl_ns, expires_at_ns
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Copied, Declared, Duplicated, Overlay, Passed, Sent, Settings, Who
+from unibus.core.life.commands import Send, SendResult
+from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity
+from unibus.core.life.entry import Entry
+from unibus.errors import DuplicateMessage, EntityNotFound, QuotaExceeded, SessionRequired, UsageError
+from unibus.limits import FORWARD_HOPS_MAX
+
+FORWARD_TARGET_MISSING: Final = "ForwardTargetNotFound"
+_NO_SETTINGS: Final[Settings] = {}
+_DEAD_LETTER_SETTINGS: Final[Settings] = {"default_ttl": None}
+
+
+def target_of(book: Book, name: str) -> Entity:
+    """The entity of that name. The dead-letter queue of one that exists exists too."""
+    found = book.find(name)
+    if found is None:
+        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
+    return found
+
+
+def queue_of(book: Book, name: str, now_ns: i64) -> Entity:
+    """The entity to receive from; a dead-letter queue that had no letter yet is made."""
+    found = book.find(name)
+    if found is None and is_sub_queue(name):
+        owner = book.find(name.rpartition("/")[0])
+        if owner is not None and owner.kind != TOPIC and owner.kind != DEAD_LETTERS:
+            found = dead_letters_of(book, owner, now_ns)
+    if found is None:
+        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
+    if not found.is_queue():
+        raise UsageError(f"{found.name!r} is a topic", "receive from one of its subscriptions")
+    return found
+
+
+@final
+class Load:
+    """What a batch adds to one entity."""
+
+    def __init__(self) -> None:
+        self.size: i64 = 0
+        self.count: i64 = 0
+
+
+def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load]) -> None:
+    """Raise what speaks against it. `before` holds what the batch has sent so far, by entity."""
+    entity = book.find(command.entity)
+    if entity is None:
+        if not command.makes or is_sub_queue(command.entity):
+            raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
+        return
+    if entity.kind == DEAD_LETTERS or entity.kind == SUBSCRIPTION:
+        raise UsageError(f"nobody sends to {entity.name!r} directly", "send to its queue or topic")
+    settings = entity.settings
+    if settings.requires_session and command.who.session_id is None and not settings.forward_to:
+        raise SessionRequired(f"{entity.name!r} works by sessions", "give the message a session_id")
+    key = dedup_key(entity, command) if command.raises else None
+    if key is not None and entity.is_known(key, now_ns):
+        raise DuplicateMessage(f"{key!r} was sent to {entity.name!r} within its window", "nothing was stored")
+    if entity.kind != TOPIC and not settings.forward_to:
+        _check_quota(entity, command.who.size, before)
+
+
+def _check_quota(entity: Entity, size: i64, before: dict[str, Load]) -> None:
+    settings = entity.settings
+    load = before.get(entity.name)
+    if load is None:
+        load = Load()
+        before[entity.name] = load
+    load.size += size
+    if entity.size_bytes + load.size > settings.size_max:
+        raise QuotaExceeded(
+            f"{entity.name!r} holds {entity.size_bytes} bytes and may hold {settings.size_max}",
+            "receive some, or raise max_size_mb",
+        )
+    if settings.count_max and len(entity.entries) + load.count >= settings.count_max:
+        raise QuotaExceeded(
+            f"{entity.name!r} holds {len(entity.entries)} messages and may hold {settings.count_max}",
+            "receive some, or raise max_count",
+        )
+    load.count += 1
+
+
+def dedup_key(entity: Entity, command: Send) -> str | None:
+    """A dedup key is always heeded, an id only where the entity asks for it."""
+    if command.dedup_key is not None:
+        return command.dedup_key
+    return command.who.message_id if entity.settings.dedup_ns else None
+
+
+def send(book: Book, command: Send, now_ns: i64) -> SendResult:
+    """Store a message that was checked."""
+    entity = book.find(command.entity)
+    if entity is None:
+        entity = declare(book, command.entity, command.makes, _NO_SETTINGS, now_ns)
+    who = command.who
+    key = dedup_key(entity, command)
+    if key is not None and entity.is_known(key, now_ns):
+        book.note(Duplicated(now_ns, entity.number, entity.sequence, who, key))
+        return SendResult(entity.name, 0, who.message_id, True)
+    sequence = entity.sequence + 1
+    visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
+    settings = entity.settings
+    if visible_ns or (entity.kind != TOPIC and not settings.forward_to):
+        begins_ns = visible_ns or now_ns
+        expires_ns = expires_at_ns(begins_ns, effective_ttl_ns(command.ttl_ns, settings.ttl_ns))
+        book.note(
+            Sent(now_ns, entity.number, sequence, who, command.priority, expires_ns, visible_ns, key, command.data)
+        )
+    else:
+        parcel = Parcel(who, command.priority, command.ttl_ns)
+        parcel.data = command.data
+        route(book, entity, parcel, key, now_ns)
+    return SendResult(entity.name, sequence, who.message_id, False)
+
+
+@final
+class Parcel:
+    """A message on its way to where it will be stored. Its data is new, or that of an entry that is stored already."""
+
+    def __init__(self, who: Who, priority: int, ttl_ns: int) -> None:
+        self.who = who
+        self.priority: i64 = priority
+        self.ttl_ns: i64 = ttl_ns
+        self.hops: i64 = 0
+        self.data: bytes = b""
+        self.carrier: i64 = 0  # The record that has the data; 0 as long as none has.
+        self.source: Entry | None = None
+        self.overlay: Overlay | None = None
+
+
+def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> None:
+    """Let a message arrive at an entity, and go on from there until it is stored."""
+    settings = entity.settings
+    if entity.kind == TOPIC:
+        subscriptions = entity.subscriptions
+        _pass(book, entity, parcel, key, len(subscriptions), now_ns)
+        for subscription in subscriptions:
+            route(book, subscription, _fork(parcel, settings.ttl_ns), None, now_ns)
+    elif settings.forward_to:
+        target = book.find(settings.forward_to)
+        if target is None:
+            _bury(book, entity, parcel, FORWARD_TARGET_MISSING, f"no entity {settings.forward_to!r}", now_ns)
+        elif parcel.hops >= FORWARD_HOPS_MAX:
+            _bury(book, entity, parcel, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
+        else:
+            _pass(book, entity, parcel, key, 1, now_ns)
+            onward = _fork(parcel, settings.ttl_ns)
+            onward.hops = parcel.hops + 1
+            route(book, target, onward, None, now_ns)
+    elif settings.requires_session and parcel.who.session_id is None and entity.kind != DEAD_LETTERS:
+        _bury(book, entity, parcel, SESSION_ID_IS_NULL, "the entity works by sessions", now_ns)
+    else:
+        store_copy(book, entity, parcel, now_ns)
+
+
+def _pass(book: Book, entity: Entity, parcel: Parcel, key: str | None, copies: int, now_ns: i64) -> None:
+    data = b"" if parcel.carrier or parcel.source is not None else parcel.data
+    book.note(Passed(now_ns, entity.number, entity.sequence + 1, parcel.who, parcel.priority, key, copies, data))
+    if data:
+        parcel.carrier = book.seq
+
+
+def _fork(parcel: Parcel, ttl_ns: i64) -> Parcel:
+    other = Parcel(parcel.who, parcel.priority, effective_ttl_ns(parcel.ttl_ns, ttl_ns))
+    other.hops = parcel.hops
+    other.data = parcel.data
+    other.carrier = parcel.carrier
+    other.source = parcel.source
+    other.overlay = parcel.overlay
+    return other
+
+
+def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
+    sequence = entity.sequence + 1
+    expires_ns = expires_at_ns(now_ns, effective_ttl_ns(parcel.ttl_ns, entity.settings.ttl_ns))
+    source = parcel.source
+    if source is None and not parcel.carrier:
+        sent = Sent(now_ns, entity.number, sequence, parcel.who, parcel.priority, expires_ns, 0, None, parcel.data)
+        book.note(sent)
+        return
+    book.note(
+        Copied(
+            now_ns,
+            entity.number,
+            sequence,
+            parcel.who,
+            parcel.priority,
+            expires_ns,
+            0,
+            0 if source is not None else book.seq + 1 - parcel.carrier,
+            0 if source is None else source.entity.number,
+            0 if source is None else source.sequence,
+            parcel.hops,
+            parcel.overlay,
+        )
+    )
+
+
+def _bury(book: Book, entity: Entity, parcel: Parcel, reason: str, description: str, now_ns: i64) -> None:
+    """A message that cannot be stored where it arrived: into the dead letters of that entity."""
+    _pass(book, entity, parcel, None, 1, now_ns)
+    letter = _fork(parcel, 0)
+    letter.ttl_ns = 0
+    letter.overlay = death_record(parcel.overlay, reason, description, "", 0, entity.name, "", now_ns)
+    store_copy(book, dead_letters_of(book, entity, now_ns), letter, now_ns)
+
+
+def death_record(
+    overlay: Overlay | None,
+    reason: str,
+    description: str,
+    signature: str,
+    attempts: int,
+    entity: str,
+    consumer: str,
+    now_ns: int,
+) -> Overlay:
+    record: Overlay = dict(overlay) if overlay is not None else {}
+    record.update(dead_letter_headers(reason, description, signature, attempts, entity, consumer, now_ns))
+    return record
+
+
+def dead_letters_of(book: Book, entity: Entity, now_ns: i64) -> Entity:
+    """The dead-letter sub-queue of an entity, made with the first letter. That of a sub-queue is itself."""
+    if entity.kind == DEAD_LETTERS:
+        return entity
+    if entity.dead is None:
+        return declare(book, sub_queue(entity.name), DEAD_LETTERS, _DEAD_LETTER_SETTINGS, now_ns)
+    return entity.dead
+
+
+def declare(book: Book, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
+    number = book.numbered + 1
+    book.note(Declared(now_ns, number, book.retired.get(name.casefold(), 0), name, kind, settings))
+    return book.entities[number]

@@ -1,0 +1,139 @@
+# mypyc: compiled
+"""What can be set on a queue, a topic or a subscription: checked here, once, for every door."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from unibus.core.fields import seconds_ns
+from unibus.core.life.changes import Settings
+from unibus.errors import ConfigInvalid, UsageError
+from unibus.limits import (
+    DEDUP_WINDOW_S_DEFAULT,
+    DEDUP_WINDOW_S_MAX,
+    DEDUP_WINDOW_S_MIN,
+    DELIVERY_COUNT_MAX_DEFAULT,
+    DURABLE_TTL_S_DEFAULT,
+    ENTITY_SIZE_MB_DEFAULT,
+    LOCK_DURATION_S_DEFAULT,
+    LOCK_DURATION_S_MAX,
+)
+
+DEFAULTS: Final[Settings] = {
+    "lock_duration": LOCK_DURATION_S_DEFAULT,
+    "max_delivery_count": DELIVERY_COUNT_MAX_DEFAULT,
+    "default_ttl": DURABLE_TTL_S_DEFAULT,
+    "dead_letter_on_expiration": False,
+    "requires_session": False,
+    "dedup_window": None,
+    "max_size_mb": ENTITY_SIZE_MB_DEFAULT,
+    "max_count": 0,
+    "forward_to": None,
+    "forward_dead_letters_to": None,
+    "ordering": "priority",
+    "keeps": False,
+}
+"""Every setting with its default. Times are seconds, None means "none" and 0 "no limit". `keeps` is a topic's: messages
+that come while it has no subscription wait for the first one."""
+
+_SECONDS: Final[dict[str, tuple[float, float]]] = {
+    "lock_duration": (0.001, LOCK_DURATION_S_MAX),
+    "default_ttl": (0.001, 9e9),
+    "dedup_window": (DEDUP_WINDOW_S_MIN, DEDUP_WINDOW_S_MAX),
+}
+_NUMBERS: Final[dict[str, int]] = {"max_delivery_count": 1, "max_size_mb": 1, "max_count": 0}
+_FLAGS: Final = frozenset({"dead_letter_on_expiration", "requires_session", "keeps"})
+_NAMES: Final = frozenset({"forward_to", "forward_dead_letters_to"})
+_NONE_ALLOWED: Final = frozenset({"default_ttl", "dedup_window"}) | _NAMES
+
+
+def checked_settings(given: Mapping[str, object]) -> Settings:
+    """The given ones, checked, without those that are not given."""
+    checked: Settings = {}
+    for name, value in given.items():
+        checked[name] = _checked(name, value)
+    return checked
+
+
+def _checked(name: str, value: object) -> str | int | float | bool | None:
+    if name not in DEFAULTS:
+        close = difflib.get_close_matches(name, DEFAULTS, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(DEFAULTS))}"
+        raise ConfigInvalid(f"an entity has no setting {name!r}", hint)
+    if value is None and name in _NONE_ALLOWED:
+        return None
+    if name in _SECONDS:
+        return _seconds(name, value)
+    if name in _NUMBERS:
+        return _number(name, value)
+    if name in _FLAGS:
+        if isinstance(value, bool):
+            return value
+        raise ConfigInvalid(f"{name} is {value!r}", "use True or False")
+    if name in _NAMES:
+        if isinstance(value, str) and value:
+            return value
+        raise ConfigInvalid(f"{name} is {value!r}", "name an entity")
+    if value in ("priority", "sequence"):
+        return str(value)
+    raise ConfigInvalid(f"ordering is {value!r}", "use 'priority' or 'sequence'")
+
+
+def _seconds(name: str, value: object) -> float:
+    least, most = _SECONDS[name]
+    try:
+        seconds = float(seconds_ns(name, value)) / 1e9
+    except UsageError as error:
+        raise ConfigInvalid(error.what, error.hint) from error
+    if not least <= seconds <= most:
+        raise ConfigInvalid(f"{name} is {seconds:g} s", f"from {least:g} to {most:g} seconds")
+    return seconds
+
+
+def _number(name: str, value: object) -> int:
+    least = _NUMBERS[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**53:
+        raise ConfigInvalid(f"{name} is {value!r}", f"a whole number of {least} or more")
+    return value
+
+
+@final
+class EntitySettings:
+    """The settings of one entity, ready for use: times in nanoseconds, 0 where there is none."""
+
+    def __init__(self, given: Settings) -> None:
+        merged: Settings = {**DEFAULTS, **given}
+        self.given = given
+        self.lock_ns: i64 = _ns(merged["lock_duration"])
+        self.delivery_count_max: i64 = _whole(merged["max_delivery_count"])
+        self.ttl_ns: i64 = _ns(merged["default_ttl"])
+        self.dedup_ns: i64 = _ns(merged["dedup_window"])
+        self.size_max: i64 = _whole(merged["max_size_mb"]) * 1024 * 1024
+        self.count_max: i64 = _whole(merged["max_count"])
+        self.dead_letter_on_expiration = merged["dead_letter_on_expiration"] is True
+        self.requires_session = merged["requires_session"] is True
+        self.keeps = merged["keeps"] is True
+        self.by_priority = merged["ordering"] == "priority"
+        self.forward_to = _name(merged["forward_to"])
+        self.forward_dead_letters_to = _name(merged["forward_dead_letters_to"])
+
+    def mark_window_ns(self) -> i64:
+        """For how long a dedup key is remembered, also where ids are not."""
+        return self.dedup_ns or _ns(DEDUP_WINDOW_S_DEFAULT)
+
+    def as_dict(self) -> Settings:
+        return {**DEFAULTS, **self.given}
+
+
+def _ns(seconds: object) -> i64:
+    return round(seconds * 1e9) if isinstance(seconds, (int, float)) else 0
+
+
+def _whole(value: object) -> i64:
+    return value if isinstance(value, int) else 0
+
+
+def _name(value: object) -> str:
+    return value if isinstance(value, str) else ""

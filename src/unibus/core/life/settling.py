@@ -1,0 +1,198 @@
+# mypyc: compiled
+"""Settle: how a lock ends. Complete, abandon, defer, dead-letter, release, renew; and the scheduled that are cancelled.
+
+Fenced: only the token of the lock that is held now counts, and only until it ends. A message that comes back keeps its
+place; one that came back too often is a dead letter.
+"""
+
+from mypy_extensions import i64
+
+from unibus.core.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
+from unibus.core.life.book import Book
+from unibus.core.life.changes import (
+    Cancelled,
+    Completed,
+    DeadLettered,
+    Deferred,
+    Expired,
+    Overlay,
+    Processed,
+    Renewed,
+    Returned,
+)
+from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
+from unibus.core.life.entity import DEAD_LETTERS, Entity
+from unibus.core.life.entry import Entry
+from unibus.core.life.sending import Parcel, dead_letters_of, death_record, route, store_copy, target_of
+from unibus.core.life.states import LOCKED, SCHEDULED
+from unibus.errors import LockLost, MessageNotFound, SessionLockLost
+
+
+def locked_entry(book: Book, name: str, sequence: int, token: bytes, now_ns: i64) -> Entry:
+    """The message whose lock this is, or LockLost."""
+    entity = target_of(book, name)
+    entry = entity.entries.get(sequence)
+    if entry is None or entry.state != LOCKED or entry.token != token:
+        raise LockLost(
+            f"{entity.name!r} #{sequence} is not locked with this token",
+            "it was settled, or its lock ended and it went back; receive it again",
+        )
+    if entry.session is not None and (entry.session.token is None or entry.session.until_ns <= now_ns):
+        raise SessionLockLost(
+            f"the lock on session {entry.session.id!r} of {entity.name!r} has ended", "accept it again"
+        )
+    if entry.lock_ends_ns() <= now_ns:
+        raise LockLost(f"the lock on {entity.name!r} #{sequence} has ended", "receive the message again")
+    return entry
+
+
+def settle(book: Book, command: Settle, now_ns: i64) -> None:
+    """End a lock that was checked."""
+    entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+    if command.processed_key is not None:
+        book.note(Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
+    if command.verb == COMPLETE:
+        complete(book, entry, now_ns)
+    elif command.verb == ABANDON:
+        give_back(book, entry, "abandoned", command.delay_ns, merged(entry.overlay, command.overlay), now_ns)
+    elif command.verb == DEFER:
+        overlay = merged(entry.overlay, command.overlay)
+        book.note(Deferred(now_ns, entry.entity.number, entry.sequence, entry.who, entry.delivery_count, overlay))
+    elif command.verb == DEAD_LETTER:
+        overlay = merged(entry.overlay, command.overlay)
+        bury(book, entry, command.reason, command.description, command.signature, overlay, now_ns)
+    else:
+        release(book, entry, now_ns)
+
+
+def merged(overlay: Overlay | None, more: Overlay | None) -> Overlay | None:
+    if overlay is None or more is None:
+        return more if overlay is None else overlay
+    return {**overlay, **more}
+
+
+def complete(book: Book, entry: Entry, now_ns: i64) -> None:
+    book.note(
+        Completed(
+            now_ns,
+            entry.entity.number,
+            entry.sequence,
+            entry.who,
+            entry.delivery_count,
+            entry.enqueued_ns,
+            entry.first_delivered_ns,
+            entry.consumer,
+        )
+    )
+
+
+def give_back(book: Book, entry: Entry, reason: str, delay_ns: i64, overlay: Overlay | None, now_ns: i64) -> None:
+    """A delivery that came to nothing: to the dead letters if it was the last one allowed."""
+    entity = entry.entity
+    if entry.delivery_count >= entity.settings.delivery_count_max and entity.kind != DEAD_LETTERS:
+        text = f"{reason} at delivery {entry.delivery_count} of {entity.settings.delivery_count_max}"
+        bury(book, entry, MAX_DELIVERY_COUNT_EXCEEDED, text, "", overlay, now_ns)
+        return
+    visible_ns = now_ns + delay_ns if delay_ns > 0 else 0
+    book.note(
+        Returned(now_ns, entity.number, entry.sequence, entry.who, entry.delivery_count, reason, visible_ns, overlay)
+    )
+
+
+def release(book: Book, entry: Entry, now_ns: i64) -> None:
+    """Back as if it had never been delivered: nobody has looked at it."""
+    count = entry.delivery_count - 1
+    book.note(Returned(now_ns, entry.entity.number, entry.sequence, entry.who, count, "released", 0, entry.overlay))
+
+
+def bury(
+    book: Book,
+    entry: Entry,
+    reason: str,
+    description: str,
+    signature: str,
+    overlay: Overlay | None,
+    now_ns: i64,
+) -> None:
+    """Into the dead letters. A dead letter that is dead-lettered again stays where it is, with the new reason."""
+    entity = entry.entity
+    consumer = entry.consumer
+    letter = Parcel(entry.who, entry.priority, 0)
+    letter.source = entry
+    letter.hops = entry.hops + 1
+    letter.overlay = death_record(
+        overlay, reason, description, signature, entry.delivery_count, entity.name, consumer, now_ns
+    )
+    elsewhere = _forward_target(book, entity)
+    if elsewhere is None:
+        store_copy(book, dead_letters_of(book, entity, now_ns), letter, now_ns)
+    else:
+        route(book, elsewhere, letter, None, now_ns)
+    book.note(
+        DeadLettered(
+            now_ns,
+            entity.number,
+            entry.sequence,
+            entry.who,
+            entry.delivery_count,
+            entry.enqueued_ns,
+            entry.first_delivered_ns,
+            reason,
+            signature,
+            consumer,
+        )
+    )
+
+
+def _forward_target(book: Book, entity: Entity) -> Entity | None:
+    name = entity.settings.forward_dead_letters_to
+    if not name or entity.kind == DEAD_LETTERS:
+        return None
+    found = book.find(name)
+    return None if found is entity else found
+
+
+def expire(book: Book, entry: Entry, now_ns: i64) -> None:
+    """Its time is over: to the dead letters where the entity says so, else gone and counted."""
+    if entry.entity.settings.dead_letter_on_expiration and entry.entity.kind != DEAD_LETTERS:
+        bury(book, entry, TTL_EXPIRED, "the message was not received in time", "", entry.overlay, now_ns)
+        return
+    book.note(
+        Expired(
+            now_ns,
+            entry.entity.number,
+            entry.sequence,
+            entry.who,
+            entry.delivery_count,
+            entry.enqueued_ns,
+            entry.first_delivered_ns,
+        )
+    )
+
+
+def check_renew(book: Book, command: Renew, now_ns: i64) -> None:
+    locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+
+
+def renew(book: Book, command: Renew, now_ns: i64) -> int:
+    """The new end of the lock."""
+    entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+    until_ns = now_ns + entry.entity.settings.lock_ns
+    book.note(Renewed(now_ns, entry.entity.number, entry.sequence, until_ns))
+    return until_ns
+
+
+def scheduled_entry(book: Book, command: Cancel) -> Entry:
+    entity = target_of(book, command.entity)
+    entry = entity.entries.get(command.sequence)
+    if entry is None or entry.state != SCHEDULED or entry.delayed:
+        raise MessageNotFound(
+            f"{entity.name!r} has no scheduled message #{command.sequence}",
+            "it may be visible already; a scheduled message has another sequence then",
+        )
+    return entry
+
+
+def cancel(book: Book, command: Cancel, now_ns: i64) -> None:
+    entry = scheduled_entry(book, command)
+    book.note(Cancelled(now_ns, entry.entity.number, entry.sequence, entry.who))

@@ -1,0 +1,47 @@
+# mypyc: compiled
+"""The life cycle as a table: in which states a message may be, and which change leads where.
+
+    sent ──▶ SCHEDULED ──activated──▶ ACTIVE ──delivered──▶ LOCKED ──▶ completed, dead_lettered, expired …: gone
+                 ▲                       ▲                   │  │
+                 └──────(delayed)────────┴────returned───────┘  └──deferred──▶ DEFERRED ──delivered──▶ LOCKED
+
+A message that was deferred goes back to DEFERRED when its lock ends. A change that the table does not allow is never
+made by a command; in a journal it means that the journal is damaged.
+"""
+
+from typing import Final
+
+SCHEDULED: Final = 1
+ACTIVE: Final = 2
+LOCKED: Final = 3
+DEFERRED: Final = 4
+GONE: Final = 5
+
+STATE_NAMES: Final[dict[int, str]] = {
+    SCHEDULED: "scheduled",
+    ACTIVE: "active",
+    LOCKED: "locked",
+    DEFERRED: "deferred",
+    GONE: "gone",
+}
+
+_HELD: Final = frozenset({SCHEDULED, ACTIVE, LOCKED, DEFERRED})
+
+TRANSITIONS: Final[dict[str, tuple[frozenset[int], frozenset[int]]]] = {
+    "delivered": (frozenset({ACTIVE, DEFERRED}), frozenset({LOCKED})),
+    "renewed": (frozenset({LOCKED}), frozenset({LOCKED})),
+    "returned": (frozenset({LOCKED}), frozenset({ACTIVE, DEFERRED, SCHEDULED})),
+    "deferred": (frozenset({LOCKED}), frozenset({DEFERRED})),
+    "activated": (frozenset({SCHEDULED}), frozenset({ACTIVE})),
+    "completed": (frozenset({ACTIVE, LOCKED, DEFERRED}), frozenset({GONE})),
+    "cancelled": (frozenset({SCHEDULED}), frozenset({GONE})),
+    "expired": (frozenset({ACTIVE}), frozenset({GONE})),
+    "dead_lettered": (frozenset({SCHEDULED, ACTIVE, LOCKED, DEFERRED}), frozenset({GONE})),
+    "routed": (frozenset({SCHEDULED, ACTIVE}), frozenset({GONE})),
+    "purged": (_HELD, frozenset({GONE})),
+}
+"""By the name of a change: the states it may find a message in, and those it may leave it in."""
+
+
+def may(change: str, state: int) -> bool:
+    return state in TRANSITIONS[change][0]

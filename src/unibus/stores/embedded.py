@@ -1,0 +1,382 @@
+# mypyc: compiled
+"""The embedded store: the rules of core/life in this process's memory, over a journal.
+
+Decide in memory, write, then answer. The lock is held for the few microseconds of a decision, never while anything is
+written, read from disk, or called back. Time runs on the monotonic clock from the wall time at open, so that a changed
+system clock neither ends a lock early nor keeps it.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar, cast
+
+from unibus.clock import Clock, Timers
+from unibus.core.life import batch
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Passed
+from unibus.core.life.claiming import Claimed, claim, deferred_entries, fire, hand_out
+from unibus.core.life.commands import Command, Declare, SendResult
+from unibus.core.life.due import NEVER
+from unibus.core.life.entity import KIND_NAMES, Entity
+from unibus.core.life.entry import Session
+from unibus.core.life.events import Event
+from unibus.core.life.sending import Parcel, queue_of, store_copy, target_of
+from unibus.core.life.sessions import accept, held_session
+from unibus.errors import BusClosed, UsageError
+from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
+from unibus.stores.committer import Committer, as_failure
+from unibus.stores.durability import Durability
+from unibus.stores.journal import Journal
+from unibus.stores.pending import Pending, answered
+from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
+from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
+
+T = TypeVar("T")
+
+TRIM_EVERY_NS: Final = 60_000_000_000
+SWITCH_INTERVAL_S: Final = 0.0005
+"""Beside a thread that computes each commit waits for the interpreter, and Python's 5 ms make it ten times slower."""
+
+_TOKEN_BYTES: Final = 16
+_TOKENS_DRAWN: Final = 256
+
+
+class EmbeddedStore:
+    """`durability` is what an answer means unless a call asks for less."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Clock,
+        timers: Timers,
+        *,
+        durability: Durability | None = None,
+        memory_budget_mb: float = MEMORY_BUDGET_MB_DEFAULT,
+        snapshot_every: int = EVERY_CHANGES,
+    ) -> None:
+        self.url = journal.url
+        self.durability = checked_level(durability, journal)
+        self._journal = journal
+        self._timers = timers
+        self._clock = clock
+        self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
+        self._lock = threading.RLock()
+        self._in_memory = journal.durability == Durability.D0
+        self._book = Book(NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024))
+        covered = journal.load(self._book)
+        self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
+        self._committer = Committer(journal, self._book, self._lock, self._snapshot)
+        self._armed_ns: int = NEVER
+        self._closed = False
+        self._random: list[bytes] = []
+        if not self._in_memory:
+            sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+            timers.after(TRIM_EVERY_NS, self._trim)
+        with self._lock:
+            self._arm(self.now_ns())
+
+    def now_ns(self) -> int:
+        return self._clock.monotonic_ns() + self._epoch_ns
+
+    # Changing
+
+    def apply(
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+    ) -> Pending[list[object]]:
+        level = self.durability if durability is None else checked_level(durability, self._journal)
+        with self._lock:
+            now_ns = self._begin()
+            results = batch.run(self._book, commands, now_ns)
+            for result in results:
+                if isinstance(result, SendResult):
+                    result.durability = level.name
+            pending = self._write(results, level >= Durability.D2)
+        return self._answer(pending)
+
+    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
+        with self._lock:
+            now_ns = self._begin()
+            entity = queue_of(self._book, wish.entity, now_ns)
+            session: Session | None = None
+            if wish.session is not None:
+                session = held_session(self._book, wish.entity, wish.session[0], wish.session[1], now_ns)
+            if wish.sequences:
+                claimed = self._claim_deferred(entity, session, wish, now_ns)
+            else:
+                tokens = [self._token() for _ in range(min(wish.count, max(1, entity.active)))]
+                claimed = claim(self._book, entity, session, tokens, wish.lock, wish.consumer, now_ns)
+            # Handed to the kernel is enough for a lock. A message that is removed by this must not come back.
+            pending = self._write(claimed, not wish.lock and self.durability >= Durability.D2, claimed)
+        return self._answer(pending)
+
+    def _claim_deferred(self, entity: Entity, session: Session | None, wish: Wish, now_ns: int) -> list[Claimed]:
+        entries = deferred_entries(entity, session, list(wish.sequences))
+        return [hand_out(self._book, entry, self._token(), wish.lock, wish.consumer, now_ns) for entry in entries]
+
+    def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
+        with self._lock:
+            now_ns = self._begin()
+            queue = queue_of(self._book, entity, now_ns)
+            session = accept(self._book, queue, session_id, self._token(), consumer, now_ns)
+            lock: SessionLock | None = None
+            if session is not None and session.token is not None:
+                lock = SessionLock(queue.name, session.id, session.token, session.until_ns)
+            pending = self._write(lock, False)
+        return self._answer(pending)
+
+    def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
+        pending: Pending[int] | None = None
+        while pending is None:
+            self._committer.flush()
+            pending = self._subscribe_from(declare, after_sequence, since_ns)
+        return self._answer(pending)
+
+    def _subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int] | None:
+        """None when somebody was quicker: what history does not have yet would be missed."""
+        with self._lock:
+            now_ns = self._begin()
+            if self._book.find(declare.name) is not None:
+                return self._write(0, False)
+            if not self._in_memory and self._committer.written != self._book.seq:
+                return None
+            batch.run(self._book, [declare], now_ns)
+            copies = self._copy_past(declare.name, after_sequence, since_ns, now_ns)
+            return self._write(copies, self.durability >= Durability.D2)
+
+    def _copy_past(self, name: str, after_sequence: int, since_ns: int, now_ns: int) -> int:
+        subscription = target_of(self._book, name)
+        topic = subscription.topic
+        assert topic is not None
+        copies = 0
+        for _, change in self._journal.changes_after(0):
+            if isinstance(change, Passed) and change.entity == topic.number and change.data:
+                if change.sequence > after_sequence and change.at_ns >= since_ns:
+                    parcel = Parcel(change.who, change.priority, 0)
+                    parcel.data = change.data
+                    store_copy(self._book, subscription, parcel, now_ns)
+                    copies += 1
+        return copies
+
+    # From a decision to its answer
+
+    def _begin(self) -> int:
+        if self._closed:
+            raise BusClosed("the store is closed", "open it again")
+        if self._committer.failure is not None:
+            raise as_failure(self._committer.failure)
+        now_ns = self.now_ns()
+        if self._book.due.next_ns() <= now_ns:
+            fire(self._book, now_ns)
+        return now_ns
+
+    def _write(self, value: T, sync: bool, claims: list[Claimed] | None = None) -> Pending[T]:
+        """Under the lock: hand the fresh changes over to be written."""
+        pending: Pending[T] = Pending(value)
+        book = self._book
+        next_ns = book.due.next_ns()
+        if next_ns < self._armed_ns:
+            self._arm(self.now_ns())
+        if self._in_memory:
+            if book.fresh:
+                changes = book.take()
+                self._journal.append(book.seq - len(changes) + 1, changes, False)
+            pending.done = True
+        elif book.fresh or sync or (claims and any(claimed.data is None for claimed in claims)):
+            pending.lead = cast("Callable[[Pending[T]], None]", self._committer.lead)
+            self._committer.add(cast("Pending[object]", pending), sync, claims)
+        else:
+            pending.done = True
+        return pending
+
+    def _answer(self, pending: Pending[T]) -> Pending[T]:
+        """Without the lock: wake who waits for messages, and let somebody commit."""
+        if self._book.woken:
+            self._wake()
+        if not pending.done:
+            loop = asyncio._get_running_loop()
+            if loop is not None:
+                self._committer.kick_soon(loop)
+        return pending
+
+    def _token(self) -> bytes:
+        """Random, so that no lock of an earlier life of this store has the same."""
+        if not self._random:
+            drawn = os.urandom(_TOKEN_BYTES * _TOKENS_DRAWN)
+            self._random = [drawn[at : at + _TOKEN_BYTES] for at in range(0, len(drawn), _TOKEN_BYTES)]
+        return self._random.pop()
+
+    # Time
+
+    def _arm(self, now_ns: int) -> None:
+        """Under the lock: be called when the next deadline comes."""
+        next_ns = self._book.due.next_ns()
+        if next_ns < NEVER:
+            self._armed_ns = next_ns
+            self._timers.after(max(0, next_ns - now_ns), self._tick)
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._armed_ns = NEVER
+            if self._closed or self._committer.failure is not None:
+                return
+            fire(self._book, self.now_ns())
+            pending = self._write(None, False)
+        if self._book.woken:
+            self._wake()
+        if not pending.done:
+            self._committer.kick()
+        with self._lock:
+            if self._armed_ns == NEVER:
+                self._arm(self.now_ns())
+
+    def _trim(self) -> None:
+        if not self._closed and self._committer.failure is None:
+            self._committer.trim(self.now_ns())
+            self._timers.after(TRIM_EVERY_NS, self._trim)
+
+    # Waiting
+
+    def watch(self, entity: str, call: Callable[[], None]) -> Callable[[], None]:
+        with self._lock:
+            watched = queue_of(self._book, entity, self._begin())
+            watched.wakers.append(call)
+
+        def stop() -> None:
+            with self._lock:
+                if call in watched.wakers:
+                    watched.wakers.remove(call)
+                elif watched.active and watched.wakers:
+                    # It was woken and goes away: the message it was woken for is another one's.
+                    self._book.woken.append(watched)
+            self._wake()
+
+        return stop
+
+    def _wake(self) -> None:
+        calls: list[Callable[[], None]] = []
+        with self._lock:
+            woken = self._book.woken
+            self._book.woken = []
+            for entity in woken:
+                if entity.settings.requires_session or entity.deleted:
+                    calls += entity.wakers
+                    entity.wakers = []
+                elif entity.wakers:
+                    calls.append(entity.wakers.pop(0))
+        for call in calls:
+            call()
+
+    # Reading
+
+    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
+        with self._lock:
+            now_ns = self._begin()
+            queue = target_of(self._book, entity) if self._book.find(entity) else queue_of(self._book, entity, now_ns)
+            seen: list[Claimed] = []
+            for entry in queue.entries.values():
+                if len(seen) >= count:
+                    break
+                if entry.sequence >= from_sequence:
+                    seen.append(Claimed(entry, entry.token or b"", 0, entry.delivery_count))
+            pending = self._write(seen, False, seen)
+        return self._answer(pending)
+
+    def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
+        with self._lock:
+            now_ns = self._begin()
+            return answered(held_session(self._book, lock.entity, lock.session_id, lock.token, now_ns).state)
+
+    def sessions(self, entity: str) -> list[str]:
+        """The ids of sessions that have messages or a state."""
+        with self._lock:
+            return list(queue_of(self._book, entity, self._begin()).sessions)
+
+    def entities(self) -> Pending[list[EntityInfo]]:
+        with self._lock:
+            self._begin()
+            found = [_info(entity) for entity in self._book.entities.values()]
+        return answered(sorted(found, key=lambda info: info.name))
+
+    def entity(self, name: str) -> EntityInfo | None:
+        with self._lock:
+            self._begin()
+            found = self._book.find(name)
+            return None if found is None else _info(found)
+
+    def was_processed(self, entity: str, key: str) -> bool:
+        with self._lock:
+            return target_of(self._book, entity).was_processed(key, self._begin())
+
+    # History
+
+    def events_after(self, seq: int, limit: int = 1_000) -> tuple[list[Event], int]:
+        with self._lock:
+            self._begin()
+            names = {number: entity.name for number, entity in self._book.entities.items()}
+        return self._journal.events_after(seq, limit, names)
+
+    def cursor(self, name: str) -> int:
+        return self._journal.cursors().get(name, 0)
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        self._journal.move_cursor(name, seq)
+
+    # Life
+
+    def health(self) -> StoreHealth:
+        problem = "closed" if self._closed else str(self._committer.failure or "")
+        return StoreHealth(
+            not problem,
+            self.url,
+            self.durability.name,
+            problem,
+            self._committer.written if not self._in_memory else self._book.seq,
+            self._snapshot.seq,
+            sum(len(entity.entries) for entity in list(self._book.entities.values())),
+            self._journal.size_bytes(),
+            0 if problem else self._journal.oldest_seq(),
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._book.woken += [entity for entity in self._book.entities.values() if entity.wakers]
+            for entity in self._book.woken:
+                entity.deleted = True
+        self._wake()
+        try:
+            self._committer.close()
+        finally:
+            self._journal.close()
+
+
+def _info(entity: Entity) -> EntityInfo:
+    first = next(iter(entity.entries.values()), None)
+    return EntityInfo(
+        entity.name,
+        KIND_NAMES[entity.kind],
+        entity.settings.as_dict(),
+        entity.active,
+        entity.locked,
+        entity.scheduled,
+        entity.deferred,
+        0 if entity.dead is None else len(entity.dead.entries),
+        entity.size_bytes,
+        entity.sequence,
+        0 if first is None else first.enqueued_ns,
+    )
+
+
+def checked_level(asked: Durability | None, journal: Journal) -> Durability:
+    if asked is None:
+        return journal.durability
+    if asked > journal.durability:
+        raise UsageError(
+            f"{journal.url} gives {journal.durability.name} at best, not {asked.name}", "choose another store"
+        )
+    return asked

@@ -1,0 +1,76 @@
+"""The seam inside of an embedded store: where its changes are written. Five verbs and a snapshot.
+
+A journal is told everything in groups. A group is written as one: all of it is there after a crash, or nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Change, SavedEntry, SavedSession, Settings
+from unibus.core.life.entry import Entry
+from unibus.core.life.events import Event
+from unibus.stores.durability import Durability
+
+
+@dataclass
+class Slice:
+    """A piece of a snapshot, written together with a group of changes. The last one says what the snapshot covers."""
+
+    entries: list[tuple[int, int, SavedEntry, bytes]] = field(default_factory=list)
+    gone: list[tuple[int, int]] = field(default_factory=list)
+    last: "Summary | None" = None
+
+
+@dataclass
+class Summary:
+    """What a snapshot holds besides messages: all changes up to `seq`, and some of those up to `overlap`."""
+
+    seq: int
+    overlap: int
+    entities: list[tuple[int, str, int, Settings, int]]
+    dropped: list[int]
+    retired: dict[str, int]
+    sessions: dict[int, list[SavedSession]]
+    marks: list[tuple[int, int, str, int]]
+    marks_over: list[tuple[int, int, int]]  # (entity, kind, instant): marks from before are over.
+
+
+class Journal(Protocol):
+    url: str
+    durability: Durability  # The best it can do.
+    snapshots: bool  # Whether it wants snapshots at all.
+
+    def load(self, book: Book) -> int:
+        """Play everything that was written into an empty book. StoreDamaged names what is wrong.
+
+        Gives the seq that the last snapshot covers.
+        """
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+        """Write a group; with `sync` it is on disk after that. StoreFailed: unknown, and no more is taken."""
+
+    def bodies(self, entries: Iterable[Entry]) -> dict[Entry, bytes]:
+        """The data of messages that are not in memory, all of which were written."""
+
+    def events_after(self, seq: int, limit: int, names: dict[int, str]) -> tuple[list[Event], int]: ...
+
+    def changes_after(self, seq: int) -> Iterable[tuple[int, Change]]:
+        """The changes themselves, with their seq, as far as they are still there."""
+
+    def cursors(self) -> dict[str, int]: ...
+
+    def move_cursor(self, name: str, seq: int) -> None: ...
+
+    def trim(self, now_ns: int, up_to_seq: int) -> None:
+        """Forget history that is too old or too much, but nothing after `up_to_seq`."""
+
+    def size_bytes(self) -> int:
+        """Of the history."""
+
+    def oldest_seq(self) -> int: ...
+
+    def domain(self) -> str: ...
+
+    def close(self) -> None: ...

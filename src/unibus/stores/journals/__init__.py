@@ -1,0 +1,1 @@
+"""What an embedded store writes to: one file per kind of journal."""

@@ -1,0 +1,86 @@
+"""An answer that is on its way: awaited on an event loop, or waited for by a thread.
+
+A store answers only when what it did is as durable as was asked for. One Pending is made for each call, and the thread
+that commits finishes many of them at once: each loop is woken once, not once per answer.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """`lead` is what a waiting thread may do itself to get on: commit."""
+
+    __slots__ = ("_arrived", "_future", "done", "error", "lead", "value")
+
+    def __init__(self, value: T, lead: "Callable[[Pending[T]], None] | None" = None) -> None:
+        self.value = value
+        self.error: BaseException | None = None
+        self.done = False
+        self.lead = lead
+        self._future: asyncio.Future[None] | None = None
+        self._arrived: threading.Event | None = None
+
+    def __await__(self) -> Generator[object, None, T]:
+        if not self.done:
+            # In this order: whoever finishes sets `done` first and looks for the future after that.
+            future = asyncio.get_running_loop().create_future()
+            self._future = future
+            if not self.done:
+                yield from future
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def wait(self, timeout_s: float | None = None) -> T:
+        """Block this thread until the answer is there. TimeoutError leaves it on its way."""
+        if not self.done and self.lead is not None:
+            self.lead(self)
+        if not self.done:
+            arrived = threading.Event()
+            self._arrived = arrived
+            if not self.done and not arrived.wait(timeout_s):
+                raise TimeoutError(f"no answer within {timeout_s} s")
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def finish(self, error: BaseException | None = None) -> "asyncio.Future[None] | None":
+        """The answer is there. Wakes a waiting thread; a future that waits is given to the caller to settle."""
+        self.error = error
+        self.done = True
+        if self._arrived is not None:
+            self._arrived.set()
+        return self._future
+
+
+def finish_all(pendings: "Iterable[Pending[object]]", error: BaseException | None = None) -> None:
+    """Finish many, with one wake-up for each loop that waits."""
+    waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for pending in pendings:
+        future = pending.finish(error)
+        if future is not None:
+            waiting.setdefault(future.get_loop(), []).append(future)
+    for loop, futures in waiting.items():
+        try:
+            loop.call_soon_threadsafe(_settle, futures)
+        except RuntimeError:
+            # The loop was closed, and everybody who waited on it is gone.
+            continue
+
+
+def _settle(futures: "list[asyncio.Future[None]]") -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+
+
+def answered(value: T) -> Pending[T]:
+    """An answer that needs no waiting."""
+    pending = Pending(value)
+    pending.done = True
+    return pending

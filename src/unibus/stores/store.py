@@ -1,0 +1,138 @@
+"""The seam between the bus and whatever keeps its messages: few verbs, and no begin and commit.
+
+Two kinds of store stand behind it. *Embedded* ones hold the rules of core/life in this process, over a journal.
+*Shared* ones (an engine of their own, many processes) do the same work in the engine. A transaction is a batch that
+was collected before: `apply` takes it whole. Every verb answers with a Pending, so that one store serves programs with
+and without an event loop.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from unibus.core.life.changes import Settings
+from unibus.core.life.claiming import Claimed
+from unibus.core.life.commands import Command, Declare
+from unibus.core.life.events import Event
+from unibus.stores.durability import Durability
+from unibus.stores.pending import Pending
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a receiver wants: up to `count` messages of an entity, now. Without `lock` they are removed.
+
+    `session` holds an accepted session's id and token. `sequences` asks for deferred messages instead of the next.
+    """
+
+    entity: str
+    count: int = 1
+    lock: bool = True
+    consumer: str = ""
+    session: tuple[str, bytes] | None = None
+    sequences: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class SessionLock:
+    """An accepted session: its id, the token that proves it, and when the lock ends (wall time, ns)."""
+
+    entity: str
+    session_id: str
+    token: bytes
+    until_ns: int
+
+
+@dataclass(frozen=True)
+class EntityInfo:
+    """An entity as it is now. The counts add up to the messages that it holds; `dead` are those of its sub-queue."""
+
+    name: str
+    kind: str
+    settings: Settings = field(default_factory=dict)
+    active: int = 0
+    locked: int = 0
+    scheduled: int = 0
+    deferred: int = 0
+    dead: int = 0
+    size_bytes: int = 0
+    last_sequence: int = 0
+    oldest_ns: int = 0
+
+
+@dataclass(frozen=True)
+class StoreHealth:
+    """Whether the store works, in words for people and numbers for machines."""
+
+    ok: bool
+    url: str
+    durability: str
+    problem: str = ""
+    last_seq: int = 0
+    snapshot_seq: int = 0
+    messages: int = 0
+    history_bytes: int = 0
+    oldest_seq: int = 0
+
+
+class Store(Protocol):
+    """See the module. A verb raises at once what speaks against the call; nothing was changed then.
+
+    StoreFailed, later or at once, means that the outcome is unknown and that the store has stopped.
+    """
+
+    url: str
+    durability: Durability
+
+    def apply(
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+    ) -> Pending[list[object]]:
+        """All of the batch or nothing. One result per command, as core/life/batch.py says.
+
+        A shared store remembers `batch_id` with the result, so that a call whose outcome is unknown can be made
+        again. An embedded one needs none: it knows what it wrote, or it has stopped.
+        """
+
+    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
+        """What is there now, possibly nothing."""
+
+    def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
+        """Lock a session, by id or the next one free; None when none is."""
+
+    def watch(self, entity: str, call: Callable[[], None]) -> Callable[[], None]:
+        """Call once, from any thread, when there may be something to claim or accept. Gives a way to stop watching.
+
+        Watch first and claim after that: then no message can come unnoticed in between. A call may be in vain.
+        """
+
+    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
+        """Messages in order of sequence, whatever their state. No effect."""
+
+    def session_state(self, lock: SessionLock) -> Pending[bytes | None]: ...
+
+    def entities(self) -> Pending[list[EntityInfo]]: ...
+
+    def was_processed(self, entity: str, key: str) -> bool:
+        """Whether a consumer of the entity has committed its effect for this key."""
+
+    def events_after(self, seq: int, limit: int) -> tuple[list[Event], int]:
+        """Rows of history after `seq`, and the seq up to which no row can appear any more (safe_seq).
+
+        Seqs may have gaps, safe_seq may stand still, and it may be larger than that of the last row.
+        """
+
+    def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
+        """Make a subscription that begins in the past: with those messages of its topic that history still has.
+
+        Those with a higher sequence, and not before that instant. Says how many. One that exists gets none.
+        """
+
+    def cursor(self, name: str) -> int:
+        """Where a named reader of history stands; 0 for one that is new."""
+
+    def move_cursor(self, name: str, seq: int) -> None: ...
+
+    def health(self) -> StoreHealth: ...
+
+    def close(self) -> None:
+        """Write what is open and let go. Idempotent."""

@@ -1,0 +1,477 @@
+"""A disk as a power cut meets it: what programs wrote is one thing, what would still be there is another.
+
+The rule: nothing is durable that was not synced, and what was not synced ends in any way a disk can leave it.
+
+    write, truncate ──▶ content   what everybody reads; the cache of the operating system
+         │
+         └── noted ──▶ pending ── sync ──▶ durable   what the platter holds
+                          └────── cut ───▶ durable   a chance for each sector; then content is what the platter holds
+
+**Sectors.** A cut decides for each sector alone that was written since the last sync of its file: it is as it was, as
+it was written last, as one of the writes in between left it, or torn: new up to some byte, and from there old, zero
+or garbage. A torn sector spoils its neighbours in the same sector too, whether they were synced or not: that is what a
+disk without powersafe overwrite does. Every other synced byte survives. How much of the rest is kept is drawn anew for
+each cut, from nothing to everything, so that "all but one sector" happens as well as "hardly anything"; and every
+other time some of the first writes are kept whole, as a disk that works in order leaves them.
+
+**Sizes.** A file that grew or shrank since the last sync may have any of the sizes it had. Where it is longer than what
+was kept of its data, it holds zeros. A file that was cut short is so, or has all of its end back.
+
+**Names.** What was created and deleted in a directory is durable after a sync of it. The first sync of a new file is
+one, as SQLite does it on Unix for its journals, and so is a deletion that is asked to be durable. Before that, a name
+may lead after a cut to any file that it led to since: a new file may vanish, a deleted one may be back.
+
+**A sync that failed** is not tried again by an operating system: what it had to write may be lost although it is still
+read back, and no later sync brings it to the platter. A write that failed has written some first part.
+
+Time is counted in calls, and chance comes from a seed: the same calls with the same seed end the same.
+"""
+
+import random
+import threading
+from enum import StrEnum
+from typing import Final, NamedTuple, NoReturn, Self
+
+import apsw
+
+from unibus.errors import UsageError
+
+SECTOR_SIZES: Final = (512, 4096)
+
+KEPT: Final = (0.0, 0.1, 0.5, 0.9, 1.0)
+TORN: Final = (0.0, 0.05, 0.5)
+"""The share of unsynced sectors that a cut keeps, and tears: one of each is drawn for a file and a cut."""
+
+IN_ORDER: Final = 0.5
+"""How often the disk had written some of the first changes, and only the rest is left to chance."""
+
+ENTRIES_KEPT: Final = 4
+"""What a name led to since it was durable, at most: a journal that is deleted unsynced comes and goes for ever."""
+
+NEVER: Final = -1
+
+
+class Fault(StrEnum):
+    """What `fail_at` can make go wrong; each counts the calls of its own kind."""
+
+    WRITE = "write"
+    FULL = "full"
+    SYNC = "sync"
+    TRUNCATE = "truncate"
+    DELETE = "delete"
+    READ = "read"
+    SHORT_READ = "short_read"
+    POWER = "power"
+    """What `cut_at` plans; `fail_at` does not take it."""
+
+
+CODES: Final = {
+    Fault.WRITE: apsw.SQLITE_IOERR_WRITE,
+    Fault.FULL: apsw.SQLITE_FULL,
+    Fault.SYNC: apsw.SQLITE_IOERR_FSYNC,
+    Fault.TRUNCATE: apsw.SQLITE_IOERR_TRUNCATE,
+    Fault.DELETE: apsw.SQLITE_IOERR_DELETE,
+    Fault.READ: apsw.SQLITE_IOERR_READ,
+    Fault.POWER: apsw.SQLITE_IOERR,
+}
+
+CALLS: Final = {Fault.FULL: Fault.WRITE, Fault.SHORT_READ: Fault.READ}
+"""Which calls a fault strikes, where that is not what it is called."""
+
+
+class Plan(NamedTuple):
+    """A fault that strikes when its kind of call was made this often."""
+
+    fault: Fault
+    at: int
+    lasting: bool
+
+
+class DiskFile:
+    """The content of one file, as it is read and as the platter has it."""
+
+    __slots__ = ("content", "durable", "locks", "pending")
+
+    def __init__(self, content: bytes | bytearray = b"") -> None:
+        self.content = bytearray(content)
+        self.durable = bytearray(content)
+        self.pending: list[tuple[int, bytes | None]] = []
+        """Since the last sync, in order: data at an offset, or None and the size that the file was set to."""
+        self.locks: dict[object, int] = {}
+        """The level that each handle holds. A cut gives the file a new dict: dead handles keep theirs."""
+
+    def write(self, data: bytes, offset: int) -> None:
+        change(self.content, offset, data)
+        self.pending.append((offset, data))
+
+    def truncate(self, size: int) -> None:
+        change(self.content, size, None)
+        self.pending.append((size, None))
+
+    def sync(self) -> None:
+        for offset, data in self.pending:
+            change(self.durable, offset, data)
+        self.pending.clear()
+
+    def settle(self, chance: random.Random, sector: int) -> None:
+        """Everything pending meets its fate on the platter. What is read does not change."""
+        if self.pending:
+            settle(self.durable, self.pending, chance, sector)
+            self.pending.clear()
+
+    def forget(self) -> None:
+        """The cache is gone: what is read is what the platter holds."""
+        if self.content != self.durable:  # Comparing is cheaper than copying, and mostly all was synced.
+            self.content[:] = self.durable
+        self.locks = {}
+
+    def copy(self) -> "DiskFile":
+        twin = DiskFile(self.content)
+        twin.durable = bytearray(self.durable)
+        twin.pending = self.pending.copy()
+        return twin
+
+
+def change(content: bytearray, offset: int, data: bytes | None) -> None:
+    """Write data at the offset, or without data set the size to it. Room in between is zero."""
+    if offset > len(content):
+        content.extend(bytes(offset - len(content)))
+    if data is None:
+        del content[offset:]
+    else:
+        content[offset : offset + len(data)] = data
+
+
+def settle(image: bytearray, pending: list[tuple[int, bytes | None]], chance: random.Random, sector: int) -> None:
+    """Make of the durable image what a cut leaves of it and of the changes that were not synced."""
+    done = chance.randrange(len(pending) + 1) if chance.random() < IN_ORDER else 0
+    for offset, data in pending[:done]:
+        change(image, offset, data)
+    fates = Fates(image, chance, sector)
+    for offset, data in pending[done:]:
+        if data is not None:
+            fates.write(offset, data)
+        elif offset < len(image):
+            fates.shrink(offset)
+        else:
+            fates.grow(offset)
+    fates.decide()
+
+
+class Fates:
+    """The values that sectors and size of one file may have after a cut, collected change by change."""
+
+    def __init__(self, image: bytearray, chance: random.Random, sector: int) -> None:
+        self._image, self._chance, self._sector = image, chance, sector
+        self._sizes = [len(image)]
+        self._versions: dict[int, list[bytes]] = {}
+        self._hidden: int | None = None
+        """From here on nothing new is seen: the file was shrunk to this, that is lost, and later data is nowhere."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        image, sector = self._image, self._sector
+        data = data if self._hidden is None else data[: max(self._hidden - offset, 0)]
+        touched = range(offset // sector, -(-(offset + len(data)) // sector)) if data else ()
+        for number in touched:
+            self._versions.setdefault(number, [sector_of(image, number, sector)])
+        if data:
+            change(image, offset, data)
+        for number in touched:
+            self._versions[number].append(sector_of(image, number, sector))
+        self._sizes.append(len(image))
+
+    def grow(self, size: int) -> None:
+        if self._hidden is None:
+            change(self._image, size, None)
+            self._sizes.append(size)
+
+    def shrink(self, size: int) -> None:
+        """Lost, or done as a whole: a file system gives blocks back in one piece. Size changes keep their order."""
+        if self._hidden is not None or self._chance.random() < 0.5:
+            self._hidden = size if self._hidden is None else min(self._hidden, size)
+            return
+        change(self._image, size, None)
+        for number in [number for number in self._versions if number * self._sector >= size]:
+            del self._versions[number]
+        self._sizes = [size]
+
+    def decide(self) -> None:
+        image, chance = self._image, self._chance
+        kept, torn = chance.choice(KEPT), chance.choice(TORN)
+        for number, values in self._versions.items():
+            change(image, number * self._sector, fate(values, kept, torn, chance))
+        change(image, self._sizes[drawn(len(self._sizes), kept, chance)], None)
+
+
+def sector_of(image: bytearray, number: int, sector: int) -> bytes:
+    return bytes(image[number * sector : (number + 1) * sector]).ljust(sector, b"\0")
+
+
+def drawn(count: int, kept: float, chance: random.Random) -> int:
+    """Which of the values, from the oldest to the newest: mostly one of these two."""
+    if chance.random() < kept:
+        return count - 1
+    return 0 if chance.random() < 0.75 else chance.randrange(count)
+
+
+def fate(values: list[bytes], kept: float, torn: float, chance: random.Random) -> bytes:
+    """One of the values that a sector had, or the tear between two of them."""
+    at = drawn(len(values), kept, chance)
+    value = values[at]
+    if chance.random() >= torn:
+        return value
+    before, after = (values[at - 1], value) if at else (value, values[1])
+    place = chance.randrange(1, len(after))
+    rest = chance.choice((before[place:], bytes(len(after) - place), chance.randbytes(len(after) - place)))
+    return after[:place] + rest
+
+
+class Names:
+    """Which name leads to which file, and has led to since that was durable."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, list[DiskFile | None]] = {}
+        """From the durable entry to the one of now; None where there was no such file."""
+
+    def found(self, name: str) -> DiskFile | None:
+        """The file that has this name now."""
+        return files[-1] if (files := self._files.get(name)) else None
+
+    def current(self) -> dict[str, DiskFile]:
+        return {name: file for name, files in self._files.items() if (file := files[-1]) is not None}
+
+    def create(self, name: str) -> DiskFile:
+        file = DiskFile()
+        self.lead(name, file)
+        return file
+
+    def lead(self, name: str, file: DiskFile | None) -> None:
+        """From now on the name leads to this file, or to none. Not durably."""
+        files = self._files.setdefault(name, [None])
+        files.append(file)
+        del files[1:-ENTRIES_KEPT]
+
+    def synced(self, name: str, file: DiskFile) -> None:
+        """A file was synced; if it is new, its directory was too."""
+        if self.found(name) is file and len(self._files[name]) > 1:
+            self.sync(name)
+
+    def sync(self, name: str) -> None:
+        """All names of the directory that this one is in lead durably to where they lead now."""
+        folder = name.rpartition("/")[0]
+        for other in [name for name in self._files if name.rpartition("/")[0] == folder]:
+            self._settle(other, self._files[other][-1])
+
+    def cut(self, chance: random.Random) -> None:
+        for name, files in list(self._files.items()):
+            self._settle(name, chance.choice(files))
+
+    def _settle(self, name: str, file: DiskFile | None) -> None:
+        if file is None:
+            del self._files[name]
+        else:
+            self._files[name] = [file]
+
+    def copy(self) -> "Names":
+        names = Names()
+        for name, files in self._files.items():
+            names._files[name] = [file and file.copy() for file in files]
+        return names
+
+
+class Disk:
+    """Files and their names, the power, and what is planned to go wrong. `SimulatedDisk` gives it to SQLite."""
+
+    def __init__(self, seed: int | str, *, sector: int = 512, lying_sync: bool = False) -> None:
+        if sector not in SECTOR_SIZES:
+            raise UsageError(f"a sector of {sector!r} bytes", f"one of {SECTOR_SIZES}")
+        self.sector = sector
+        self.lying_sync = lying_sync
+        """Whether a sync says it is done and makes nothing durable: what a test of durability must notice."""
+        self.reads = self.writes = self.syncs = self.truncates = self.deletes = 0
+        """How often each was called, with those that failed. All but the reads are the steps of `cut_at`."""
+        self.life = 0
+        """How often everything that ran ended, by a cut or a kill: a handle of an earlier life is dead."""
+        self.on = True
+        """False from there until somebody opens a database again."""
+        self.guard = threading.RLock()
+        self.armed = False
+        self._chance = random.Random(seed)
+        self._plans: list[Plan] = []
+        self._cut_step = NEVER
+        self.names = Names()
+
+    # Power
+
+    def cut(self) -> None:
+        """The power fails now. Open handles are dead; what was not synced is left to chance; plans are forgotten."""
+        with self.guard:
+            self.names.cut(self._chance)
+            for file in self.names.current().values():
+                file.settle(self._chance, self.sector)
+                file.forget()
+            self._halt()
+
+    def kill(self) -> None:
+        """The process dies, the machine does not: handles are dead, and everything that was written is there."""
+        with self.guard:
+            for file in self.names.current().values():
+                file.locks = {}
+            self._halt()
+
+    def cut_at(self, step: int) -> None:
+        """The power fails in the middle of a write, sync, truncate or delete: in the `step`-th from now, 1 the next."""
+        with self.guard:
+            self._cut_step = self.steps + positive(step)
+            self.armed = True
+
+    @property
+    def steps(self) -> int:
+        """Calls that change the disk, so far: the places where `cut_at` can strike."""
+        return self.writes + self.syncs + self.truncates + self.deletes
+
+    def _halt(self) -> None:
+        self.life += 1
+        self.on = False
+        self.heal()
+
+    # Faults
+
+    def fail_at(self, call: int, fault: Fault | str, *, lasting: bool = False) -> None:
+        """The `call`-th call from now of the kind that the fault strikes fails; with `lasting`, each one from there."""
+        fault = Fault(fault)
+        if fault is Fault.POWER:
+            raise UsageError("the power is cut by a step, not by a fault", "cut_at")
+        with self.guard:
+            self._plans.append(Plan(fault, self._count(CALLS.get(fault, fault)) + positive(call), lasting))
+            self.armed = True
+
+    def heal(self) -> None:
+        """Nothing is planned to go wrong any more."""
+        with self.guard:
+            self._plans.clear()
+            self._cut_step = NEVER
+            self.armed = False
+
+    def _count(self, call: Fault) -> int:
+        count: int = getattr(self, f"{call}s")
+        return count
+
+    def _due(self, call: Fault) -> Fault | None:
+        """What goes wrong in the call that was just counted."""
+        if call is not Fault.READ and self.steps == self._cut_step:
+            return Fault.POWER
+        count = self._count(call)
+        for fault, at, lasting in self._plans:
+            if CALLS.get(fault, fault) is call and (count == at or (lasting and count > at)):
+                return fault
+        return None
+
+    def _fail(self, fault: Fault) -> NoReturn:
+        if fault is Fault.POWER:
+            self.cut()
+        raise apsw.exception_for(CODES[fault])
+
+    # What the handles call, holding the guard
+
+    def readable(self, amount: int) -> int:
+        """How much of it an armed disk gives to the read that was just counted."""
+        fault = self._due(Fault.READ)
+        if fault is Fault.READ:
+            self._fail(fault)
+        return amount if fault is None else amount // 2
+
+    def write(self, file: DiskFile, data: bytes, offset: int) -> None:
+        self.writes += 1
+        fault = self._due(Fault.WRITE) if self.armed else None
+        if fault is None:
+            file.write(data, offset)
+            return
+        file.write(data if fault is Fault.POWER else data[: self._chance.randrange(len(data) + 1)], offset)
+        self._fail(fault)
+
+    def truncate(self, file: DiskFile, size: int) -> None:
+        self.truncates += 1
+        fault = self._due(Fault.TRUNCATE) if self.armed else None
+        if fault is not Fault.TRUNCATE:
+            file.truncate(size)
+        if fault is not None:
+            self._fail(fault)
+
+    def sync(self, name: str | None, file: DiskFile) -> None:
+        self.syncs += 1
+        fault = self._due(Fault.SYNC) if self.armed else None
+        if fault is Fault.SYNC:
+            file.settle(self._chance, self.sector)
+        if fault is not None:
+            self._fail(fault)
+        if not self.lying_sync:
+            file.sync()
+            if name is not None:
+                self.names.synced(name, file)
+
+    def delete(self, name: str, *, durably: bool) -> None:
+        self.deletes += 1
+        fault = self._due(Fault.DELETE) if self.armed else None
+        if fault is not Fault.DELETE:
+            self.names.lead(name, None)
+        if fault is not None:
+            self._fail(fault)
+        if durably and not self.lying_sync:
+            self.names.sync(name)
+
+    # Looking and damaging, from outside
+
+    def files(self) -> list[str]:
+        """The names of all files there are now."""
+        with self.guard:
+            return list(self.names.current())
+
+    def content(self, name: str) -> bytes:
+        """All bytes of a file, as they are read now."""
+        with self.guard:
+            file = self.names.found(name)
+            if file is None:
+                raise UsageError(f"no file {name!r} on this disk", f"there are {self.files()}")
+            return bytes(file.content)
+
+    def put(self, name: str, content: bytes | bytearray) -> None:
+        """Set a whole file, new or old, at once and durably."""
+        with self.guard:
+            file = self.names.found(name) or self.names.create(name)
+            file.content[:] = content
+            file.durable[:] = content
+            file.pending.clear()
+            self.names.synced(name, file)
+
+    def flip(self, name: str, offset: int, bit: int = 0) -> None:
+        """Turn one bit of a file over."""
+        content = bytearray(self.content(name))
+        if not 0 <= offset < len(content):
+            raise UsageError(f"byte {offset} of {name!r}, which has {len(content)}", "an offset inside of the file")
+        content[offset] ^= 1 << bit
+        self.put(name, content)
+
+    def shorten(self, name: str, size: int) -> None:
+        """Lose the end of a file."""
+        self.put(name, self.content(name)[:size])
+
+    def zero(self, name: str, offset: int, length: int = 4096) -> None:
+        """Overwrite a part of a file with zeros, a page unless told otherwise; the size stays."""
+        content = self.content(name)
+        end = min(offset + length, len(content))
+        self.put(name, content[:offset] + bytes(max(end - offset, 0)) + content[end:])
+
+    def copy_from(self, other: "Disk", *, fate: bool) -> Self:
+        """Take over every file as it is, with what is not synced yet; with `fate`, what chance has in store too."""
+        with other.guard:
+            self.names = other.names.copy()
+            if fate:
+                self._chance.setstate(other._chance.getstate())
+        return self
+
+
+def positive(number: int) -> int:
+    if number < 1:
+        raise UsageError(f"call {number!r} from now", "the next one is 1")
+    return number
