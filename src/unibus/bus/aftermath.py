@@ -12,7 +12,7 @@ stands in the dead-letter channel.
 
 import logging
 from collections.abc import Callable, Coroutine
-from typing import final
+from typing import Final, final
 
 from unibus.bus.channel import Casualty, Channel
 from unibus.bus.delivery import Aftermath
@@ -38,6 +38,9 @@ from unibus.core.metrics import ChannelMetrics
 from unibus.errors import BusError, HandlerInvalid, PayloadMismatch
 
 log = logging.getLogger("unibus")
+
+UNANSWERED: Final = object()
+"""What a handler returns that was called and has no answer: who asks is told by others, or waits for the next try."""
 
 
 @final
@@ -130,7 +133,7 @@ class BusAftermath(Aftermath):
             self.metrics_of(message.channel).count("discarded")
             log.error("%r failed as a dead letter and is dropped (%s): %s", message, reason, error_text(error))
         if group.metrics is not None:
-            self._reply_failure(message, reason, error)
+            self.reply_failure(message, reason, error)
 
     def _bury(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
         """Move a message to where its channel's dead letters go, past every bound. False if they go nowhere."""
@@ -157,6 +160,8 @@ class BusAftermath(Aftermath):
     # Requests
 
     def answered(self, consumer: Consumer, message: Message, result: object) -> None:
+        if result is UNANSWERED:
+            return
         if isinstance(result, Coroutine):
             result.close()
             raise HandlerInvalid(
@@ -184,7 +189,7 @@ class BusAftermath(Aftermath):
             # The asker is gone or overrun. Its request was handled all the same.
             log.warning("reply to %r could not be published: %s", reply_to, error)
 
-    def _reply_failure(self, message: Message, reason: str, error: BaseException | None) -> None:
+    def reply_failure(self, message: Message, reason: str, error: BaseException | None) -> None:
         cold = message.cold
         if cold is not None and cold.reply_to is not None:
             self._reply(cold.reply_to, message, None, {"error_reason": reason, "error_text": error_text(error)})

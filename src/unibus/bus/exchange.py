@@ -79,6 +79,7 @@ class Exchange:
         self.steward = Steward()
         self.refused = ChannelMetrics()  # Publishes that no channel can count: closed bus, unknown channel.
         self.posts: i64 = 0  # Messages that were offered one by one.
+        self.transactions: i64 = 0  # Open ones, of all tasks and threads.
 
     def publish(self, name: str, body: object, priority: object, cold: Cold | None) -> Message:
         """Accept the message or raise; never waits for room."""

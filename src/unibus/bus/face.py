@@ -10,22 +10,33 @@ from mypy_extensions import i64, mypyc_attr
 from unibus.bus.backend_workers import BackendWorkers
 from unibus.bus.backends import MessageBackend
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.durable_channels import DurableChannels
 from unibus.bus.exchange import Exchange
+from unibus.bus.health import HealthStatus
 from unibus.bus.hub import Hub, Leash
 from unibus.bus.requests import Requests
 from unibus.bus.room import post_when_room
 from unibus.bus.settings import BusConfig, ChannelConfig, SubscribeOptions, channel_config
-from unibus.bus.store_url import checked_store
+from unibus.bus.store_url import sqlite_url, url_of
 from unibus.bus.subscription import Subscription
 from unibus.bus.subscriptions import Decorated, decorator, retry_policy
+from unibus.bus.transactions import Transaction, current
 from unibus.clock import Clock
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.fields import set_fields
+from unibus.core.life.events import Event
 from unibus.core.message import Message
 from unibus.core.metrics import MetricsSnapshot
 from unibus.core.pattern import Pattern
 from unibus.core.payload import Payload
-from unibus.errors import HandlerInvalid, RequestTimeout, SerializationFailed, StoreUnavailable, UsageError
+from unibus.errors import (
+    ConfigInvalid,
+    HandlerInvalid,
+    RequestTimeout,
+    SerializationFailed,
+    StoreUnavailable,
+    UsageError,
+)
 from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
 
 Handler = Callable[..., object]
@@ -46,12 +57,16 @@ class Face:
         clock: Clock | None = None,
     ) -> None:
         config = store if isinstance(store, BusConfig) else BusConfig(worker_count, strict, idempotency_ttl)
-        if persistence_path is not None:
-            checked_store(f"sqlite:///{persistence_path}")
         backend = store if isinstance(store, MessageBackend) else None
-        if backend is None and not isinstance(store, BusConfig):
-            checked_store(store)
+        chosen = None if backend is not None or isinstance(store, BusConfig) else store
+        if persistence_path is not None:
+            if chosen is not None:
+                raise UsageError("a bus has one store: give a URL or persistence_path", "leave one of them out")
+            chosen = sqlite_url(str(persistence_path))
+        place: object = chosen if is_store(chosen) else url_of(chosen)
         self._hub = Hub(config, clock)
+        if place:
+            self._hub.open_store(place, persistence_path is None)
         self._workers = None if backend is None else BackendWorkers(backend, self._hub.clock, random.random)
         self._exchange: Exchange = self._hub.exchange
         if self._is_sync():
@@ -60,6 +75,7 @@ class Face:
                 raise UsageError("a MessageBackend is async, this bus is not", "use the async MessageBus")
         self._requests = Requests(self._exchange, self._hub.registry, self._hub.subscriptions)
         self._leash = Leash(self._hub)
+        self._durable: DurableChannels | None = self._hub.durable
         self.degraded = ""  # Why messages are not kept as was asked for; empty when they are.
 
     def _is_sync(self) -> bool:
@@ -68,7 +84,12 @@ class Face:
     # The first design's builders
 
     def with_persistence(self, persistence: object) -> "Face":
-        raise StoreUnavailable("this version keeps messages in memory only", "leave persistence out")
+        """Keep channels that are made `persistent` in this store: a path, a URL, or a store that is open."""
+        if self._durable is not None:
+            raise UsageError("the bus has a store already", "make it without one")
+        self._hub.open_store(persistence if is_store(persistence) else url_of(persistence) or "memory://", False)
+        self._durable = self._hub.durable
+        return self
 
     def with_idempotency(self, ttl_seconds: float) -> "Face":
         """Drop messages whose id or dedup key was accepted within that time. For channels made after the call."""
@@ -88,10 +109,12 @@ class Face:
             settings["max_queue_size"] = config
             config = None
         checked = channel_config(config, settings)
-        if checked.persistent:
+        if self._durable is not None:
+            self._durable.create(name, checked, update)
+        elif checked.persistent:
             raise StoreUnavailable(
-                f"channel {name!r} cannot be persistent: this version keeps messages in memory only",
-                "leave persistent out",
+                f"channel {name!r} cannot be persistent: the bus keeps its messages in memory",
+                "give it a store: MessageBus('sqlite:///bus.db'), or persistence_path=",
             )
         self._hub.registry.create(name, checked, update)
 
@@ -121,6 +144,18 @@ class Face:
         """Every counter and latency, in total and by channel."""
         self._only_in_memory("count")
         return self._hub.metrics(channel)
+
+    def transaction(self, durability: object = None) -> Transaction:
+        """Sends and settlements inside of the block are one batch: all of them, or none. See transactions.py."""
+        return self._hub.queues().transaction(durability)
+
+    def health_check(self) -> HealthStatus:
+        """How the bus and its store are. May be awaited, and need not."""
+        return self._hub.health(self.degraded)
+
+    def events_after(self, seq: int = 0, limit: int = 1_000) -> tuple[list[Event], int]:
+        """History: every change of a durable message after `seq`, and the seq that is safe to go on from."""
+        return self._hub.queues().store.events_after(seq, limit)
 
     # Subscriptions
 
@@ -171,10 +206,21 @@ class Face:
         if isinstance(retry_attempts, bool) or not isinstance(retry_attempts, int):
             raise UsageError(f"retry_attempts {retry_attempts!r} is not a whole number")
         policy = retry_policy(retry_attempts, RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay, chosen)
-        add = self._hub.subscriptions.add if self._workers is None else self._workers.subscribe
+        add = self._subscriber(channel, chosen)
         if handler is None:
             return decorator(add, channel, policy, concurrency, chosen)
         return add(channel, handler, policy, concurrency, chosen)
+
+    def _subscriber(self, channel: str | Pattern, options: SubscribeOptions) -> Callable[..., Subscription]:
+        """Who takes a subscription: a backend, the store, or the bus in memory."""
+        if self._workers is not None:
+            return cast("Callable[..., Subscription]", self._workers.subscribe)
+        if self._durable is not None and self._durable.wants(channel, options):
+            return self._durable.subscribe
+        for name in ("start", "idempotent"):
+            if name in options:
+                raise ConfigInvalid(f"{name} is for persistent channels", "give the bus a store, or leave it out")
+        return self._hub.subscriptions.add
 
     def _subscribe_module(
         self, channel: str | Pattern, module: str, callback: object, options: SubscribeOptions
@@ -186,13 +232,15 @@ class Face:
             )
         self._only_in_memory("subscribe a module")
         policy = retry_policy(RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, options)
-        return self._hub.subscriptions.add(channel, callback, policy, 1, options, module)
+        add = self._subscriber(channel, options)
+        return add(channel, callback, policy, 1, options, module)
 
     def unsubscribe(self, subscription: object) -> bool:
         """Cancel by Subscription, by id or by handler. False, and nothing happens, if there is no such subscription."""
         if self._workers is not None:
             return self._workers.unsubscribe(subscription)
-        return self._hub.unsubscribe(subscription)
+        found = self._durable is not None and self._durable.unsubscribe(subscription)
+        return self._hub.unsubscribe(subscription) or found
 
     def start(self, worker_count: int | None = None) -> None:
         """Go on after `stop`. A bus starts by itself; a second start changes nothing."""
@@ -200,7 +248,8 @@ class Face:
 
     def _check_listened(self, message: Message) -> None:
         """A request that nobody can answer fails at once instead of at its time-out."""
-        if not self._exchange.is_listened_to(message.channel):
+        kept = self._durable is not None and self._durable.is_listened_to(message.channel)
+        if not kept and not self._exchange.is_listened_to(message.channel):
             raise RequestTimeout(
                 f"no reply can come: nobody is subscribed to {message.channel!r}",
                 "subscribe a handler that returns a value",
@@ -231,12 +280,25 @@ class Face:
 
     def _publish_blocking(self, message: Message, may_block: bool) -> Message:
         target = self._exchange.channel(message.channel)
+        if self._durable is not None and self._durable.takes(target.name):
+            pending = self._durable.publish(target, message)
+            return pending.wait() if may_block else message
+        if self._exchange.transactions and self._put_off(target, message):
+            return message
         verdict = self._exchange.post(target, message)
         if verdict == FULL and target.policy == POLICY_BLOCK:
             self._post_blocking(target, [message], may_block)
         elif verdict > DUPLICATE:
             raise self._exchange.refusal(target, message, verdict)
         return message
+
+    def _put_off(self, target: Channel, message: Message) -> bool:
+        """Inside of a transaction: publish once it is committed. False when there is none."""
+        transaction = current(self._hub.queues().store)
+        if transaction is None:
+            return False
+        transaction.afterwards(lambda: self._exchange.post(target, message))
+        return True
 
     def _post_blocking(self, target: Channel, messages: list[Message], may_block: bool) -> None:
         """Wait for room, unless that would block an event loop."""
@@ -302,7 +364,12 @@ def one_or_all(messages: list[Message]) -> object:
 
 
 def cannot_schedule() -> UsageError:
-    return UsageError("this version delivers at once and cannot schedule", "leave scheduled_at out")
+    return UsageError("publish delivers at once and cannot schedule", "use send(…, delay=…) or schedule(…)")
+
+
+def is_store(value: object) -> bool:
+    """An open store, of ours or of somebody else's."""
+    return hasattr(value, "apply") and hasattr(value, "claim") and hasattr(value, "events_after")
 
 
 def several(payloads: Iterable[object]) -> list[object]:

@@ -73,6 +73,19 @@ def handler_name(handler: object) -> str:
     return text if plain else f"{text}#{id(owner if owner is not None else handler):x}"
 
 
+def durable_name(handler: object) -> str:
+    """The default group on a persistent channel: a name that is the same after a restart."""
+    inner: object = handler
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if not inspect.isroutine(inner):
+        inner = type(inner)
+    name = f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', '?')}"
+    if "<lambda>" in name:
+        raise HandlerInvalid("a lambda has no name that outlives the program", "give group=, which names its place")
+    return name.replace("/", ".")
+
+
 def _shape(handler: Callable[..., object]) -> tuple[int, Callable[[object], object] | None]:
     try:
         parameters = list(inspect.signature(handler).parameters.values())

@@ -11,13 +11,16 @@ import random
 import threading
 import weakref
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.delivery import Delivery
+from unibus.bus.durable_channels import DurableChannels
 from unibus.bus.exchange import Exchange
 from unibus.bus.group import INSIDE, notify, wake_all
+from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.places import Places, report
+from unibus.bus.queues import Queues
 from unibus.bus.quiet import Quiet
 from unibus.bus.registry import Registry
 from unibus.bus.settings import BusConfig
@@ -31,6 +34,8 @@ from unibus.core.message import Message
 from unibus.core.metrics import MetricsSnapshot, total
 from unibus.core.stamp import Stamper, lend_stamper
 from unibus.errors import ChannelNotFound
+from unibus.stores.opening import open_store
+from unibus.stores.store import Store
 
 log = logging.getLogger("unibus")
 
@@ -63,6 +68,8 @@ class Hub:
         self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.aftermath)
         self.quiet = Quiet(self.registry, self.aftermath)
         self.draining = False
+        self.durable: DurableChannels | None = None
+        self._queues: Queues | None = None
         self.exchange.delivery = self.delivery
         self.exchange.steward = self.registry
         self.aftermath.orphaned = self.subscriptions.orphaned
@@ -70,6 +77,33 @@ class Hub:
         self.registry.bury_casualties = self.aftermath.bury
         self.registry.is_insider = self.is_insider
         _open_hubs.add(self)
+
+    # Stores
+
+    def open_store(self, store: object, by_default: bool) -> None:
+        """Let the bus stand on a store: an open one, or the one that a URL names."""
+        opened = open_store(store, self.clock, self.timers) if isinstance(store, str) else cast(Store, store)
+        self._queues = Queues(opened, self.exchange, self.timers, self.config.strict)
+        self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.aftermath)
+        self.durable.by_default = by_default
+
+    def queues(self) -> Queues:
+        """The durable verbs. A bus in memory gets a store in memory with the first of them."""
+        self.registry.check_open("sent or received")
+        if self._queues is None:
+            with LOCK:
+                if self._queues is None:
+                    self.open_store("memory://", False)
+        assert self._queues is not None
+        return self._queues
+
+    def health(self, degraded: str) -> HealthStatus:
+        store = None if self._queues is None else self._queues.store.health()
+        return health_of(self.exchange.closed, degraded, store, len(self.exchange.channels))
+
+    def close_store(self) -> None:
+        if self._queues is not None:
+            self._queues.store.close()
 
     # Channels
 
@@ -143,6 +177,8 @@ class Hub:
             first = not self.exchange.closed
             self.exchange.closed = True
             self.draining = first
+        if first and self.durable is not None:
+            self.durable.stop()
         for channel in list(self.exchange.channels.values()):
             # Publishers that wait for room look again, and find the bus closed.
             notify(channel.take_kept_waiters())
@@ -162,6 +198,7 @@ class Hub:
         left = sum(len(group.queue) + group.delayed for group in self.registry.groups())
         if left:
             log.warning("the bus closed with %d messages undelivered", left)
+        self.close_store()
 
     def finish(self, timeout_s: float) -> None:
         """Let the threads handle what waits for them, and say so if they could not."""
@@ -175,6 +212,7 @@ class Hub:
         self.exchange.closed = True
         self.timers.stop()
         self.places.release()
+        self.close_store()
 
 
 _open_hubs: "weakref.WeakSet[Hub]" = weakref.WeakSet()
@@ -187,6 +225,7 @@ def finish_open_buses() -> None:
         # Whoever stopped a bus has seen to its messages: they wait for a start that will not come.
         if not hub.exchange.closed and not hub.delivery.paused:
             hub.finish(FINISH_S)
+        hub.close_store()
 
 
 class Leash:

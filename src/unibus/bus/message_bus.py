@@ -2,21 +2,28 @@
 """The async face: what `from unibus import MessageBus` gives."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.bus import settled
+from unibus.bus import receivers, settled
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.delivery import QUANTUM
 from unibus.bus.face import Face, one_or_all, several
+from unibus.bus.queues import PEEK_LOCK
 from unibus.bus.quiet import Deadline
+from unibus.bus.received import Received
+from unibus.bus.receivers import SessionReceiver
 from unibus.bus.requests import Reply, reply_body
 from unibus.bus.room import post_when_room_async
 from unibus.core.cold import Cold, HeaderValue
+from unibus.core.life.commands import SendResult
+from unibus.core.life.entity import QUEUE, TOPIC
 from unibus.core.message import Message
 from unibus.errors import RequestTimeout
+from unibus.stores.pending import Pending
+from unibus.stores.store import EntityInfo
 
 DRAIN_TIMEOUT_S: Final = 5.0
 # With many channels: so many messages fit into the cache of a processor, and are worth waking every slot.
@@ -66,6 +73,10 @@ class MessageBus(Face):
             target = exchange.channel(message.channel)
         if workers is not None:
             return settled.published_by(workers.backend, message)
+        if self._durable is not None and self._durable.takes(target.name):
+            return self._durable.publish(target, message)
+        if exchange.transactions and self._put_off(target, message):
+            return settled.publish(message)
         verdict = exchange.post(target, message)
         if verdict <= DUPLICATE:
             if target.sequence & (QUANTUM - 1) == 0 or exchange.posts & _DUE_MASK == 0:
@@ -91,6 +102,8 @@ class MessageBus(Face):
         exchange = self._exchange
         messages = self._messages(channel, several(payloads), priority, self._cold_of(fields))
         target = exchange.channel(channel)
+        if self._durable is not None and self._durable.takes(channel):
+            return self._durable.publish_many(target, messages)
         verdict = exchange.post_many(target, messages)
         if verdict <= DUPLICATE:
             return settled.publish_many(messages)
@@ -149,6 +162,80 @@ class MessageBus(Face):
             raise no_reply(message.channel, timeout) from error
         finally:
             self._requests.forget(correlation_id)
+
+    # Queues: what is sent is kept until it was received and completed
+
+    def send(self, entity: object, payload: object = None, **fields: object) -> Pending[SendResult]:
+        """Store a message in a queue, or for each subscription of a topic. Awaiting waits until that is durable.
+
+        `fields` are those of the envelope, and: `priority`, `delay` (seconds), `message_id`, `durability` ("D1", "D2"),
+        `on_duplicate` ("drop", "error").
+        """
+        return self._hub.queues().send(entity, payload, fields)
+
+    def send_many(self, entity: str, payloads: Iterable[object], **fields: object) -> Pending[list[SendResult]]:
+        """Store several in one batch: all of them or none."""
+        return self._hub.queues().send_many(entity, payloads, fields)
+
+    def receive(
+        self, entity: str, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
+    ) -> AsyncIterator[Received]:
+        """Messages as they come, one at a time; ends when none came for `timeout` seconds (None: never)."""
+        return receivers.receive(self._hub.queues(), receivers.wish_for(entity, 1, mode, consumer), timeout)
+
+    def receive_batch(
+        self, entity: str, count: int = 1, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
+    ) -> Awaitable[list[Received]]:
+        """Up to `count` messages, as soon as there is one; an empty list at the time-out. 0 does not wait."""
+        wish = receivers.wish_for(entity, count, mode, consumer)
+        return receivers.receive_batch(self._hub.queues(), wish, timeout)
+
+    def receive_deferred(self, entity: str, sequences: Iterable[int]) -> Awaitable[list[Received]]:
+        """Messages that were deferred, by their sequences: all of them, or MessageNotFound."""
+        return receivers.receive_deferred(self._hub.queues(), entity, sequences)
+
+    def complete_many(self, messages: Iterable[Received]) -> Pending[None]:
+        """Complete several in one batch: all of them, or LockLost and none."""
+        return self._hub.queues().complete_many(messages)
+
+    def peek(self, entity: str, count: int = 1, from_sequence: int = 0) -> Pending[list[Message]]:
+        """A look at messages in whatever state, in order of their sequences. No effect."""
+        return self._hub.queues().peek(entity, count, from_sequence)
+
+    def schedule(self, entity: str, payload: object, at: object, **fields: object) -> Awaitable[int]:
+        """Store a message that nobody gets before `at`: a datetime, or seconds from now. Gives its sequence."""
+        return self._hub.queues().schedule(entity, payload, at, fields)
+
+    def cancel_scheduled(self, entity: str, *sequences: int) -> Pending[None]:
+        return self._hub.queues().cancel(entity, sequences)
+
+    def accept_session(
+        self, entity: str, session_id: str | None = None, timeout: float | None = None, consumer: str = ""
+    ) -> Awaitable[SessionReceiver]:
+        """Lock a session: this one, or the next that is free and has messages. SessionNotFound at the time-out."""
+        return receivers.accept_session(self._hub.queues(), entity, session_id, timeout, consumer)
+
+    def create_queue(self, name: str, **settings: object) -> Pending[None]:
+        """Make a queue. The same settings again are no change; others raise EntityExists."""
+        return self._hub.queues().create(QUEUE, name, settings)
+
+    def create_topic(self, name: str, **settings: object) -> Pending[None]:
+        return self._hub.queues().create(TOPIC, name, settings)
+
+    def create_subscription(self, topic: str, name: str, **settings: object) -> Pending[None]:
+        """Make a subscription, which is received from as `topic/Subscriptions/name`."""
+        return self._hub.queues().create_subscription(topic, name, settings)
+
+    def update_entity(self, name: str, **settings: object) -> Pending[None]:
+        return self._hub.queues().update(name, settings)
+
+    def delete_entity(self, name: str) -> Pending[None]:
+        """Delete an entity with everything in it."""
+        return self._hub.queues().delete(name)
+
+    def entities(self) -> Pending[list[EntityInfo]]:
+        """Every queue, topic and subscription with its settings and counts."""
+        return self._hub.queues().store.entities()
 
     # Life. The defaults stand in plain methods: of a compiled coroutine nobody can read them.
 

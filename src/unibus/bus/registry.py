@@ -55,6 +55,7 @@ class Registry(Steward):
         self._ours: set[str] = set()  # Dead-letter channels that the bus made; whoever creates them has the say.
         self._floor = 0  # No sequence of a forgotten channel is given again.
         self.retired = ChannelMetrics()
+        self.durable: list[Group] = []  # Those that hand out what a store keeps.
         self.leaving: list[Group] = []  # Groups without subscribers, until their last handler has returned.
         self.bury_casualties: Callable[[Channel, list[Casualty]], None] = _nobody
         self.is_insider: Callable[[], bool] = _nowhere
@@ -151,7 +152,7 @@ class Registry(Steward):
         with LOCK:
             self.leaving = [group for group in self.leaving if not group.is_quiet()]
             groups = [group for channel in self._exchange.channels.values() for group in channel.groups]
-            return groups + list(self._exchange.pattern_groups.values()) + self.leaving
+            return groups + list(self._exchange.pattern_groups.values()) + self.leaving + self.durable
 
     def admitted(self) -> int:
         """How many messages were admitted so far; whoever sees the same number twice saw nothing new in between."""

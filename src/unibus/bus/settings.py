@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Final, Literal, TypedDict
 
 from unibus.bus.names import checked_name
@@ -24,7 +25,8 @@ class ChannelConfig:
     `drop_policy` decides what happens to a publish when a reliable group has `max_queue_size` messages waiting
     (0 = unbounded): `drop_new` refuses it with QueueFull, `drop_old` evicts the oldest of the least urgent, `block`
     waits for room, at most `block_timeout` seconds. `ttl` is in seconds. `dedup_window` (seconds) drops repeated ids
-    and dedup keys.
+    and dedup keys. `persistent` keeps the channel's messages in the bus's store, and each group's place in them; None
+    means: if the bus stands on a durable URL.
     """
 
     max_queue_size: int = QUEUE_SIZE_DEFAULT
@@ -34,7 +36,7 @@ class ChannelConfig:
     ttl: float | None = None
     default_priority: int = Priority.NORMAL
     dead_letter_channel: str | None = None
-    persistent: bool = False
+    persistent: bool | None = None
     dedup_window: float | None = None
     block_timeout: float | None = None
 
@@ -89,6 +91,8 @@ class SubscribeOptions(TypedDict, total=False):
     sync handler in the publisher's thread. `overflow="drop_oldest"` makes the subscriber lossy with a queue of its own
     of `queue_size`.
     `requeue="back"` sends a failed message to the end of its level instead of back to its place.
+    On a persistent channel: `start` is where a new group begins ("end", "beginning", a sequence, a datetime), and
+    `idempotent=True` remembers with each acknowledgement that this message was handled, for ever.
     """
 
     group: str | None
@@ -100,3 +104,5 @@ class SubscribeOptions(TypedDict, total=False):
     retry_backoff: float
     retry_jitter: float
     requeue: Literal["front", "back"]
+    start: str | int | datetime | None
+    idempotent: bool

@@ -1,32 +1,33 @@
-"""The first argument of a bus: where its messages live. In this version: in memory."""
+"""The first argument of a bus: where its messages live. A URL, a path, or a store that is open already."""
 
 from pathlib import PurePath
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from unibus.errors import StoreUnavailable, UsageError
-
-# Named by the design, not built yet: refused by name, so that nobody believes that messages are kept.
-PLANNED = ("sqlite", "jsonfile", "redis", "rediss", "postgresql", "postgres", "tidb", "mysql", "http", "https")
-MEMORY = ("memory", "in_memory", "inmemory")
+from unibus.stores.opening import MEMORY_SCHEMES
 
 
-def checked_store(store: object) -> str:
-    """`memory`, or an error: a store that cannot be opened never turns into memory silently."""
+def url_of(store: object) -> str:
+    """The URL of what was given; "" for memory. A path without a scheme is a SQLite file."""
     if store is None:
-        return "memory"
+        return ""
     if isinstance(store, PurePath):
-        store = f"sqlite:///{store}"
+        return sqlite_url(str(store))
     if not isinstance(store, str):
         raise UsageError(
             f"a store is a URL or a path, not {type(store).__name__}", "MessageBus() keeps messages in memory"
         )
-    scheme = urlsplit(store).scheme or store
-    if scheme in MEMORY:
-        return "memory"
-    if scheme in PLANNED or scheme == store:
-        what = "a file" if scheme == store else f"{scheme}://"
-        raise StoreUnavailable(
-            f"this version cannot keep messages in {what}",
-            "use MessageBus() or 'memory://', which keep them in this process only",
-        )
-    raise UsageError(f"unknown store {scheme}://", f"known schemes are memory, {', '.join(PLANNED)}")
+    scheme = urlsplit(store).scheme
+    if store in MEMORY_SCHEMES or scheme in MEMORY_SCHEMES:
+        return ""
+    if "://" in store:
+        return store
+    if not store.strip():
+        raise UsageError("the store is an empty text", "name a file, or leave it out for memory")
+    return sqlite_url(store)
+
+
+def sqlite_url(path: str) -> str:
+    if "\0" in path:
+        raise StoreUnavailable(f"{path!r:.80} is no path")
+    return f"sqlite:///{quote(path)}"

@@ -3,18 +3,25 @@
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from unibus.bus import receivers
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.face import Face, one_or_all, several
 from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
+from unibus.bus.queues import PEEK_LOCK
 from unibus.bus.quiet import Deadline
+from unibus.bus.received import SyncReceived
+from unibus.bus.receivers import SyncSessionReceiver
 from unibus.bus.requests import Reply, reply_body
 from unibus.core.cold import Cold, HeaderValue
+from unibus.core.life.commands import SendResult
+from unibus.core.life.entity import QUEUE, TOPIC
 from unibus.core.message import Message
+from unibus.stores.store import EntityInfo
 
 # How often a publisher looks whether it should give way: a fraction of the default bound.
 _GIVE_WAY_MASK: Final = 127
@@ -60,6 +67,10 @@ class SyncMessageBus(Face):
         else:
             message = self._message(channel, payload, priority, cold)
             target = exchange.channel(message.channel)
+        if self._durable is not None and self._durable.takes(target.name):
+            return self._durable.publish(target, message).wait()
+        if exchange.transactions and self._put_off(target, message):
+            return message
         verdict = exchange.post(target, message)
         if verdict > DUPLICATE:
             self._refused(target, [message], verdict)
@@ -73,6 +84,8 @@ class SyncMessageBus(Face):
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         target = self._exchange.channel(channel)
         messages = self._messages(channel, several(payloads), priority, self._cold_of(fields))
+        if self._durable is not None and self._durable.takes(channel):
+            return self._durable.publish_many(target, messages).wait()
         verdict = self._exchange.post_many(target, messages)
         if verdict > DUPLICATE:
             self._refused(target, messages, verdict)
@@ -125,6 +138,63 @@ class SyncMessageBus(Face):
             self._post_blocking(target, messages, not on_a_loop())
         else:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
+
+    # Queues. The async face says what each promises.
+
+    def send(self, entity: object, payload: object = None, **fields: object) -> SendResult:
+        return self._hub.queues().send(entity, payload, fields).wait()
+
+    def send_many(self, entity: str, payloads: Iterable[object], **fields: object) -> list[SendResult]:
+        return self._hub.queues().send_many(entity, payloads, fields).wait()
+
+    def receive(
+        self, entity: str, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
+    ) -> Iterator[SyncReceived]:
+        return receivers.receive_sync(self._hub.queues(), receivers.wish_for(entity, 1, mode, consumer), timeout)
+
+    def receive_batch(
+        self, entity: str, count: int = 1, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
+    ) -> list[SyncReceived]:
+        wish = receivers.wish_for(entity, count, mode, consumer)
+        return receivers.receive_batch_sync(self._hub.queues(), wish, timeout)
+
+    def receive_deferred(self, entity: str, sequences: Iterable[int]) -> list[SyncReceived]:
+        return receivers.receive_deferred_sync(self._hub.queues(), entity, sequences)
+
+    def complete_many(self, messages: Iterable[SyncReceived]) -> None:
+        self._hub.queues().complete_many(messages).wait()
+
+    def peek(self, entity: str, count: int = 1, from_sequence: int = 0) -> list[Message]:
+        return self._hub.queues().peek(entity, count, from_sequence).wait()
+
+    def schedule(self, entity: str, payload: object, at: object, **fields: object) -> int:
+        return self._hub.queues().schedule(entity, payload, at, fields).wait()
+
+    def cancel_scheduled(self, entity: str, *sequences: int) -> None:
+        self._hub.queues().cancel(entity, sequences).wait()
+
+    def accept_session(
+        self, entity: str, session_id: str | None = None, timeout: float | None = None, consumer: str = ""
+    ) -> SyncSessionReceiver:
+        return receivers.accept_session_sync(self._hub.queues(), entity, session_id, timeout, consumer)
+
+    def create_queue(self, name: str, **settings: object) -> None:
+        self._hub.queues().create(QUEUE, name, settings).wait()
+
+    def create_topic(self, name: str, **settings: object) -> None:
+        self._hub.queues().create(TOPIC, name, settings).wait()
+
+    def create_subscription(self, topic: str, name: str, **settings: object) -> None:
+        self._hub.queues().create_subscription(topic, name, settings).wait()
+
+    def update_entity(self, name: str, **settings: object) -> None:
+        self._hub.queues().update(name, settings).wait()
+
+    def delete_entity(self, name: str) -> None:
+        self._hub.queues().delete(name).wait()
+
+    def entities(self) -> list[EntityInfo]:
+        return self._hub.queues().store.entities().wait()
 
     # Life
 

@@ -186,6 +186,7 @@ class EmbeddedStore:
             pending.done = True
         elif book.fresh or sync or (claims and any(claimed.data is None for claimed in claims)):
             pending.lead = cast("Callable[[Pending[T]], None]", self._committer.lead)
+            pending.kick = self._committer.kick
             self._committer.add(cast("Pending[object]", pending), sync, claims)
         else:
             pending.done = True

@@ -7,23 +7,46 @@ that commits finishes many of them at once: each loop is woken once, not once pe
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Pending(Generic[T]):
-    """`lead` is what a waiting thread may do itself to get on: commit."""
+    """`lead` is what a waiting thread may do itself to get on: commit. `kick` lets another thread do it."""
 
-    __slots__ = ("_arrived", "_future", "done", "error", "lead", "value")
+    __slots__ = ("_arrived", "_call", "_future", "_view", "done", "error", "kick", "lead", "value")
 
     def __init__(self, value: T, lead: "Callable[[Pending[T]], None] | None" = None) -> None:
         self.value = value
         self.error: BaseException | None = None
         self.done = False
         self.lead = lead
+        self.kick: Callable[[], None] | None = None
+        self._view: Callable[[Any], Any] | None = None
+        self._call: Callable[[Pending[Any]], None] | None = None
         self._future: asyncio.Future[None] | None = None
         self._arrived: threading.Event | None = None
+
+    def seen_as(self, view: "Callable[[T], U]") -> "Pending[U]":
+        """The same answer, shown through a function to whoever waits for it."""
+        self._view = view
+        return cast("Pending[U]", self)
+
+    def on_done(self, call: "Callable[[Pending[Any]], None]") -> None:
+        """Call this when the answer is there, at once if it is: in the thread that finished it. It must be quick."""
+        self._call = call
+        if self.done:
+            self._called()
+        elif self.kick is not None:
+            self.kick()
+
+    def _called(self) -> None:
+        # Both who finishes and who asks to be called may come here; the first one calls.
+        call, self._call = self._call, None
+        if call is not None:
+            call(self)
 
     def __await__(self) -> Generator[object, None, T]:
         if not self.done:
@@ -34,7 +57,7 @@ class Pending(Generic[T]):
                 yield from future
         if self.error is not None:
             raise self.error
-        return self.value
+        return self.value if self._view is None else cast("T", self._view(self.value))
 
     def wait(self, timeout_s: float | None = None) -> T:
         """Block this thread until the answer is there. TimeoutError leaves it on its way."""
@@ -47,7 +70,7 @@ class Pending(Generic[T]):
                 raise TimeoutError(f"no answer within {timeout_s} s")
         if self.error is not None:
             raise self.error
-        return self.value
+        return self.value if self._view is None else cast("T", self._view(self.value))
 
     def finish(self, error: BaseException | None = None) -> "asyncio.Future[None] | None":
         """The answer is there. Wakes a waiting thread; a future that waits is given to the caller to settle."""
@@ -55,6 +78,8 @@ class Pending(Generic[T]):
         self.done = True
         if self._arrived is not None:
             self._arrived.set()
+        if self._call is not None:
+            self._called()
         return self._future
 
 

@@ -81,8 +81,9 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load]) 
     key = dedup_key(entity, command) if command.raises else None
     if key is not None and entity.is_known(key, now_ns):
         raise DuplicateMessage(f"{key!r} was sent to {entity.name!r} within its window", "nothing was stored")
-    if entity.kind != TOPIC and not settings.forward_to:
-        _check_quota(entity, command.who.size, before)
+    for target in entity.subscriptions if entity.kind == TOPIC else [entity]:
+        if not target.settings.forward_to:
+            _check_quota(target, command.who.size, before)
 
 
 def _check_quota(entity: Entity, size: i64, before: dict[str, Load]) -> None:

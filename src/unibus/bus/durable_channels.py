@@ -1,0 +1,285 @@
+"""Persistent channels: a channel is a topic of the store, a group on it a durable subscription.
+
+`publish` stores one copy for each group and answers when that is durable. A group keeps its place when nobody listens:
+its messages wait in the store. Subscribers by pattern, and lossy ones, hear what is published while they are there.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from unibus.bus.aftermath import BusAftermath
+from unibus.bus.channel import DUPLICATE, Channel
+from unibus.bus.exchange import Exchange, is_internal
+from unibus.bus.feeds import Feed
+from unibus.bus.group import Consumer, Group, wake_all
+from unibus.bus.handlers import Plan, durable_name, plan_for
+from unibus.bus.places import Places
+from unibus.bus.queues import EPOCH, Queues, checked_subscription_name
+from unibus.bus.registry import Registry
+from unibus.bus.settings import ChannelConfig, SubscribeOptions
+from unibus.bus.subscription import Cancelled, Subscription
+from unibus.bus.subscriptions import checked_options, next_number, pattern_of
+from unibus.bus.transactions import current
+from unibus.core.atomic import LOCK
+from unibus.core.life.changes import Settings
+from unibus.core.life.commands import Declare, SendResult
+from unibus.core.life.entity import SUBSCRIPTION, TOPIC, subscription_path
+from unibus.core.life.envelope import send_of
+from unibus.core.message import Message
+from unibus.core.pattern import EXACT, Pattern
+from unibus.core.retry import RetryPolicy
+from unibus.errors import BusError, ConfigInvalid, RateLimited, UsageError
+from unibus.stores.pending import Pending, answered
+
+_REFUSED = ("dispatch", "requeue", "queue_size")
+
+
+class DurableChannels:
+    """The persistent channels of one bus. `by_default`: every channel is one unless it was made otherwise."""
+
+    def __init__(
+        self, queues: Queues, exchange: Exchange, registry: Registry, places: Places, aftermath: BusAftermath
+    ) -> None:
+        self.by_default = False
+        self._queues = queues
+        self._exchange = exchange
+        self._registry = registry
+        self._places = places
+        self._aftermath = aftermath
+        self._chosen: dict[str, bool] = {}
+        self._configs: dict[str, ChannelConfig] = {}
+        self._feeds: dict[str, Feed] = {}
+        self._subscriptions: list[Subscription] = []
+
+    def takes(self, channel: str) -> bool:
+        """Whether the channel is a persistent one. Replies and the like never are."""
+        return self._chosen.get(channel, self.by_default) and not is_internal(channel)
+
+    def is_listened_to(self, channel: str) -> bool:
+        return any(feed.group.consumers for path, feed in self._feeds.items() if path.startswith(f"{channel}/"))
+
+    def create(self, name: str, config: ChannelConfig, update: bool) -> bool:
+        """Remember how the channel was made. True if it is a persistent one, which the store then has."""
+        persistent = self.by_default if config.persistent is None else config.persistent
+        if persistent:
+            settings: Settings = {"keeps": True}
+            if config.ttl is not None:
+                settings["default_ttl"] = config.ttl
+            if config.dedup_window is not None:
+                settings["dedup_window"] = max(config.dedup_window, 20.0)
+            self._settled(self._queues.create(TOPIC, name, settings))
+        self._chosen[name] = persistent
+        self._configs[name] = config
+        return persistent
+
+    # Publishing
+
+    def publish(self, target: Channel, message: Message) -> Pending[Message]:
+        """Store it for every group. An error means that it was not stored."""
+        try:
+            self._registry.check_open(f"published to {target.name!r}")
+            command = send_of(message, target.name)
+            command.makes = TOPIC
+            if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
+                command.ttl_ns = target.ttl_ns
+            self._check_rate(target, 1)
+            transaction = current(self._queues.store)
+            if transaction is not None:
+                transaction.add(command, SendResult(target.name, 0, message.id, False))
+                transaction.afterwards(lambda: self._published(target, message, False))
+                return answered(message)
+            pending = self._queues.store.apply([command])
+        except BusError as error:
+            target.metrics.count_refusal(error, 1)
+            raise
+        result = pending.value[0]
+        assert isinstance(result, SendResult)
+        message.sequence = result.sequence
+        self._published(target, message, result.duplicate)
+        return pending.seen_as(lambda _: message)
+
+    def publish_many(self, target: Channel, messages: list[Message]) -> Pending[list[Message]]:
+        """All of them or none, in one batch."""
+        try:
+            self._registry.check_open(f"published to {target.name!r}")
+            commands = [send_of(message, target.name) for message in messages]
+            for command in commands:
+                command.makes = TOPIC
+            self._check_rate(target, len(messages))
+            pending = self._queues.store.apply(commands) if commands else answered([])
+        except BusError as error:
+            target.metrics.count_refusal(error, len(messages))
+            raise
+        for message, result in zip(messages, pending.value, strict=True):
+            assert isinstance(result, SendResult)
+            message.sequence = result.sequence
+            self._published(target, message, result.duplicate)
+        return pending.seen_as(lambda _: messages)
+
+    def _check_rate(self, target: Channel, count: int) -> None:
+        if target.bucket is not None and not target.bucket.try_acquire(count, self._exchange.monotonic_ns()):
+            raise RateLimited(f"channel {target.name!r} is over its rate", "publish slower")
+
+    def _published(self, target: Channel, message: Message, duplicate: bool) -> None:
+        if duplicate:
+            target.metrics.count("duplicate")
+        elif not self._exchange.is_listened_to(target.name) or self._heard(target, message) > DUPLICATE:
+            target.metrics.count("published")
+
+    def _heard(self, target: Channel, message: Message) -> int:
+        """Those who only listen get it too: by pattern, or with a queue of their own that may overflow."""
+        return self._exchange.post(target, message.fresh())
+
+    # Subscribing
+
+    def wants(self, target: str | Pattern, options: SubscribeOptions) -> bool:
+        """Whether a subscription is a durable one: on one persistent channel, and not lossy."""
+        pattern = pattern_of(target, options)
+        return pattern.kind == EXACT and self.takes(str(pattern.text)) and not options.get("overflow")
+
+    def subscribe(
+        self,
+        target: str | Pattern,
+        handler: Callable[..., object],
+        retry: RetryPolicy,
+        concurrency: int,
+        options: SubscribeOptions,
+        module: str | None = None,
+    ) -> Subscription:
+        self._registry.check_open("subscribed")
+        plan = plan_for(handler)
+        checked_options(plan, concurrency, options)
+        refused = [name for name in _REFUSED if name in options]
+        if refused:
+            raise ConfigInvalid(f"a persistent channel cannot do {refused[0]}", "leave it out")
+        pattern = pattern_of(target, options)
+        channel = self._registry.get_or_make(str(pattern.text))
+        given = options.get("group")
+        name = given or (durable_name(handler) if module is None else f"{module}.{plan.name}")
+        checked_subscription_name(name)
+        self._declare(channel.name, name, retry, options)
+        feed = self._feed(channel, name, options)
+        with LOCK:
+            self._check_alone(feed, handler, given)
+            consumer = self._consumer(feed, handler, plan, retry, concurrency)
+            subscription = Subscription(pattern, consumer, self._cancel)
+            feed.group.add(consumer)
+            self._subscriptions.append(subscription)
+        feed.stopped = False
+        feed.pull()
+        wake_all(feed.group)
+        return subscription
+
+    def _declare(self, channel: str, group: str, retry: RetryPolicy, options: SubscribeOptions) -> None:
+        """The topic and the subscription, made or brought up to date."""
+        config = self._configs.get(channel)
+        self._queues.store.apply([Declare(channel, TOPIC, {})])
+        path = subscription_path(channel, group)
+        settings: Settings = {"max_delivery_count": retry.deliveries_max}
+        if config is not None and config.dead_letter_channel:
+            settings["forward_dead_letters_to"] = config.dead_letter_channel
+            self._settled(
+                self._queues.create(
+                    TOPIC if self.takes(config.dead_letter_channel) else 1, config.dead_letter_channel, {}
+                )
+            )
+        after, since_ns = _start(options.get("start"), config is not None)
+        self._settled(self._queues.store.subscribe_from(Declare(path, SUBSCRIPTION, settings), after, since_ns))
+        self._settled(self._queues.update(path, settings))
+
+    def _feed(self, channel: Channel, name: str, options: SubscribeOptions) -> Feed:
+        path = subscription_path(channel.name, name)
+        feed = self._feeds.get(path)
+        if feed is None:
+            group = Group(next_number(), name, 0)
+            group.metrics = channel.metrics
+            feed = Feed(self._queues, path, group, self._aftermath)
+            self._feeds[path] = feed
+            with LOCK:
+                self._registry.durable = [*self._registry.durable, group]
+        feed.idempotent = bool(options.get("idempotent", False))
+        feed.group.filter = options.get("filter")
+        return feed
+
+    def _check_alone(self, feed: Feed, handler: object, given: str | None) -> None:
+        others = [each for each in feed.group.consumers if feed.handlers.get(each.id) != handler]
+        if given is None and others:
+            raise ConfigInvalid(
+                f"two handlers are called {feed.group.name!r}, and would share its messages",
+                "give each a group= of its own, or the same one if they are to compete",
+            )
+
+    def _consumer(
+        self,
+        feed: Feed,
+        handler: Callable[..., object],
+        plan: Plan,
+        retry: RetryPolicy,
+        concurrency: int,
+    ) -> Consumer:
+        number = next_number()
+        inner = Consumer(number, feed.group, handler, plan.shape)
+        inner.convert = plan.convert
+        inner.retry = retry
+        outer = Consumer(number, feed.group, feed.handler(inner, plan.is_async), 0)
+        outer.retry = retry
+        outer.concurrency = concurrency
+        outer.bus = self._exchange
+        outer.launcher = self._places.launcher_for(plan)
+        feed.handlers[number] = handler
+        return outer
+
+    def _cancel(self, subscription: Subscription) -> Cancelled:
+        """Nothing more is handed to it. The durable subscription stays, and keeps its messages."""
+        consumer = subscription.consumer
+        group = consumer.group
+        group.remove(consumer)
+        self._subscriptions = [each for each in self._subscriptions if each is not subscription]
+        tasks = self._places.end_slots(consumer)
+        if not group.consumers:
+            for feed in self._feeds.values():
+                if feed.group is group:
+                    feed.stop()
+        return Cancelled(tasks)
+
+    def unsubscribe(self, wanted: object) -> bool:
+        """By handle, by id or by handler, as for any other subscription."""
+        found = [
+            each
+            for each in self._subscriptions
+            if each is wanted or each.id == wanted or self._handler_of(each) == wanted
+        ]
+        for subscription in found:
+            subscription.cancel()
+        return bool(found)
+
+    def _handler_of(self, subscription: Subscription) -> object:
+        for feed in self._feeds.values():
+            if subscription.id in feed.handlers:
+                return feed.handlers[subscription.id]
+        return None
+
+    def stop(self) -> None:
+        for feed in list(self._feeds.values()):
+            feed.stop()
+
+    def _settled(self, pending: Pending[object] | Pending[None] | Pending[int]) -> None:
+        """Let it become durable in its own time. In memory it is true already."""
+        pending.on_done(lambda _: None)
+
+
+def _start(start: object, created: bool) -> tuple[int, int]:
+    """Where a new group begins: after this sequence, and not before this instant."""
+    if start is None:
+        start = "beginning" if created else "end"
+    if start == "end":
+        return 2**62, 0
+    if start == "beginning":
+        return 0, 0
+    if isinstance(start, datetime):
+        if start.utcoffset() is None:
+            raise UsageError("start is a datetime without time zone", "add one, for instance UTC")
+        return 0, round((start - EPOCH).total_seconds() * 1e9)
+    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+        return start, 0
+    raise ConfigInvalid(f"start is {start!r}", "use 'beginning', 'end', a sequence or a datetime")

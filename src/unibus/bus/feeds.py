@@ -1,0 +1,283 @@
+"""From a durable subscription into a group of the bus: claims messages for handlers that are free, and settles them.
+
+    store ──claim──▶ Feed ──▶ Group.queue ──▶ slot ──▶ handler
+      ▲                                                   │ returned: complete   raised: abandon with delay,
+      └───────────────────────settle──────────────────────┘                     or dead letter
+
+A feed holds few messages at a time, so that urgent ones do not wait behind many. It keeps their locks until they are
+settled. Nobody waits for a settlement to be durable: if the process dies before that, the message is delivered again.
+"""
+
+import asyncio
+import logging
+import threading
+import traceback
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, cast
+
+from unibus.bus.aftermath import UNANSWERED, BusAftermath
+from unibus.bus.delivery import call
+from unibus.bus.group import Consumer, Group, wake
+from unibus.bus.letters import described, error_text
+from unibus.bus.queues import Queues
+from unibus.core.deadletter import (
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    PAYLOAD_MISMATCH,
+    TRACEBACK_CHARS_MAX,
+    TRACEBACK_HEADER,
+    Verdict,
+    after_failure,
+)
+from unibus.core.life.claiming import Claimed
+from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
+from unibus.core.life.envelope import message_of, overlay_of
+from unibus.core.message import Message
+from unibus.core.metrics import ChannelMetrics
+from unibus.errors import BusError, LockLost, PayloadMismatch, StoreFailed
+from unibus.stores.pending import Pending
+from unibus.stores.store import Wish
+
+log = logging.getLogger("unibus")
+
+AHEAD: Final = 32
+"""Messages that wait in memory beyond those being handled: enough to hide the time of a claim."""
+
+
+class Feed:
+    """One durable subscription on this bus. `entity` is its path in the store."""
+
+    def __init__(self, queues: Queues, entity: str, group: Group, aftermath: BusAftermath) -> None:
+        self.entity = entity
+        self.group = group
+        self.idempotent = False
+        self._queues = queues
+        self._aftermath = aftermath
+        self._lock = threading.Lock()
+        self._held: dict[int, Claimed] = {}
+        self._lost: dict[int, LockLost] = {}
+        self._cancels: dict[int, Callable[[], None]] = {}  # How to stop the handler of a message.
+        self._watching: Callable[[], None] | None = None
+        self._pulling = False
+        self._again = False
+        self._more = False  # There may be messages in the store: the group is not quiet.
+        self._retrying = 0
+        self.stopped = False
+        self.handlers: dict[int, object] = {}  # The users' own, by the number of their consumer.
+
+    # Filling the group
+
+    def pull(self) -> None:
+        """Claim as many as there is room for. From any thread; what comes while a claim is out is not forgotten."""
+        with self._lock:
+            slots = sum(consumer.concurrency for consumer in self.group.consumers)
+            room = slots + AHEAD - len(self._held) if slots else 0
+            if self._pulling or self.stopped or room <= 0:
+                self._again = self._again or room > 0
+                return
+            self._pulling = True
+            self._again = False
+            self._more = True
+            self._mark_busy()
+        try:
+            if self._watching is None:
+                self._watching = self._queues.store.watch(self.entity, self._woken)
+            wish = Wish(self.entity, room, True, self.group.name)
+            self._queues.store.claim(wish).on_done(self._arrived)
+        except BusError as error:
+            self._failed_pull(error)
+
+    def _woken(self) -> None:
+        self._watching = None
+        self.pull()
+
+    def _arrived(self, pending: Pending[list[Claimed]]) -> None:
+        if pending.error is not None:
+            self._failed_pull(pending.error)
+            return
+        claimed = pending.value
+        messages = [message_of(each) for each in claimed]
+        with self._lock:
+            self._pulling = False
+            self._more = bool(claimed) or self._again
+            for each, message in zip(claimed, messages, strict=True):
+                self._held[each.sequence] = each
+                if self._retrying and each.delivery_count > 1:
+                    self._retrying -= 1
+                self.group.queue.restore(message, message.priority, message.sequence)
+            self._mark_busy()
+            again = self._again
+        for each in claimed:
+            self._queues.renewals.start(each, self._on_lost(each))
+            wake(self.group)
+        if self.stopped:
+            self.stop()
+        elif again or claimed:
+            self.pull()
+        else:
+            self._aftermath.rested(self.group)
+
+    def _failed_pull(self, error: BaseException) -> None:
+        with self._lock:
+            self._pulling = False
+            self._more = False
+            self._mark_busy()
+        if not self.stopped:
+            log.error("group %r cannot receive from %r: %s", self.group.name, self.entity, error)
+
+    def _mark_busy(self) -> None:
+        self.group.delayed = self._retrying + (1 if self._more else 0)
+
+    def stop(self) -> None:
+        """Claim no more, and give back what no handler has seen."""
+        with self._lock:
+            self.stopped = True
+            unseen = self.group.queue.drain()
+            released = [self._held.pop(message.sequence) for message in unseen if message.sequence in self._held]
+            self._more = False
+            self._retrying = 0
+            self._mark_busy()
+            stop_watching, self._watching = self._watching, None
+        if stop_watching is not None:
+            stop_watching()
+        for claimed in released:
+            self._queues.renewals.stop(claimed)
+        try:
+            if released:
+                commands = [Settle(RELEASE, each.entity, each.sequence, each.token) for each in released]
+                self._queues.store.apply(commands).on_done(_ignore)
+        except BusError as error:
+            log.warning("messages of %r stay locked until their locks end: %s", self.entity, error)
+        self._aftermath.rested(self.group)
+
+    def _on_lost(self, claimed: Claimed) -> Callable[[LockLost], None]:
+        def lost(error: LockLost) -> None:
+            self._lost[claimed.sequence] = error
+            cancel = self._cancels.get(claimed.sequence)
+            if cancel is not None:
+                cancel()
+
+        return lost
+
+    # Handing over
+
+    def handler(self, inner: Consumer, is_async: bool) -> Callable[..., object]:
+        """What the slot calls instead of the user's handler: it settles, and raises nothing."""
+        return self._async_handler(inner) if is_async else self._sync_handler(inner)
+
+    def _sync_handler(self, inner: Consumer) -> Callable[[Message], object]:
+        def handle(message: Message) -> object:
+            claimed = self._held.get(message.sequence)
+            if claimed is None or self._is_done_with(claimed, message):
+                return UNANSWERED
+            try:
+                result = call(inner, message)
+            except Exception as error:
+                self._failed(inner, claimed, message, error)
+                return UNANSWERED
+            self._complete(claimed)
+            return result
+
+        return handle
+
+    def _async_handler(self, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
+        async def handle(message: Message) -> object:
+            claimed = self._held.get(message.sequence)
+            if claimed is None or self._is_done_with(claimed, message):
+                return UNANSWERED
+            task = asyncio.current_task()
+            assert task is not None
+            loop = asyncio.get_running_loop()
+            self._cancels[claimed.sequence] = partial(_cancel_soon, loop, task)
+            try:
+                result = await cast("Awaitable[object]", call(inner, message))
+            except asyncio.CancelledError:
+                if claimed.sequence not in self._lost:
+                    raise  # The slot ends, and gives the message back to its queue.
+                task.uncancel()
+                self._dropped(claimed)
+                return UNANSWERED
+            except Exception as error:
+                self._failed(inner, claimed, message, error)
+                return UNANSWERED
+            finally:
+                self._cancels.pop(claimed.sequence, None)
+            self._complete(claimed)
+            return result
+
+        return handle
+
+    def _is_done_with(self, claimed: Claimed, message: Message) -> bool:
+        """The filter says no, or an idempotent group has had this one before and its effect stands: it is done."""
+        known = self.idempotent and self._queues.store.was_processed(self.entity, claimed.who.message_id)
+        if not known and self._is_accepted(message):
+            return False
+        self._settle(claimed, Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token))
+        return True
+
+    def _is_accepted(self, message: Message) -> bool:
+        accepts = self.group.filter
+        if accepts is None:
+            return True
+        try:
+            return bool(accepts(message))
+        except Exception as error:
+            log.warning("the filter of group %r on %r raised: %r", self.group.name, self.entity, error)
+            return False
+
+    def _complete(self, claimed: Claimed) -> None:
+        command = Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token)
+        if self.idempotent:
+            command.processed_key = claimed.who.message_id
+        self._settle(claimed, command)
+
+    def _failed(self, inner: Consumer, claimed: Claimed, message: Message, error: Exception) -> None:
+        metrics = self.group.metrics or ChannelMetrics()
+        metrics.count("errors")
+        unfit = isinstance(error, PayloadMismatch)
+        if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
+            metrics.count("retried")
+            log.info("%s #%d failed in group %r: %s", self.entity, claimed.sequence, self.group.name, described(error))
+            command = Settle(ABANDON, claimed.entity, claimed.sequence, claimed.token)
+            command.delay_ns = inner.retry.delay_ns(claimed.delivery_count, self._queues.chance())
+            with self._lock:
+                self._retrying += 1
+                self._mark_busy()
+        else:
+            metrics.count("dead_lettered")
+            reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
+            log.warning("%s #%d is a dead letter (%s): %s", self.entity, claimed.sequence, reason, described(error))
+            self._aftermath.reply_failure(message, reason, error)
+            command = Settle(DEAD_LETTER, claimed.entity, claimed.sequence, claimed.token)
+            command.reason = reason
+            command.description = error_text(error)
+            command.signature = type(error).__name__
+            trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
+            command.overlay = overlay_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
+        self._settle(claimed, command)
+
+    def _settle(self, claimed: Claimed, command: Settle) -> None:
+        self._queues.renewals.stop(claimed)
+        try:
+            self._queues.store.apply([command]).on_done(_ignore)
+        except StoreFailed as error:
+            log.error("%s #%d could not be settled: %s", self.entity, claimed.sequence, error)
+        except BusError as error:
+            log.warning("%s #%d was not settled, it comes again: %s", self.entity, claimed.sequence, error)
+        self._dropped(claimed)
+
+    def _dropped(self, claimed: Claimed) -> None:
+        lost = self._lost.pop(claimed.sequence, None)
+        if lost is not None:
+            log.error("%s #%d: its handler was stopped: %s", self.entity, claimed.sequence, lost)
+        self._held.pop(claimed.sequence, None)
+        if len(self._held) * 2 <= AHEAD:
+            self.pull()
+
+
+def _cancel_soon(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[object]") -> None:
+    loop.call_soon_threadsafe(task.cancel)
+
+
+def _ignore(pending: Pending[object]) -> None:
+    """The store says by itself when it has stopped."""

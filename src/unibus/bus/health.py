@@ -1,0 +1,32 @@
+"""How the bus is, in one object: for people, and for whoever asks every few seconds."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from unibus.stores.store import StoreHealth
+
+
+@dataclass(frozen=True)
+class HealthStatus:
+    """`status` is "healthy", "degraded" (it works, but not as was asked for) or "unhealthy". May be awaited."""
+
+    status: str
+    problem: str = ""
+    channels: int = 0
+    store: StoreHealth | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status != "unhealthy"
+
+    def __await__(self) -> Generator[object, None, "HealthStatus"]:
+        yield from ()
+        return self
+
+
+def health_of(closed: bool, degraded: str, store: StoreHealth | None, channels: int) -> HealthStatus:
+    if closed:
+        return HealthStatus("unhealthy", "the bus is closed", channels, store)
+    if store is not None and not store.ok:
+        return HealthStatus("unhealthy", store.problem, channels, store)
+    return HealthStatus("degraded" if degraded else "healthy", degraded, channels, store)

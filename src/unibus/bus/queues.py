@@ -1,0 +1,241 @@
+"""The durable verbs of a bus, in the form that both faces share: they make commands, and give the store's answer.
+
+What waits for messages to come is in receivers.py, in two forms: for loops and for threads.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from unibus.bus.exchange import Exchange
+from unibus.bus.names import checked_name
+from unibus.bus.renewals import Renewals
+from unibus.bus.transactions import Transaction, current
+from unibus.clock import Timers
+from unibus.core.cold import Cold
+from unibus.core.fields import seconds_ns, set_fields
+from unibus.core.life.claiming import Claimed
+from unibus.core.life.commands import COMPLETE, Cancel, Command, Declare, Drop, Renew, Send, SendResult
+from unibus.core.life.entity import QUEUE, SUBSCRIPTION, subscription_path
+from unibus.core.life.envelope import message_of, send_of
+from unibus.core.life.settings import checked_settings
+from unibus.core.message import Message
+from unibus.core.payload import Payload
+from unibus.core.priority import Priority, checked_priority
+from unibus.errors import NameInvalid, UsageError
+from unibus.stores.durability import Durability
+from unibus.stores.pending import Pending, answered
+from unibus.stores.store import Store
+
+if TYPE_CHECKING:
+    from unibus.bus.received import Delivery
+
+PEEK_LOCK: Final = "peek_lock"
+RECEIVE_AND_DELETE: Final = "receive_and_delete"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Queues:
+    """The verbs of one bus over its store."""
+
+    def __init__(self, store: Store, exchange: Exchange, timers: Timers, strict: bool) -> None:
+        self.store = store
+        self.strict = strict
+        self.exchange = exchange
+        now_ns: Callable[[], int] = getattr(store, "now_ns", exchange.wall_ns)
+        self.renewals = Renewals(store, timers, now_ns)
+        self.now_ns = now_ns
+        self.chance: Callable[[], float] = random.random
+
+    # Sending
+
+    def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
+        durability, raises, kind = _taken(fields)
+        command = self.command(entity, payload, fields, kind)
+        command.raises = raises
+        return self._submit_send(command, durability)
+
+    def _submit_send(self, command: Send, durability: Durability | None) -> Pending[SendResult]:
+        transaction = current(self.store)
+        if transaction is not None:
+            result = SendResult(command.entity, 0, command.who.message_id, False)
+            transaction.add(command, result)
+            return answered(result)
+        return self.store.apply([command], durability).seen_as(_first)
+
+    def send_many(
+        self, entity: str, payloads: Iterable[object], fields: dict[str, object]
+    ) -> Pending[list[SendResult]]:
+        """One batch: all of them or none."""
+        durability, raises, kind = _taken(fields)
+        if isinstance(payloads, (str, bytes)):
+            raise UsageError("send_many takes several payloads, not one text", "use send, or put it into a list")
+        commands = [self.command(entity, payload, dict(fields), kind) for payload in payloads]
+        for command in commands:
+            command.raises = raises
+        transaction = current(self.store)
+        if transaction is not None:
+            results = [SendResult(each.entity, 0, each.who.message_id, False) for each in commands]
+            for command, result in zip(commands, results, strict=True):
+                transaction.add(command, result)
+            return answered(results)
+        if not commands:
+            return answered([])
+        return self.store.apply(commands, durability).seen_as(_sent)
+
+    def command(self, entity: object, payload: object, fields: dict[str, object], kind: int = QUEUE) -> Send:
+        """The command for one message: made from a payload and fields, or a Message as it is."""
+        if isinstance(entity, Message):
+            if payload is not None or fields:
+                raise UsageError("send(message) takes nothing beside the message", "set it on the message")
+            command = send_of(entity, checked_name(entity.channel))
+        else:
+            command = self._command(checked_name(entity), payload, fields)
+        command.makes = 0 if self.strict else kind
+        return command
+
+    def _command(self, entity: str, payload: object, fields: dict[str, object]) -> Send:
+        priority = fields.pop("priority", None)
+        delay = fields.pop("delay", None)
+        message_id = fields.pop("message_id", None)
+        cold: Cold | None = None
+        if fields or delay is not None:
+            cold = Cold()
+            set_fields(cold, fields)
+            if delay is not None:
+                cold.scheduled_at_ns = self.now_ns() + seconds_ns("delay", delay)
+        body = payload.value if isinstance(payload, Payload) else payload
+        level = Priority.NORMAL if priority is None else checked_priority(priority)
+        message = Message(self.exchange.stamper, entity, body, level, cold)
+        if message_id is not None:
+            message = _with_id(message, message_id)
+        return send_of(message, entity)
+
+    def submit(self, command: Command) -> Pending[None]:
+        """A settlement: into the open transaction, or at once."""
+        transaction = current(self.store)
+        if transaction is not None:
+            transaction.add(command)
+            return answered(None)
+        return self.store.apply([command]).seen_as(_nothing)
+
+    def submit_many(self, commands: list[Command]) -> Pending[None]:
+        transaction = current(self.store)
+        if transaction is not None:
+            for command in commands:
+                transaction.add(command)
+            return answered(None)
+        return self.store.apply(commands).seen_as(_nothing) if commands else answered(None)
+
+    def renew(self, claimed: Claimed, command: Renew) -> Pending[None]:
+        pending = self.store.apply([command])
+        until_ns = pending.value[0]
+        assert isinstance(until_ns, int)
+        claimed.until_ns = until_ns
+        return pending.seen_as(_nothing)
+
+    def complete_many(self, messages: "Iterable[Delivery]") -> Pending[None]:
+        given = list(messages)
+        pending = self.submit_many([message.command(COMPLETE) for message in given])
+        for message in given:
+            message.settled = True
+            self.renewals.stop(message.claimed)
+        return pending
+
+    def schedule(self, entity: str, payload: object, at: object, fields: dict[str, object]) -> Pending[int]:
+        if isinstance(at, (int, float, timedelta)):
+            fields["delay"] = at
+        else:
+            fields["scheduled_at"] = at
+        if current(self.store) is not None:
+            raise UsageError("schedule gives the sequence at once, and a transaction has none yet", "use send(delay=…)")
+        return self.send(entity, payload, fields).seen_as(_sequence)
+
+    def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
+        return self.submit_many([Cancel(entity, sequence) for sequence in sequences])
+
+    def transaction(self, durability: object) -> Transaction:
+        return Transaction(self.store, self.exchange, None if durability is None else Durability.of(durability))
+
+    # Looking
+
+    def peek(self, entity: str, count: int, from_sequence: int) -> Pending[list[Message]]:
+        if count < 1:
+            raise UsageError(f"peek {count} messages", "at least 1")
+        return self.store.peek(entity, from_sequence, count).seen_as(_decoded)
+
+    # Entities
+
+    def create(self, kind: int, name: str, settings: Mapping[str, object]) -> Pending[None]:
+        return self._declare(Declare(checked_entity_name(name), kind, checked_settings(settings)))
+
+    def create_subscription(self, topic: str, name: str, settings: Mapping[str, object]) -> Pending[None]:
+        path = subscription_path(checked_entity_name(topic), checked_subscription_name(name))
+        return self._declare(Declare(path, SUBSCRIPTION, checked_settings(settings)))
+
+    def update(self, name: str, settings: Mapping[str, object]) -> Pending[None]:
+        return self._declare(Declare(name, 0, checked_settings(settings), True))
+
+    def delete(self, name: str) -> Pending[None]:
+        return self.store.apply([Drop(name)]).seen_as(_nothing)
+
+    def _declare(self, command: Declare) -> Pending[None]:
+        return self.store.apply([command]).seen_as(_nothing)
+
+
+def _first(results: list[object]) -> SendResult:
+    result = results[0]
+    assert isinstance(result, SendResult)
+    return result
+
+
+def _sequence(results: object) -> int:
+    assert isinstance(results, list)
+    return _first(results).sequence
+
+
+def _sent(results: list[object]) -> list[SendResult]:
+    return [result for result in results if isinstance(result, SendResult)]
+
+
+def _decoded(seen: list[Claimed]) -> list[Message]:
+    return [message_of(claimed) for claimed in seen]
+
+
+def _nothing(results: object) -> None:
+    return None
+
+
+def _taken(fields: dict[str, object]) -> tuple[Durability | None, bool, int]:
+    """What is no field of the envelope, taken out of the fields."""
+    level = fields.pop("durability", None)
+    on_duplicate = fields.pop("on_duplicate", "drop")
+    if on_duplicate not in ("drop", "error"):
+        raise UsageError(f"on_duplicate is {on_duplicate!r}", "use 'drop' or 'error'")
+    return (None if level is None else Durability.of(level)), on_duplicate == "error", QUEUE
+
+
+def _with_id(message: Message, message_id: object) -> Message:
+    from unibus.core.message import restored
+
+    if not isinstance(message_id, str) or not message_id:
+        raise UsageError("message_id must be text")
+    other = restored(message_id, message.channel, message.body, message.timestamp_ns, message.cold)
+    other.priority = message.priority
+    return other
+
+
+def checked_entity_name(name: str) -> str:
+    checked = checked_name(name)
+    parts = checked.split("/")
+    if any(part.startswith("$") for part in parts) or "subscriptions" in (part.casefold() for part in parts):
+        raise NameInvalid(f"{name!r} uses a reserved word", "no part may begin with $ or be Subscriptions")
+    return checked
+
+
+def checked_subscription_name(name: str) -> str:
+    checked = checked_name(name)
+    if "/" in checked or checked.startswith("$"):
+        raise NameInvalid(f"a subscription cannot be called {name!r}", "without / and without $ at the beginning")
+    return checked

@@ -1,0 +1,290 @@
+"""Receiving: waiting for messages to come, for loops and for threads.
+
+    claim ─▶ something: hand it over
+      │ nothing
+      ▼
+    watch ─▶ claim again (it may have come in between) ─▶ wait to be woken ─▶ claim …
+
+Whoever is cancelled while its messages are on their way gives them back, uncounted.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from unibus.bus.queues import PEEK_LOCK, RECEIVE_AND_DELETE, Queues
+from unibus.bus.received import Received, SyncReceived
+from unibus.core.life.claiming import Claimed
+from unibus.core.life.commands import (
+    LEAVE_SESSION,
+    RELEASE,
+    RENEW_SESSION,
+    SET_SESSION_STATE,
+    SessionCommand,
+    Settle,
+)
+from unibus.core.life.entity import QUEUE
+from unibus.errors import BusError, EntityNotFound, SessionNotFound, UsageError
+from unibus.stores.pending import Pending
+from unibus.stores.store import SessionLock, Wish
+
+T = TypeVar("T")
+
+BATCH_MAX = 10_000
+
+
+def wish_for(entity: str, count: int, mode: str, consumer: str, session: SessionLock | None = None) -> Wish:
+    if not isinstance(entity, str):
+        raise UsageError(f"an entity is named by text, not {type(entity).__name__}")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= BATCH_MAX:
+        raise UsageError(f"receive {count!r} messages", f"a whole number from 1 to {BATCH_MAX}")
+    if mode not in (PEEK_LOCK, RECEIVE_AND_DELETE):
+        raise UsageError(f"unknown mode {mode!r}", f"use {PEEK_LOCK!r} or {RECEIVE_AND_DELETE!r}")
+    held = None if session is None else (session.session_id, session.token)
+    return Wish(entity, count, mode == PEEK_LOCK, consumer, held)
+
+
+def claim(queues: Queues, wish: Wish) -> Pending[list[Claimed]]:
+    """A missing queue is made, unless the bus is strict: its first message may come from elsewhere."""
+    try:
+        return queues.store.claim(wish)
+    except EntityNotFound:
+        make_missing(queues, wish.entity)
+        return queues.store.claim(wish)
+
+
+def make_missing(queues: Queues, entity: str) -> None:
+    if queues.strict or "/" in entity:
+        raise EntityNotFound(f"there is no queue or subscription {entity!r}", "create it first")
+    queues.create(QUEUE, entity, {})
+
+
+def release(queues: Queues, claimed: list[Claimed]) -> None:
+    """Give back what nobody has looked at."""
+    locked = [each for each in claimed if each.until_ns]
+    if locked:
+        try:
+            queues.store.apply([Settle(RELEASE, each.entity, each.sequence, each.token) for each in locked])
+        except BusError:
+            # Lost already, or the store has stopped: the locks end by themselves.
+            return
+
+
+# For event loops
+
+
+async def until_async(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s: float | None) -> T:
+    """What `look` finds, as soon as it finds something; what it found last at the time-out."""
+    found = await _cancellable(queues, look())
+    if found or timeout_s == 0:
+        return found
+    loop = asyncio.get_running_loop()
+    deadline_s = None if timeout_s is None else loop.time() + timeout_s
+    while True:
+        woken = asyncio.Event()
+        stop = queues.store.watch(entity, partial(_set_soon, loop, woken))
+        try:
+            found = await _cancellable(queues, look())
+            if found:
+                return found
+            async with asyncio.timeout_at(deadline_s):
+                await woken.wait()
+        except TimeoutError:
+            return found
+        finally:
+            stop()
+
+
+def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(event.set)
+
+
+async def _cancellable(queues: Queues, pending: Pending[T]) -> T:
+    try:
+        return await pending
+    except asyncio.CancelledError:
+        value = pending.value
+        if isinstance(value, list):
+            release(queues, value)
+        raise
+
+
+async def receive_batch(queues: Queues, wish: Wish, timeout_s: float | None) -> list[Received]:
+    claimed = await until_async(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
+    return [Received(queues, each) for each in claimed]
+
+
+async def receive(queues: Queues, wish: Wish, timeout_s: float | None) -> AsyncIterator[Received]:
+    """One at a time, so that nobody holds more than it works on."""
+    single = replace(wish, count=1)
+    while True:
+        received = await receive_batch(queues, single, timeout_s)
+        if not received:
+            return
+        yield received[0]
+
+
+async def receive_deferred(queues: Queues, entity: str, sequences: Iterable[int]) -> list[Received]:
+    return [Received(queues, each) for each in await queues.store.claim(_deferred(entity, sequences))]
+
+
+def _deferred(entity: str, sequences: Iterable[int]) -> Wish:
+    wanted = tuple(sequences)
+    if not wanted:
+        raise UsageError("receive_deferred without a sequence", "give those that defer was called for")
+    return Wish(entity, len(wanted), sequences=wanted)
+
+
+async def accept_session(
+    queues: Queues, entity: str, session_id: str | None, timeout_s: float | None, consumer: str
+) -> "SessionReceiver":
+    lock = await until_async(queues, entity, lambda: queues.store.accept(entity, session_id, consumer), timeout_s)
+    return SessionReceiver(queues, _accepted(entity, lock))
+
+
+def _accepted(entity: str, lock: SessionLock | None) -> SessionLock:
+    if lock is None:
+        raise SessionNotFound(f"no session of {entity!r} with messages is free", "try again, or name one")
+    return lock
+
+
+# For threads
+
+
+def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s: float | None) -> T:
+    found = look().wait()
+    if found or timeout_s == 0:
+        return found
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        woken = threading.Event()
+        stop = queues.store.watch(entity, woken.set)
+        try:
+            found = look().wait()
+            if found:
+                return found
+            left_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if (left_s is not None and left_s <= 0) or not woken.wait(left_s):
+                return found
+        finally:
+            stop()
+
+
+def receive_batch_sync(queues: Queues, wish: Wish, timeout_s: float | None) -> list[SyncReceived]:
+    claimed = until(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
+    return [SyncReceived(queues, each) for each in claimed]
+
+
+def receive_sync(queues: Queues, wish: Wish, timeout_s: float | None) -> Iterator[SyncReceived]:
+    single = replace(wish, count=1)
+    while received := receive_batch_sync(queues, single, timeout_s):
+        yield received[0]
+
+
+def receive_deferred_sync(queues: Queues, entity: str, sequences: Iterable[int]) -> list[SyncReceived]:
+    return [SyncReceived(queues, each) for each in queues.store.claim(_deferred(entity, sequences)).wait()]
+
+
+def accept_session_sync(
+    queues: Queues, entity: str, session_id: str | None, timeout_s: float | None, consumer: str
+) -> "SyncSessionReceiver":
+    lock = until(queues, entity, lambda: queues.store.accept(entity, session_id, consumer), timeout_s)
+    return SyncSessionReceiver(queues, _accepted(entity, lock))
+
+
+# Sessions
+
+
+class HeldSession:
+    """What both faces of an accepted session share. `id` is its name."""
+
+    def __init__(self, queues: Queues, lock: SessionLock) -> None:
+        self._queues = queues
+        self._lock = lock
+        self.id = lock.session_id
+        self.entity = lock.entity
+        self.closed = False
+
+    def _command(self, verb: int, state: bytes | None = None) -> Pending[None]:
+        command = SessionCommand(verb, self.entity, self.id, self._lock.token)
+        if state is not None and not isinstance(state, bytes):
+            raise UsageError(f"a session state is bytes, not {type(state).__name__}", "encode it first")
+        command.state = state
+        return self._queues.submit(command)
+
+    def _wish(self, count: int, mode: str) -> Wish:
+        return wish_for(self.entity, count, mode, "", self._lock)
+
+
+class SessionReceiver(HeldSession):
+    """An accepted session for async programs: `async with await bus.accept_session(…) as session`."""
+
+    def receive(self, timeout: float | None = None, mode: str = PEEK_LOCK) -> AsyncIterator[Received]:
+        return receive(self._queues, self._wish(1, mode), timeout)
+
+    async def receive_batch(self, count: int, timeout: float | None = None, mode: str = PEEK_LOCK) -> list[Received]:
+        return await receive_batch(self._queues, self._wish(count, mode), timeout)
+
+    async def receive_deferred(self, sequences: list[int]) -> list[Received]:
+        wish = replace(self._wish(1, PEEK_LOCK), sequences=tuple(sequences))
+        return [Received(self._queues, each) for each in await self._queues.store.claim(wish)]
+
+    def state(self) -> Pending[bytes | None]:
+        return self._queues.store.session_state(self._lock)
+
+    def set_state(self, state: bytes | None) -> Pending[None]:
+        return self._command(SET_SESSION_STATE, state)
+
+    def renew_lock(self) -> Pending[None]:
+        return self._command(RENEW_SESSION)
+
+    async def close(self) -> None:
+        """Free the session. What was received and not settled goes back."""
+        if not self.closed:
+            self.closed = True
+            await self._command(LEAVE_SESSION)
+
+    async def __aenter__(self) -> "SessionReceiver":
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        await self.close()
+
+
+class SyncSessionReceiver(HeldSession):
+    """The same for synchronous programs."""
+
+    def receive(self, timeout: float | None = None, mode: str = PEEK_LOCK) -> Iterator[SyncReceived]:
+        return receive_sync(self._queues, self._wish(1, mode), timeout)
+
+    def receive_batch(self, count: int, timeout: float | None = None, mode: str = PEEK_LOCK) -> list[SyncReceived]:
+        return receive_batch_sync(self._queues, self._wish(count, mode), timeout)
+
+    def receive_deferred(self, sequences: list[int]) -> list[SyncReceived]:
+        wish = replace(self._wish(1, PEEK_LOCK), sequences=tuple(sequences))
+        return [SyncReceived(self._queues, each) for each in self._queues.store.claim(wish).wait()]
+
+    def state(self) -> bytes | None:
+        return self._queues.store.session_state(self._lock).wait()
+
+    def set_state(self, state: bytes | None) -> None:
+        self._command(SET_SESSION_STATE, state).wait()
+
+    def renew_lock(self) -> None:
+        self._command(RENEW_SESSION).wait()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._command(LEAVE_SESSION).wait()
+
+    def __enter__(self) -> "SyncSessionReceiver":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.close()

@@ -1,0 +1,85 @@
+"""Locks that are kept while somebody works: one timer for all of them, renewed in one batch at a third of their time.
+
+A message is with its handler for as long as that takes. A lock that cannot be renewed is lost, and whoever works under
+it is told, once.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from unibus.clock import Timers
+from unibus.core.life.claiming import Claimed
+from unibus.core.life.commands import Renew
+from unibus.errors import BusError, LockLost, StoreFailed
+from unibus.stores.store import Store
+
+LOCKS_PER_BATCH: Final = 1_000
+
+OnLost = Callable[[LockLost], None]
+
+
+class Renewals:
+    def __init__(self, store: Store, timers: Timers, now_ns: Callable[[], int]) -> None:
+        self._store = store
+        self._timers = timers
+        self._now_ns = now_ns
+        self._lock = threading.Lock()
+        self._held: dict[int, tuple[Claimed, OnLost | None, int]] = {}
+        self._tick_at_ns: int | None = None
+
+    def start(self, claimed: Claimed, on_lost: OnLost | None) -> None:
+        """Keep this lock until `stop`. Inside of a session the session's lock is the one that counts."""
+        now_ns = self._now_ns()
+        length_ns = claimed.until_ns - now_ns
+        if claimed.until_ns == 0 or claimed.entry.session is not None:
+            return
+        with self._lock:
+            self._held[id(claimed)] = (claimed, on_lost, length_ns)
+            self._arm(now_ns, max(length_ns // 3, 1))
+
+    def stop(self, claimed: Claimed) -> None:
+        self._held.pop(id(claimed), None)
+
+    def _arm(self, now_ns: int, delay_ns: int) -> None:
+        if self._tick_at_ns is None or now_ns + delay_ns < self._tick_at_ns:
+            self._tick_at_ns = now_ns + delay_ns
+            self._timers.after(delay_ns, self._tick)
+
+    def _tick(self) -> None:
+        now_ns = self._now_ns()
+        with self._lock:
+            if self._tick_at_ns is None or now_ns < self._tick_at_ns:
+                return  # An earlier call has done it.
+            self._tick_at_ns = None
+            held = list(self._held.values())
+        due = [each for each in held if each[0].until_ns - now_ns <= each[2] * 2 // 3]
+        for at in range(0, len(due), LOCKS_PER_BATCH):
+            self._renew(due[at : at + LOCKS_PER_BATCH])
+        with self._lock:
+            waits = [max((each[0].until_ns - now_ns) - each[2] * 2 // 3, 1) for each in self._held.values()]
+            if waits:
+                self._arm(now_ns, min(waits))
+
+    def _renew(self, due: list[tuple[Claimed, OnLost | None, int]]) -> None:
+        """All in one batch; where one of them is lost, each by itself."""
+        commands = [Renew(claimed.entity, claimed.sequence, claimed.token) for claimed, _, _ in due]
+        try:
+            ends = self._store.apply(commands).value
+        except StoreFailed as error:
+            self._lost(due, LockLost(f"the lock could not be renewed: {error.what}", error.hint))
+        except BusError as error:
+            if len(due) > 1:
+                for each in due:
+                    self._renew([each])
+            elif id(due[0][0]) in self._held:
+                self._lost(due, error if isinstance(error, LockLost) else LockLost(error.what, error.hint))
+        else:
+            for (claimed, _, _), until_ns in zip(due, ends, strict=True):
+                assert isinstance(until_ns, int)
+                claimed.until_ns = until_ns
+
+    def _lost(self, due: list[tuple[Claimed, OnLost | None, int]], error: LockLost) -> None:
+        for claimed, on_lost, _ in due:
+            if self._held.pop(id(claimed), None) is not None and on_lost is not None:
+                on_lost(LockLost(error.what, error.hint))

@@ -1,0 +1,135 @@
+"""Transactions: sends and settlements that are collected, and become one atomic batch when the block is left.
+
+    async with bus.transaction():          or: with bus.transaction():
+        await bus.send("invoices", …)      nothing is stored yet
+        await message.complete()           nothing is settled yet
+    # all of it, or none
+
+The ambient transaction belongs to the task (or thread) that opened it, not to the tasks that it starts. One inside of
+another is a savepoint: leaving it by an exception takes back what it collected, and nothing else.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import Final
+
+from unibus.bus.exchange import Exchange
+from unibus.core.life.commands import Command, SendResult
+from unibus.errors import TransactionInvalid
+from unibus.stores.durability import Durability
+from unibus.stores.pending import Pending, answered
+from unibus.stores.store import Store
+
+_CURRENT: Final[ContextVar["Transaction | None"]] = ContextVar("unibus_transaction", default=None)
+
+
+def current(store: Store) -> "Transaction | None":
+    """The transaction that this very task or thread has open on the store."""
+    found = _CURRENT.get()
+    while found is not None and found.store is not store:
+        found = found.parent
+    return found if found is not None and found.owner == _here() else None
+
+
+def _here() -> object:
+    try:
+        return asyncio.current_task() or threading.get_ident()
+    except RuntimeError:
+        return threading.get_ident()
+
+
+class Transaction:
+    """Made by `bus.transaction()`. It may be used once."""
+
+    def __init__(self, store: Store, exchange: Exchange, durability: Durability | None = None) -> None:
+        self.store = store
+        self._exchange = exchange
+        self.owner: object = None
+        self.parent: Transaction | None = None
+        self.state = "new"
+        self._durability = durability
+        self._outer: Transaction | None = None  # Where a savepoint's commands go.
+        self._commands: list[Command] = []
+        self._results: list[SendResult | None] = []
+        self._afterwards: list[Callable[[], object]] = []
+        self._token: Token[Transaction | None] | None = None
+
+    def add(self, command: Command, result: SendResult | None = None) -> None:
+        """Collect a command. `result` is filled in when the transaction is committed."""
+        if self.state != "open":
+            raise TransactionInvalid(f"the transaction is {self.state}", "open a new one")
+        self._commands.append(command)
+        self._results.append(result)
+
+    def afterwards(self, action: Callable[[], object]) -> None:
+        """Do this once the transaction is committed; never when it is not."""
+        self._afterwards.append(action)
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+    def _open(self) -> None:
+        if self.state != "new":
+            raise TransactionInvalid(f"the transaction is {self.state}", "open a new one: bus.transaction()")
+        self.owner = _here()
+        self._outer = current(self.store)
+        self.parent = _CURRENT.get()
+        self._token = _CURRENT.set(self)
+        self._exchange.transactions += 1
+        self.state = "open"
+
+    def _leave(self, error: BaseException | None) -> Pending[list[object]]:
+        """End the block. Gives the batch's answer, which is ready where nothing had to be written."""
+        if self._token is not None:
+            _CURRENT.reset(self._token)
+            self._exchange.transactions -= 1
+        if error is not None:
+            self.state = "rolled back"
+            return answered([])
+        if self._outer is not None:
+            self._outer._take_over(self)
+            self.state = "released into the outer transaction"
+            return answered([])
+        if not self._commands:
+            self.state = "committed"
+            return answered([])
+        self.state = "failed"
+        return self.store.apply(self._commands, self._durability)
+
+    def _take_over(self, inner: "Transaction") -> None:
+        self._commands += inner._commands
+        self._results += inner._results
+        self._afterwards += inner._afterwards
+
+    def _committed(self, results: list[object]) -> None:
+        if self._outer is not None:
+            return
+        self.state = "committed"
+        for given, result in zip(self._results, results, strict=False):
+            if given is not None and isinstance(result, SendResult):
+                given.sequence = result.sequence
+                given.duplicate = result.duplicate
+                given.durability = result.durability
+        for action in self._afterwards:
+            action()
+
+    async def __aenter__(self) -> "Transaction":
+        self._open()
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        pending = self._leave(error)
+        results = await pending
+        if error is None:
+            self._committed(results)
+
+    def __enter__(self) -> "Transaction":
+        self._open()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        results = self._leave(error).wait()
+        if error is None:
+            self._committed(results)

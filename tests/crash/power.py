@@ -1,0 +1,230 @@
+"""The campaign on a simulated disk: work, cut the power at any step, start again, look at everything; from a seed.
+
+One cycle is one disk with several lives. Each life ends in one of four ways: a cut at a step inside of some call, a cut
+between two calls, the end of the process alone, or an orderly close. The next one begins with a recovery, and that may
+be cut as well, up to three times in a row.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import apsw
+
+from tests.crash.audit import audit, read_history
+from tests.crash.ledger import Findings, Ledger
+from tests.crash.workload import SESSIONS, Worker, drain
+from unibus.clock import Timers
+from unibus.errors import BusError
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journal import Journal
+from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.testing.power import SimulatedDisk
+from unibus.testing.virtual_clock import VirtualClock
+
+PATH = "bus.db"
+LIVES = 5
+STEPS = 60
+NESTED = 3
+
+Planting = Callable[[SqliteJournal], Journal]
+
+
+@dataclass
+class Tally:
+    """The sum of a campaign."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    findings: Findings = field(default_factory=Findings)
+
+    def add(self, ledger: Ledger) -> None:
+        self.counts["cycles"] += 1
+        self.counts.update(ledger.counts)
+        for name in ("lost", "doubled", "half", "wrong"):
+            getattr(self.findings, name).extend(getattr(ledger.findings, name))
+
+    def line(self, name: str) -> str:
+        shown = {key: self.counts[key] for key in ("cycles", "cuts", "acked", "completed")}
+        shown |= {key: len(getattr(self.findings, key)) for key in ("lost", "doubled", "half", "wrong")}
+        return f"{name}: " + ", ".join(f"{value:,} {key}" for key, value in shown.items())
+
+
+class StillTimers(Timers):
+    """Fire nothing: every call does what is due by then. So a run has one thread, and follows from its seed."""
+
+    def after(self, delay_ns: int, action: Callable[[], None]) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class Machine:
+    """A computer with one disk and one store, from start to start. `planted` puts a bug into its journal."""
+
+    def __init__(self, seed: str, disk: SimulatedDisk | None = None, planted: Planting | None = None) -> None:
+        self.chance = random.Random(seed)
+        self.disk = disk or SimulatedDisk(seed, sector=self.chance.choice((512, 4096)))
+        self.clock = VirtualClock()
+        self.ledger = Ledger()
+        self.floor = -1
+        """The last operation that must have survived the end of the life before."""
+        self._planted = planted
+        self._snapshot_every = self.chance.choice((5, 25, 100))
+        self._memory_mb = self.chance.choice((0.0, 0.01, 16.0))
+        self._history_bytes = self.chance.choice((0, 30_000, 10**9))
+        self._checkpoint_pages = self.chance.choice((1, 8, 40))
+
+    # A start
+
+    def start(self) -> EmbeddedStore:
+        """Open the store. BusError if the disk does not let us, and nothing of ours stays open then."""
+        journal = SqliteJournal(PATH, vfs=self.disk.name, exclusive=True, history_bytes=self._history_bytes)
+        try:
+            journal._connection.wal_autocheckpoint(self._checkpoint_pages)
+            kept: Journal = journal if self._planted is None else self._planted(journal)
+            budget, every = self._memory_mb, self._snapshot_every
+            return EmbeddedStore(kept, self.clock, StillTimers(), memory_budget_mb=budget, snapshot_every=every)
+        except BaseException:
+            self.let_go(journal)
+            raise
+
+    def recover(self) -> EmbeddedStore:
+        """Start, through up to three cuts in the middle of that."""
+        for _ in range(self.chance.choice((0, 0, 1, 2, NESTED))):
+            self.disk.cut_at(self.chance.randrange(1, 12))
+            try:
+                store = self.start()
+            except BusError:
+                self.floor = min(self.floor, self.ledger.durable)
+                self.ledger.counts["cuts"] += 1
+            else:
+                self.disk.heal()
+                return store
+        self.disk.heal()
+        return self.start()
+
+    # Its life
+
+    def work(self, worker: Worker, steps: int) -> None:
+        for _ in range(steps):
+            worker.step()
+            if self.chance.random() < 0.15:
+                worker.flush()
+                self._pass_time(worker.store)
+
+    def _pass_time(self, store: EmbeddedStore) -> None:
+        read_history(store, self.ledger)  # Before it is forgotten.
+        self.clock.advance(self.chance.choice((0.5, 2, 6, 61)), settle=False)
+        if self.chance.random() < 0.3:
+            store._committer.trim(store.now_ns())
+
+    # Its end
+
+    def live(self, worker: Worker) -> None:
+        """Work until the end that chance has in store."""
+        end = self.chance.choice((self._cut_inside, self._cut_inside, self._cut_between, self._kill, self._close))
+        end(worker)
+
+    def _cut_inside(self, worker: Worker) -> None:
+        self.disk.cut_at(self.chance.randrange(1, 200))
+        try:
+            self.work(worker, STEPS)
+            worker.flush()
+            worker.store.close()
+        except (BusError, apsw.Error):
+            self._cut(worker.store)
+        else:
+            self.disk.heal()
+            self.floor = len(self.ledger.ops)
+
+    def _cut_between(self, worker: Worker) -> None:
+        self.work(worker, self.chance.randrange(STEPS))
+        self.disk.cut()
+        self._cut(worker.store)
+
+    def _cut(self, store: EmbeddedStore) -> None:
+        self.floor = self.ledger.durable
+        self.ledger.counts["cuts"] += 1
+        self.let_go(store)
+
+    def _kill(self, worker: Worker) -> None:
+        self.work(worker, self.chance.randrange(STEPS))
+        self.disk.kill()
+        self.floor = len(self.ledger.ops)
+        self.let_go(worker.store)
+
+    def _close(self, worker: Worker) -> None:
+        self.work(worker, self.chance.randrange(STEPS))
+        worker.flush()
+        worker.store.close()
+        self.floor = len(self.ledger.ops)
+
+    def let_go(self, opened: EmbeddedStore | SqliteJournal) -> None:
+        """The disk may be dead: then closing may be one more error."""
+        try:
+            opened.close()
+        except (apsw.Error, BusError):
+            self.ledger.counts["closed with an error"] += 1
+
+
+def cycle(machine: Machine, seed: str) -> Ledger:
+    """The whole life of one disk. Ends with everything received, once."""
+    before: Worker | None = None
+    for life in range(LIVES):
+        store = machine.recover()
+        audit(store, machine.ledger, machine.floor)
+        worker = Worker(store, machine.ledger, f"{seed}.{life}")
+        worker.prepare()
+        if before is not None:
+            worker.inherit(before)
+            if machine.chance.random() < 0.3:
+                machine.ledger.findings.wrong += worker.check_holdings()
+        before = worker
+        machine.live(worker)
+    receive_everything(machine, f"{seed}.end")
+    return machine.ledger
+
+
+def receive_everything(machine: Machine, seed: str) -> None:
+    """Each message that is left is delivered, and with that it is gone, also after another start."""
+    ledger = machine.ledger
+    store = machine.recover()
+    audit(store, ledger, machine.floor)
+    worker = Worker(store, ledger, seed)
+    worker.prepare()
+    machine.clock.advance(1_000, settle=False)
+    check_sessions(worker, ledger)
+    drain(worker)
+    store.close()
+    store = machine.start()
+    audit(store, ledger, len(ledger.ops))
+    left = [(info.name, info) for info in store.entities().wait() if info.active + info.locked + info.deferred]
+    ledger.findings.wrong += [f"not received in the end: {each}" for each in left]
+    store.close()
+
+
+def check_sessions(worker: Worker, ledger: Ledger) -> None:
+    """Every session has the state that was set last, of the batches that took place."""
+    states = {session: state for op in ledger.ops for session, state in op.states.items()}
+    for session in SESSIONS:
+        found = worker.take_session(session)
+        expected = states.get(session)
+        if found != (None if expected is None else expected.encode()):
+            ledger.findings.wrong.append(f"session {session} has the state {found!r}, not {expected!r}")
+
+
+def campaign(seed: str, seconds: float, planted: Planting | None = None, *, lying_sync: bool = False) -> Tally:
+    """Cycles until the time is over."""
+    tally = Tally()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        tally.add(one_cycle(f"{seed}.{tally.counts['cycles']}", planted, lying_sync=lying_sync))
+    return tally
+
+
+def one_cycle(seed: str, planted: Planting | None = None, *, lying_sync: bool = False) -> Ledger:
+    disk = SimulatedDisk(seed, lying_sync=True) if lying_sync else None
+    return cycle(Machine(seed, disk, planted), seed)
