@@ -107,7 +107,7 @@ _MOVES = {
 def audit(store: EmbeddedStore, ledger: Ledger, floor: int) -> Story:
     """Compare everything. `floor` is the last operation that this crash must have spared."""
     found = held_messages(store, ledger)
-    read_history(store, ledger)
+    read_history(store, ledger, floor)
     story = Story()
     for event in ledger.history:
         story.play(event)
@@ -129,6 +129,8 @@ def held_messages(store: EmbeddedStore, ledger: Ledger) -> dict[str, dict[int, H
             queue[seen.sequence] = Held(seen.who.message_id, seen.state, seen.delivery_count)
             if seen.data != body_of(seen.who.message_id):
                 ledger.findings.wrong.append(f"{info.name} #{seen.sequence} {seen.who.message_id} has another body")
+        if list(queue) != sorted(queue):
+            ledger.findings.wrong.append(f"{info.name} is out of order: {list(queue)}")
         found[info.name] = queue
     # Looking may have ended locks, so the counts are taken after that.
     for info in store.entities().wait():
@@ -143,20 +145,27 @@ def held_messages(store: EmbeddedStore, ledger: Ledger) -> dict[str, dict[int, H
     return found
 
 
-def read_history(store: EmbeddedStore, ledger: Ledger) -> None:
-    """Take the store's history over into the ledger: the old part must be the same, the end may be another one."""
+def read_history(store: EmbeddedStore, ledger: Ledger, floor: int) -> None:
+    """Take the store's history over into the ledger. What was read before is still the same, as far as it survived."""
     rows, safe = store.events_after(0, 10**9)
     known = ledger.history
     first = rows[0].seq if rows else safe + 1
     if first > len(known) + 1 or [row.seq for row in rows] != list(range(first, safe + 1)):
         ledger.findings.wrong.append(f"history from {first} to {safe} has a gap; {len(known)} were known")
         return
-    overlap = min(len(known), safe) - first + 1
-    for mine, theirs in zip(known[first - 1 : first - 1 + overlap], rows, strict=False):
+    durable = _durable_seq(ledger, floor)
+    for mine, theirs in zip(known[first - 1 : durable], rows, strict=False):
         if mine != theirs:
             ledger.findings.wrong.append(f"history has changed: {mine} is now {theirs}")
             break
     ledger.history = known[: first - 1] + rows
+
+
+def _durable_seq(ledger: Ledger, floor: int) -> int:
+    """The last event that was read of those that this crash had to spare."""
+    seqs = {mark_of(event): event.seq for event in ledger.history}
+    spared = (seqs.get(mark, 0) for op in ledger.ops if op.status == ACKED and op.index <= floor for mark in op.marks)
+    return max(spared, default=0)
 
 
 def _compare_state(found: dict[str, dict[int, Held]], story: Story, ledger: Ledger) -> None:

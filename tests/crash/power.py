@@ -18,6 +18,7 @@ from tests.crash.ledger import Findings, Ledger
 from tests.crash.workload import SESSIONS, Worker, drain
 from unibus.clock import Timers
 from unibus.errors import BusError
+from unibus.stores import snapshot
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Journal
 from unibus.stores.journals.sqlite import SqliteJournal
@@ -76,11 +77,13 @@ class Machine:
         self._memory_mb = self.chance.choice((0.0, 0.01, 16.0))
         self._history_bytes = self.chance.choice((0, 30_000, 10**9))
         self._checkpoint_pages = self.chance.choice((1, 8, 40))
+        self._piece = self.chance.choice((1, 3, 500))
 
     # A start
 
     def start(self) -> EmbeddedStore:
         """Open the store. BusError if the disk does not let us, and nothing of ours stays open then."""
+        snapshot.PART_ENTRIES = self._piece
         journal = SqliteJournal(PATH, vfs=self.disk.name, exclusive=True, history_bytes=self._history_bytes)
         try:
             journal._connection.wal_autocheckpoint(self._checkpoint_pages)
@@ -116,7 +119,7 @@ class Machine:
                 self._pass_time(worker.store)
 
     def _pass_time(self, store: EmbeddedStore) -> None:
-        read_history(store, self.ledger)  # Before it is forgotten.
+        read_history(store, self.ledger, len(self.ledger.ops))  # Before it is forgotten.
         self.clock.advance(self.chance.choice((0.5, 2, 6, 61)), settle=False)
         if self.chance.random() < 0.3:
             store._committer.trim(store.now_ns())
@@ -227,4 +230,8 @@ def campaign(seed: str, seconds: float, planted: Planting | None = None, *, lyin
 
 def one_cycle(seed: str, planted: Planting | None = None, *, lying_sync: bool = False) -> Ledger:
     disk = SimulatedDisk(seed, lying_sync=True) if lying_sync else None
-    return cycle(Machine(seed, disk, planted), seed)
+    piece = snapshot.PART_ENTRIES
+    try:
+        return cycle(Machine(seed, disk, planted), seed)
+    finally:
+        snapshot.PART_ENTRIES = piece

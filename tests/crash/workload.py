@@ -336,6 +336,9 @@ class Worker:
         """Everything that waits in a session, for good. Gives its state."""
         self._session = lock = self.store.accept("sessions", session_id, "").wait(GUARD_S)
         assert lock is not None
+        seen = self.store.peek("sessions", 0, 10**9).wait(GUARD_S)
+        deferred = [each.sequence for each in seen if each.state == DEFERRED and each.who.session_id == session_id]
+        self.receive("sessions", 1, False, tuple(deferred))
         self.receive("sessions", 1_000, lock=False)
         self.flush()
         self._session = None

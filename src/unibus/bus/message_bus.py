@@ -13,7 +13,7 @@ from unibus.bus.delivery import QUANTUM
 from unibus.bus.face import Face, one_or_all, several
 from unibus.bus.queues import PEEK_LOCK
 from unibus.bus.quiet import Deadline
-from unibus.bus.received import Received
+from unibus.bus.received import Received, complete_many
 from unibus.bus.receivers import SessionReceiver
 from unibus.bus.requests import Reply, reply_body
 from unibus.bus.room import post_when_room_async
@@ -196,7 +196,7 @@ class MessageBus(Face):
 
     def complete_many(self, messages: Iterable[Received]) -> Pending[None]:
         """Complete several in one batch: all of them, or LockLost and none."""
-        return self._hub.queues().complete_many(messages)
+        return complete_many(self._hub.queues(), messages)
 
     def peek(self, entity: str, count: int = 1, from_sequence: int = 0) -> Pending[list[Message]]:
         """A look at messages in whatever state, in order of their sequences. No effect."""

@@ -6,7 +6,7 @@ What waits for messages to come is in receivers.py, in two forms: for loops and 
 import random
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from unibus.bus.exchange import Exchange
 from unibus.bus.names import checked_name
@@ -16,7 +16,7 @@ from unibus.clock import Timers
 from unibus.core.cold import Cold
 from unibus.core.fields import seconds_ns, set_fields
 from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import COMPLETE, Cancel, Command, Declare, Drop, Renew, Send, SendResult
+from unibus.core.life.commands import Cancel, Command, Declare, Drop, Renew, Send, SendResult
 from unibus.core.life.entity import QUEUE, SUBSCRIPTION, subscription_path
 from unibus.core.life.envelope import message_of, send_of
 from unibus.core.life.settings import checked_settings
@@ -27,9 +27,6 @@ from unibus.errors import NameInvalid, UsageError
 from unibus.stores.durability import Durability
 from unibus.stores.pending import Pending, answered
 from unibus.stores.store import Store
-
-if TYPE_CHECKING:
-    from unibus.bus.received import Delivery
 
 PEEK_LOCK: Final = "peek_lock"
 RECEIVE_AND_DELETE: Final = "receive_and_delete"
@@ -134,14 +131,6 @@ class Queues:
         assert isinstance(until_ns, int)
         claimed.until_ns = until_ns
         return pending.seen_as(_nothing)
-
-    def complete_many(self, messages: "Iterable[Delivery]") -> Pending[None]:
-        given = list(messages)
-        pending = self.submit_many([message.command(COMPLETE) for message in given])
-        for message in given:
-            message.settled = True
-            self.renewals.stop(message.claimed)
-        return pending
 
     def schedule(self, entity: str, payload: object, at: object, fields: dict[str, object]) -> Pending[int]:
         if isinstance(at, (int, float, timedelta)):

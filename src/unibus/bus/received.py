@@ -7,12 +7,12 @@ Settling is fenced by the lock's token: a lock that was lost raises LockLost and
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from unibus.bus.letters import error_text
+from unibus.bus.queues import Queues
 from unibus.core.cold import HeaderValue
 from unibus.core.fields import seconds_ns
 from unibus.core.life.claiming import Claimed
@@ -22,14 +22,11 @@ from unibus.core.message import Message
 from unibus.errors import LockLost, UsageError
 from unibus.stores.pending import Pending
 
-if TYPE_CHECKING:
-    from unibus.bus.queues import Queues
-
 
 class Delivery:
     """What both faces of a received message share: its fields, and the commands that settle it."""
 
-    def __init__(self, queues: "Queues", claimed: Claimed) -> None:
+    def __init__(self, queues: Queues, claimed: Claimed) -> None:
         self._queues = queues
         self.claimed = claimed
         self.message: Message = message_of(claimed)
@@ -241,3 +238,13 @@ class SyncReceived(Delivery):
             self.abandon(properties=failure(error))
         else:
             self.release()
+
+
+def complete_many(queues: Queues, messages: Iterable[Delivery]) -> Pending[None]:
+    """All of them in one batch, or LockLost and none."""
+    given = list(messages)
+    pending = queues.submit_many([message.command(COMPLETE) for message in given])
+    for message in given:
+        message.settled = True
+        queues.renewals.stop(message.claimed)
+    return pending

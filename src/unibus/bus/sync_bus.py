@@ -14,7 +14,7 @@ from unibus.bus.face import Face, one_or_all, several
 from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
 from unibus.bus.queues import PEEK_LOCK
 from unibus.bus.quiet import Deadline
-from unibus.bus.received import SyncReceived
+from unibus.bus.received import SyncReceived, complete_many
 from unibus.bus.receivers import SyncSessionReceiver
 from unibus.bus.requests import Reply, reply_body
 from unibus.core.cold import Cold, HeaderValue
@@ -162,7 +162,7 @@ class SyncMessageBus(Face):
         return receivers.receive_deferred_sync(self._hub.queues(), entity, sequences)
 
     def complete_many(self, messages: Iterable[SyncReceived]) -> None:
-        self._hub.queues().complete_many(messages).wait()
+        complete_many(self._hub.queues(), messages).wait()
 
     def peek(self, entity: str, count: int = 1, from_sequence: int = 0) -> list[Message]:
         return self._hub.queues().peek(entity, count, from_sequence).wait()

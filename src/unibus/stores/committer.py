@@ -13,7 +13,7 @@ import threading
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.claiming import Claimed
-from unibus.core.life.entry import Entry
+from unibus.core.life.entity import Entry
 from unibus.errors import StoreFailed
 from unibus.stores.journal import Journal, Slice
 from unibus.stores.pending import Pending, finish_all

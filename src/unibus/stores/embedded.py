@@ -20,8 +20,7 @@ from unibus.core.life.changes import Passed
 from unibus.core.life.claiming import Claimed, claim, deferred_entries, fire, hand_out
 from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.due import NEVER
-from unibus.core.life.entity import KIND_NAMES, Entity
-from unibus.core.life.entry import Session
+from unibus.core.life.entity import KIND_NAMES, Entity, Session
 from unibus.core.life.events import Event
 from unibus.core.life.sending import Parcel, queue_of, store_copy, target_of
 from unibus.core.life.sessions import accept, held_session
@@ -33,6 +32,7 @@ from unibus.stores.journal import Journal
 from unibus.stores.pending import Pending, answered
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
 from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
+from unibus.stores.watchers import Watchers
 
 T = TypeVar("T")
 
@@ -68,6 +68,7 @@ class EmbeddedStore:
         self._book = Book(NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024))
         covered = journal.load(self._book)
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
+        self._watchers = Watchers(self._book, self._lock)
         self._committer = Committer(journal, self._book, self._lock, self._snapshot)
         self._armed_ns: int = NEVER
         self._closed = False
@@ -195,7 +196,7 @@ class EmbeddedStore:
     def _answer(self, pending: Pending[T]) -> Pending[T]:
         """Without the lock: wake who waits for messages, and let somebody commit."""
         if self._book.woken:
-            self._wake()
+            self._watchers.wake()
         if not pending.done:
             loop = asyncio._get_running_loop()
             if loop is not None:
@@ -226,7 +227,7 @@ class EmbeddedStore:
             fire(self._book, self.now_ns())
             pending = self._write(None, False)
         if self._book.woken:
-            self._wake()
+            self._watchers.wake()
         if not pending.done:
             self._committer.kick()
         with self._lock:
@@ -238,39 +239,11 @@ class EmbeddedStore:
             self._committer.trim(self.now_ns())
             self._timers.after(TRIM_EVERY_NS, self._trim)
 
-    # Waiting
+    # Reading
 
     def watch(self, entity: str, call: Callable[[], None]) -> Callable[[], None]:
         with self._lock:
-            watched = queue_of(self._book, entity, self._begin())
-            watched.wakers.append(call)
-
-        def stop() -> None:
-            with self._lock:
-                if call in watched.wakers:
-                    watched.wakers.remove(call)
-                elif watched.active and watched.wakers:
-                    # It was woken and goes away: the message it was woken for is another one's.
-                    self._book.woken.append(watched)
-            self._wake()
-
-        return stop
-
-    def _wake(self) -> None:
-        calls: list[Callable[[], None]] = []
-        with self._lock:
-            woken = self._book.woken
-            self._book.woken = []
-            for entity in woken:
-                if entity.settings.requires_session or entity.deleted:
-                    calls += entity.wakers
-                    entity.wakers = []
-                elif entity.wakers:
-                    calls.append(entity.wakers.pop(0))
-        for call in calls:
-            call()
-
-    # Reading
+            return self._watchers.add(queue_of(self._book, entity, self._begin()), call)
 
     def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
         with self._lock:
@@ -346,10 +319,7 @@ class EmbeddedStore:
             if self._closed:
                 return
             self._closed = True
-            self._book.woken += [entity for entity in self._book.entities.values() if entity.wakers]
-            for entity in self._book.woken:
-                entity.deleted = True
-        self._wake()
+        self._watchers.wake_all()
         try:
             self._committer.close()
         finally:

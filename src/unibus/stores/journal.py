@@ -9,7 +9,7 @@ from typing import Protocol
 
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change, SavedEntry, SavedSession, Settings
-from unibus.core.life.entry import Entry
+from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event
 from unibus.stores.durability import Durability
 

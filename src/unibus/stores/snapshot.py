@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from unibus.core.life.book import MARK_PROCESSED, MARK_SENT, Book
-from unibus.core.life.entity import FOREVER_NS
-from unibus.core.life.entry import Entry
+from unibus.core.life.entity import FOREVER_NS, Entry
 from unibus.core.life.states import GONE
 from unibus.stores.journal import Journal, Slice, Summary
 

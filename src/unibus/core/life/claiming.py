@@ -13,8 +13,8 @@ from unibus.core.expiry import is_expired
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Activated, Completed, Delivered, Routed
 from unibus.core.life.due import Timed
-from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity
-from unibus.core.life.entry import Entry, Session
+from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry, Session
+from unibus.core.life.playing import note
 from unibus.core.life.sending import Parcel, route
 from unibus.core.life.sessions import session_over
 from unibus.core.life.settling import expire, give_back
@@ -55,15 +55,15 @@ def activate(book: Book, entry: Entry, now_ns: i64) -> None:
     """A scheduled message takes its place at the end, as if it were sent now; one that was delayed has its own."""
     entity = entry.entity
     if entry.delayed:
-        book.note(Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
+        note(book, Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
     elif entity.kind == TOPIC or entity.settings.forward_to:
         parcel = Parcel(entry.who, entry.priority, max(0, entry.expires_ns - entry.due_ns))
         parcel.source = entry
         parcel.hops = entry.hops
         route(book, entity, parcel, None, now_ns)
-        book.note(Routed(now_ns, entity.number, entry.sequence, entry.who))
+        note(book, Routed(now_ns, entity.number, entry.sequence, entry.who))
     else:
-        book.note(Activated(now_ns, entity.number, entry.sequence, entry.who, entity.sequence + 1))
+        note(book, Activated(now_ns, entity.number, entry.sequence, entry.who, entity.sequence + 1))
 
 
 @final
@@ -105,7 +105,10 @@ def claim(
 def _next(book: Book, waiting: Waiting, now_ns: i64) -> Entry | None:
     while True:
         entry = waiting.pop()
-        if entry is None or not is_expired(entry.expires_ns, now_ns):
+        if entry is None:
+            return None
+        assert isinstance(entry, Entry)
+        if not is_expired(entry.expires_ns, now_ns):
             return entry
         expire(book, entry, now_ns)
 
@@ -117,11 +120,13 @@ def hand_out(book: Book, entry: Entry, token: bytes, lock: bool, consumer: str, 
         session = entry.session
         until_ns = now_ns + entity.settings.lock_ns if session is None else session.until_ns
         claimed = Claimed(entry, token, until_ns, count)
-        book.note(Delivered(now_ns, entity.number, entry.sequence, entry.who, count, token, until_ns, consumer))
+        note(book, Delivered(now_ns, entity.number, entry.sequence, entry.who, count, token, until_ns, consumer))
         return claimed
     claimed = Claimed(entry, b"", 0, count)
     first_ns = entry.first_delivered_ns or now_ns
-    book.note(Completed(now_ns, entity.number, entry.sequence, entry.who, count, entry.enqueued_ns, first_ns, consumer))
+    note(
+        book, Completed(now_ns, entity.number, entry.sequence, entry.who, count, entry.enqueued_ns, first_ns, consumer)
+    )
     return claimed
 
 

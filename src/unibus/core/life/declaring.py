@@ -11,6 +11,7 @@ from unibus.core.life.book import Book, owner_name
 from unibus.core.life.changes import Declared, Dropped, Settings
 from unibus.core.life.commands import Declare, Drop
 from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity
+from unibus.core.life.playing import note
 from unibus.core.life.sending import declare
 from unibus.errors import EntityExists, EntityNotFound, UsageError
 from unibus.limits import SUBSCRIPTIONS_PER_TOPIC_MAX
@@ -60,7 +61,7 @@ def declare_entity(book: Book, command: Declare, now_ns: i64) -> None:
         declare(book, command.name, command.kind, command.settings, now_ns)
     elif _changed(found, command.settings):
         settings: Settings = {**found.settings.given, **command.settings}
-        book.note(Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
+        note(book, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
 
 
 def check_drop(book: Book, command: Drop, alone: bool) -> None:
@@ -84,4 +85,4 @@ def drop_entity(book: Book, command: Drop, now_ns: i64) -> None:
 def _drop(book: Book, entity: Entity, now_ns: i64) -> None:
     if entity.dead is not None:
         _drop(book, entity.dead, now_ns)
-    book.note(Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))
+    note(book, Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))

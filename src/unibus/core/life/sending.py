@@ -25,8 +25,8 @@ from unibus.core.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Copied, Declared, Duplicated, Overlay, Passed, Sent, Settings, Who
 from unibus.core.life.commands import Send, SendResult
-from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity
-from unibus.core.life.entry import Entry
+from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry
+from unibus.core.life.playing import note
 from unibus.errors import DuplicateMessage, EntityNotFound, QuotaExceeded, SessionRequired, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
 
@@ -121,7 +121,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     who = command.who
     key = dedup_key(entity, command)
     if key is not None and entity.is_known(key, now_ns):
-        book.note(Duplicated(now_ns, entity.number, entity.sequence, who, key))
+        note(book, Duplicated(now_ns, entity.number, entity.sequence, who, key))
         return SendResult(entity.name, 0, who.message_id, True)
     sequence = entity.sequence + 1
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
@@ -129,8 +129,9 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     if visible_ns or (entity.kind != TOPIC and not settings.forward_to):
         begins_ns = visible_ns or now_ns
         expires_ns = expires_at_ns(begins_ns, effective_ttl_ns(command.ttl_ns, settings.ttl_ns))
-        book.note(
-            Sent(now_ns, entity.number, sequence, who, command.priority, expires_ns, visible_ns, key, command.data)
+        note(
+            book,
+            Sent(now_ns, entity.number, sequence, who, command.priority, expires_ns, visible_ns, key, command.data),
         )
     else:
         parcel = Parcel(who, command.priority, command.ttl_ns)
@@ -181,7 +182,7 @@ def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i
 
 def _pass(book: Book, entity: Entity, parcel: Parcel, key: str | None, copies: int, now_ns: i64) -> None:
     data = b"" if parcel.carrier or parcel.source is not None else parcel.data
-    book.note(Passed(now_ns, entity.number, entity.sequence + 1, parcel.who, parcel.priority, key, copies, data))
+    note(book, Passed(now_ns, entity.number, entity.sequence + 1, parcel.who, parcel.priority, key, copies, data))
     if data:
         parcel.carrier = book.seq
 
@@ -202,9 +203,10 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
     source = parcel.source
     if source is None and not parcel.carrier:
         sent = Sent(now_ns, entity.number, sequence, parcel.who, parcel.priority, expires_ns, 0, None, parcel.data)
-        book.note(sent)
+        note(book, sent)
         return
-    book.note(
+    note(
+        book,
         Copied(
             now_ns,
             entity.number,
@@ -218,7 +220,7 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
             0 if source is None else source.sequence,
             parcel.hops,
             parcel.overlay,
-        )
+        ),
     )
 
 
@@ -257,5 +259,5 @@ def dead_letters_of(book: Book, entity: Entity, now_ns: i64) -> Entity:
 
 def declare(book: Book, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
     number = book.numbered + 1
-    book.note(Declared(now_ns, number, book.retired.get(name.casefold(), 0), name, kind, settings))
+    note(book, Declared(now_ns, number, book.retired.get(name.casefold(), 0), name, kind, settings))
     return book.entities[number]

@@ -6,8 +6,8 @@ from mypy_extensions import i64
 from unibus.core.life.book import Book
 from unibus.core.life.changes import SessionLeft, SessionStated, SessionTaken
 from unibus.core.life.commands import LEAVE_SESSION, RENEW_SESSION, SET_SESSION_STATE, SessionCommand
-from unibus.core.life.entity import DEAD_LETTERS, Entity
-from unibus.core.life.entry import Session
+from unibus.core.life.entity import DEAD_LETTERS, Entity, Session
+from unibus.core.life.playing import note
 from unibus.core.life.sending import target_of
 from unibus.core.life.settling import give_back
 from unibus.errors import MessageTooLarge, SessionLocked, SessionLockLost, SessionNotAllowed, UsageError
@@ -32,7 +32,7 @@ def accept(
             f"session {session_id!r} of {entity.name!r} is held by another receiver", "wait, or take another"
         )
     until_ns = now_ns + entity.settings.lock_ns
-    book.note(SessionTaken(now_ns, entity.number, entity.sequence, session_id, token, until_ns, consumer))
+    note(book, SessionTaken(now_ns, entity.number, entity.sequence, session_id, token, until_ns, consumer))
     return entity.sessions[session_id]
 
 
@@ -59,13 +59,14 @@ def change_session(book: Book, command: SessionCommand, now_ns: i64) -> int:
     entity = session.entity
     if command.verb == RENEW_SESSION:
         until_ns = now_ns + entity.settings.lock_ns
-        book.note(
-            SessionTaken(now_ns, entity.number, entity.sequence, session.id, command.token, until_ns, session.consumer)
+        note(
+            book,
+            SessionTaken(now_ns, entity.number, entity.sequence, session.id, command.token, until_ns, session.consumer),
         )
     elif command.verb == LEAVE_SESSION:
         session_over(book, session, "closed", now_ns)
     else:
-        book.note(SessionStated(now_ns, entity.number, entity.sequence, session.id, command.state))
+        note(book, SessionStated(now_ns, entity.number, entity.sequence, session.id, command.state))
     return session.until_ns
 
 
@@ -74,4 +75,4 @@ def session_over(book: Book, session: Session, reason: str, now_ns: i64) -> None
     entity = session.entity
     for entry in list(session.locked.values()):
         give_back(book, entry, f"session_{reason}", 0, entry.overlay, now_ns)
-    book.note(SessionLeft(now_ns, entity.number, entity.sequence, session.id, reason))
+    note(book, SessionLeft(now_ns, entity.number, entity.sequence, session.id, reason))

@@ -21,8 +21,8 @@ from unibus.core.life.changes import (
     Returned,
 )
 from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
-from unibus.core.life.entity import DEAD_LETTERS, Entity
-from unibus.core.life.entry import Entry
+from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
+from unibus.core.life.playing import note
 from unibus.core.life.sending import Parcel, dead_letters_of, death_record, route, store_copy, target_of
 from unibus.core.life.states import LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound, SessionLockLost
@@ -50,14 +50,14 @@ def settle(book: Book, command: Settle, now_ns: i64) -> None:
     """End a lock that was checked."""
     entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
     if command.processed_key is not None:
-        book.note(Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
+        note(book, Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
     if command.verb == COMPLETE:
         complete(book, entry, now_ns)
     elif command.verb == ABANDON:
         give_back(book, entry, "abandoned", command.delay_ns, merged(entry.overlay, command.overlay), now_ns)
     elif command.verb == DEFER:
         overlay = merged(entry.overlay, command.overlay)
-        book.note(Deferred(now_ns, entry.entity.number, entry.sequence, entry.who, entry.delivery_count, overlay))
+        note(book, Deferred(now_ns, entry.entity.number, entry.sequence, entry.who, entry.delivery_count, overlay))
     elif command.verb == DEAD_LETTER:
         overlay = merged(entry.overlay, command.overlay)
         bury(book, entry, command.reason, command.description, command.signature, overlay, now_ns)
@@ -72,7 +72,8 @@ def merged(overlay: Overlay | None, more: Overlay | None) -> Overlay | None:
 
 
 def complete(book: Book, entry: Entry, now_ns: i64) -> None:
-    book.note(
+    note(
+        book,
         Completed(
             now_ns,
             entry.entity.number,
@@ -82,7 +83,7 @@ def complete(book: Book, entry: Entry, now_ns: i64) -> None:
             entry.enqueued_ns,
             entry.first_delivered_ns,
             entry.consumer,
-        )
+        ),
     )
 
 
@@ -94,15 +95,16 @@ def give_back(book: Book, entry: Entry, reason: str, delay_ns: i64, overlay: Ove
         bury(book, entry, MAX_DELIVERY_COUNT_EXCEEDED, text, "", overlay, now_ns)
         return
     visible_ns = now_ns + delay_ns if delay_ns > 0 else 0
-    book.note(
-        Returned(now_ns, entity.number, entry.sequence, entry.who, entry.delivery_count, reason, visible_ns, overlay)
+    note(
+        book,
+        Returned(now_ns, entity.number, entry.sequence, entry.who, entry.delivery_count, reason, visible_ns, overlay),
     )
 
 
 def release(book: Book, entry: Entry, now_ns: i64) -> None:
     """Back as if it had never been delivered: nobody has looked at it."""
     count = entry.delivery_count - 1
-    book.note(Returned(now_ns, entry.entity.number, entry.sequence, entry.who, count, "released", 0, entry.overlay))
+    note(book, Returned(now_ns, entry.entity.number, entry.sequence, entry.who, count, "released", 0, entry.overlay))
 
 
 def bury(
@@ -128,7 +130,8 @@ def bury(
         store_copy(book, dead_letters_of(book, entity, now_ns), letter, now_ns)
     else:
         route(book, elsewhere, letter, None, now_ns)
-    book.note(
+    note(
+        book,
         DeadLettered(
             now_ns,
             entity.number,
@@ -140,7 +143,7 @@ def bury(
             reason,
             signature,
             consumer,
-        )
+        ),
     )
 
 
@@ -157,7 +160,8 @@ def expire(book: Book, entry: Entry, now_ns: i64) -> None:
     if entry.entity.settings.dead_letter_on_expiration and entry.entity.kind != DEAD_LETTERS:
         bury(book, entry, TTL_EXPIRED, "the message was not received in time", "", entry.overlay, now_ns)
         return
-    book.note(
+    note(
+        book,
         Expired(
             now_ns,
             entry.entity.number,
@@ -166,7 +170,7 @@ def expire(book: Book, entry: Entry, now_ns: i64) -> None:
             entry.delivery_count,
             entry.enqueued_ns,
             entry.first_delivered_ns,
-        )
+        ),
     )
 
 
@@ -178,7 +182,7 @@ def renew(book: Book, command: Renew, now_ns: i64) -> int:
     """The new end of the lock."""
     entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
     until_ns = now_ns + entry.entity.settings.lock_ns
-    book.note(Renewed(now_ns, entry.entity.number, entry.sequence, until_ns))
+    note(book, Renewed(now_ns, entry.entity.number, entry.sequence, until_ns))
     return until_ns
 
 
@@ -195,4 +199,4 @@ def scheduled_entry(book: Book, command: Cancel) -> Entry:
 
 def cancel(book: Book, command: Cancel, now_ns: i64) -> None:
     entry = scheduled_entry(book, command)
-    book.note(Cancelled(now_ns, entry.entity.number, entry.sequence, entry.who))
+    note(book, Cancelled(now_ns, entry.entity.number, entry.sequence, entry.who))

@@ -9,25 +9,34 @@ is no longer active: it is skipped when it is reached. It may also stand here tw
 import heapq
 from bisect import insort
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
+from unibus.core.life.due import Timed
 from unibus.core.life.states import ACTIVE
 
-if TYPE_CHECKING:
-    from unibus.core.life.entry import Entry
+
+@mypyc_attr(acyclic=True)
+class Placed(Timed):
+    """What can stand in a line: it has a place, and a state that tells whether it still waits."""
+
+    def __init__(self, sequence: int, priority: int) -> None:
+        super().__init__()
+        self.sequence: i64 = sequence
+        self.priority: i64 = priority
+        self.state: i64 = ACTIVE
 
 
 @final
 class Waiting:
     def __init__(self, by_priority: bool) -> None:
         self.by_priority = by_priority
-        self._levels: dict[int, deque[Entry]] = {}
+        self._levels: dict[int, deque[Placed]] = {}
         self._order: list[int] = []  # The levels that have messages, most urgent first.
-        self._returned: list[tuple[int, int, Entry]] = []
+        self._returned: list[tuple[int, int, Placed]] = []
 
-    def push(self, entry: "Entry") -> None:
+    def push(self, entry: Placed) -> None:
         """A message whose sequence is higher than that of every other that was pushed."""
         level = entry.priority if self.by_priority else 0
         queue = self._levels.get(level)
@@ -38,12 +47,12 @@ class Waiting:
             insort(self._order, level)
         queue.append(entry)
 
-    def put_back(self, entry: "Entry") -> None:
+    def put_back(self, entry: Placed) -> None:
         """A message that was here before: to its own place."""
         level = entry.priority if self.by_priority else 0
         heapq.heappush(self._returned, (level, entry.sequence, entry))
 
-    def first(self) -> "Entry | None":
+    def first(self) -> Placed | None:
         """The next message, which stays. What is stale before it goes."""
         fresh = self._first_fresh()
         while self._returned and self._returned[0][2].state != ACTIVE:
@@ -55,7 +64,7 @@ class Waiting:
             return returned
         return fresh
 
-    def pop(self) -> "Entry | None":
+    def pop(self) -> Placed | None:
         entry = self.first()
         if entry is None:
             return None
@@ -65,7 +74,7 @@ class Waiting:
             self._drop_first(self._order[0])
         return entry
 
-    def _first_fresh(self) -> "Entry | None":
+    def _first_fresh(self) -> Placed | None:
         while self._order:
             level = self._order[0]
             entry = self._levels[level][0]

@@ -6,7 +6,7 @@ from typing import Final
 
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
-from unibus.core.life.entry import Entry
+from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event, event_of
 from unibus.errors import StoreFailed
 from unibus.stores.durability import Durability

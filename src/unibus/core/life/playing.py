@@ -1,0 +1,329 @@
+# mypyc: compiled
+"""Playing changes: the only way in which the state of a store changes.
+
+A command never touches the state itself. It notes changes here, one after the other; each is played at once and waits
+in the book's `fresh` until the store takes it to the journal. At open the journal's changes are played in the same way.
+"""
+
+from typing import Final
+
+from unibus.core.life.book import MARK_PROCESSED, MARK_SENT, Book, owner_name
+from unibus.core.life.changes import (
+    Activated,
+    Cancelled,
+    Change,
+    Completed,
+    Copied,
+    DeadLettered,
+    Declared,
+    Deferred,
+    Delivered,
+    Dropped,
+    Duplicated,
+    Expired,
+    Passed,
+    Processed,
+    Purged,
+    Renewed,
+    Returned,
+    Routed,
+    Sent,
+    SessionLeft,
+    SessionStated,
+    SessionTaken,
+)
+from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
+from unibus.core.life.standing import enter, forget_session, leave, put, refresh_ready, remove, touch
+from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
+from unibus.errors import StoreDamaged
+
+_ENDS: Final = {
+    Completed: "completed",
+    Expired: "expired",
+    DeadLettered: "dead_lettered",
+    Cancelled: "cancelled",
+    Routed: "routed",
+    Purged: "purged",
+}
+
+
+def note(book: Book, change: Change) -> None:
+    """A command's decision: true from now on, and to be written."""
+    book.seq += 1
+    book.fresh.append(change)
+    _play(book, change)
+
+
+def replay(book: Book, change: Change) -> None:
+    """A decision of the past, from the journal. Not strict, it may be about what is gone by now."""
+    book.seq += 1
+    if book.strict or change.entity in book.entities or isinstance(change, Declared):
+        _play(book, change)
+
+
+def _play(book: Book, change: Change) -> None:
+    # The most common first.
+    if isinstance(change, Sent):
+        _sent(book, change)
+    elif isinstance(change, Delivered):
+        _delivered(book, change)
+    elif isinstance(change, Completed):
+        _end(book, change, "completed")
+    elif isinstance(change, Copied):
+        _copied(book, change)
+    elif isinstance(change, Passed):
+        _passed(book, change)
+    elif isinstance(change, Returned):
+        _returned(book, change)
+    elif isinstance(change, (Expired, DeadLettered, Cancelled, Routed, Purged)):
+        _end(book, change, _ENDS[type(change)])
+    else:
+        _play_rare(book, change)
+
+
+def _play_rare(book: Book, change: Change) -> None:
+    if isinstance(change, Activated):
+        _activated(book, change)
+    elif isinstance(change, Renewed):
+        _renewed(book, change)
+    elif isinstance(change, Deferred):
+        _deferred(book, change)
+    elif isinstance(change, Declared):
+        _declared(book, change)
+    elif isinstance(change, Dropped):
+        _dropped(book, change)
+    elif isinstance(change, Processed):
+        _entity(book, change.entity).mark_processed(change.key, change.at_ns)
+        book.unsaved_marks.append((change.entity, MARK_PROCESSED, change.key, change.at_ns))
+    elif isinstance(change, (SessionTaken, SessionLeft, SessionStated)):
+        _session_changed(book, change)
+    else:
+        assert isinstance(change, Duplicated)
+
+
+def _sent(book: Book, change: Sent) -> None:
+    entity = _entity(book, change.entity)
+    if change.dedup_key is not None:
+        _mark(book, entity, change.dedup_key, change.at_ns)
+    if not _is_new(book, entity, change.sequence):
+        return
+    data = change.data
+    entry = Entry(entity, change.sequence, change.who, change.priority, data)
+    entry.expires_ns = change.expires_ns
+    entry.home_sequence = book.seq
+    put(book, entity, entry, change.at_ns, change.visible_ns)
+
+
+def _mark(book: Book, entity: Entity, key: str, at_ns: int) -> None:
+    entity.mark(key, at_ns)
+    book.unsaved_marks.append((entity.number, MARK_SENT, key, at_ns))
+
+
+def _passed(book: Book, change: Passed) -> None:
+    entity = _entity(book, change.entity)
+    if change.dedup_key is not None:
+        _mark(book, entity, change.dedup_key, change.at_ns)
+    if change.sequence > entity.sequence:
+        entity.sequence = change.sequence
+    if change.data:
+        book.carrier = book.seq
+        book.carried = change.data
+
+
+def _copied(book: Book, change: Copied) -> None:
+    entity = _entity(book, change.entity)
+    if not _is_new(book, entity, change.sequence):
+        return
+    entry = Entry(entity, change.sequence, change.who, change.priority, None)
+    if change.back:
+        if book.seq - change.back != book.carrier:
+            raise _damaged(f"the copy {entity.name!r} #{change.sequence} does not follow its data")
+        entry.data = book.carried
+        entry.home_sequence = book.carrier
+    else:
+        source = book.entry(change.source_entity, change.source_sequence)
+        if source is None:
+            _missing(book, entity, change.source_sequence, "copied")
+            return
+        entry.data = source.data
+        entry.home_entity = source.home_entity
+        entry.home_sequence = source.home_sequence
+    entry.expires_ns = change.expires_ns
+    entry.hops = change.hops
+    entry.overlay = change.overlay
+    put(book, entity, entry, change.at_ns, change.visible_ns)
+
+
+def _is_new(book: Book, entity: Entity, sequence: int) -> bool:
+    """Every sequence is used once. One that is known already was played before."""
+    if sequence > entity.sequence:
+        entity.sequence = sequence
+        return True
+    if book.strict:
+        raise _damaged(f"{entity.name!r} #{sequence} appears twice in the journal")
+    return sequence not in entity.entries
+
+
+def _delivered(book: Book, change: Delivered) -> None:
+    entry = _moving(book, change.entity, change.sequence, "delivered")
+    if entry is None:
+        return
+    entry.was_deferred = entry.state == DEFERRED
+    leave(book, entry)
+    entry.delivery_count = change.delivery_count
+    entry.token = change.token
+    entry.due_ns = change.until_ns
+    entry.consumer = change.consumer
+    if entry.first_delivered_ns == 0:
+        entry.first_delivered_ns = change.at_ns
+    enter(book, entry, LOCKED)
+
+
+def _renewed(book: Book, change: Renewed) -> None:
+    entry = _moving(book, change.entity, change.sequence, "renewed")
+    if entry is not None:
+        entry.due_ns = change.until_ns  # It stands among the deadlines already, with an earlier one.
+
+
+def _returned(book: Book, change: Returned) -> None:
+    entry = _moving(book, change.entity, change.sequence, "returned")
+    if entry is None:
+        return
+    leave(book, entry)
+    entry.delivery_count = change.delivery_count
+    if change.overlay is not None:
+        entry.overlay = change.overlay
+    if entry.was_deferred:
+        enter(book, entry, DEFERRED)
+    elif change.visible_ns:
+        entry.delayed = True
+        entry.due_ns = change.visible_ns
+        enter(book, entry, SCHEDULED)
+    else:
+        enter(book, entry, ACTIVE)
+        entry.entity.waits_in(entry).put_back(entry)
+
+
+def _deferred(book: Book, change: Deferred) -> None:
+    entry = _moving(book, change.entity, change.sequence, "deferred")
+    if entry is not None:
+        leave(book, entry)
+        if change.overlay is not None:
+            entry.overlay = change.overlay
+        enter(book, entry, DEFERRED)
+
+
+def _activated(book: Book, change: Activated) -> None:
+    entity = _entity(book, change.entity)
+    if change.new_sequence > entity.sequence:
+        entity.sequence = change.new_sequence
+    entry = _moving(book, change.entity, change.sequence, "activated")
+    if entry is None:
+        return
+    leave(book, entry)
+    if entry.delayed:
+        entry.delayed = False
+        enter(book, entry, ACTIVE)
+        entity.waits_in(entry).put_back(entry)
+        return
+    # Its old identity ends here, and a snapshot may have a row of it.
+    del entity.entries[entry.sequence]
+    if entry.saved:
+        book.gone.append((entity.number, entry.sequence))
+        entry.saved = False
+    entry.sequence = change.new_sequence
+    entry.enqueued_ns = change.at_ns
+    entity.entries[entry.sequence] = entry
+    enter(book, entry, ACTIVE)
+    entity.waits_in(entry).push(entry)
+
+
+def _end(book: Book, change: Completed | Expired | DeadLettered | Cancelled | Routed | Purged, name: str) -> None:
+    entry = _moving(book, change.entity, change.sequence, name)
+    if entry is None:
+        return
+    leave(book, entry)
+    remove(book, entry)
+
+
+def _moving(book: Book, entity: int, sequence: int, change: str) -> Entry | None:
+    """The message that a change is about. None when it is gone already, which only a replay may find."""
+    owner = _entity(book, entity)
+    entry = owner.entries.get(sequence)
+    if entry is None:
+        _missing(book, owner, sequence, change)
+        return None
+    if not may(change, entry.state) and book.strict:
+        raise _damaged(f"{owner.name!r} #{sequence} is {STATE_NAMES[entry.state]} and cannot be {change}")
+    touch(book, entry)
+    return entry
+
+
+def _missing(book: Book, entity: Entity, sequence: int, change: str) -> None:
+    if book.strict:
+        raise _damaged(f"{entity.name!r} #{sequence} is {change} in the journal, but it is not there")
+
+
+def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionStated) -> None:
+    entity = _entity(book, change.entity)
+    session = entity.session(change.session_id)
+    entity.unsaved = True
+    if isinstance(change, SessionTaken):
+        session.token = change.token
+        session.until_ns = change.until_ns
+        session.consumer = change.consumer
+        book.due.add(session, change.until_ns)
+    elif isinstance(change, SessionLeft):
+        session.token = None
+        session.until_ns = 0
+    else:
+        session.state = change.state
+    refresh_ready(book, entity, session)
+    forget_session(book, entity, session)
+
+
+def _declared(book: Book, change: Declared) -> None:
+    entity = book.entities.get(change.entity)
+    book.rules_version += 1
+    if entity is not None:
+        entity.change_settings(change.settings)
+        entity.unsaved = True
+        return
+    book.add_entity(Entity(change.entity, change.name, change.kind, change.settings), change.sequence)
+
+
+def _dropped(book: Book, change: Dropped) -> None:
+    entity = book.entities.get(change.entity)
+    if entity is None:
+        if book.strict:
+            raise _damaged(f"entity {change.name!r} is deleted in the journal, but it is not there")
+        return
+    book.rules_version += 1
+    for entry in list(entity.entries.values()):
+        leave(book, entry)
+        remove(book, entry)
+    book.dropped.append(entity.number)
+    entity.deleted = True
+    del book.entities[change.entity]
+    book.names.pop(entity.name, None)
+    book.names.pop(entity.name.casefold(), None)
+    book.retired[entity.name.casefold()] = entity.sequence
+    owner = entity.topic
+    if owner is not None:
+        owner.subscriptions = [each for each in owner.subscriptions if each is not entity]
+    parent = book.find(owner_name(entity.name, entity.kind)) if entity.kind == DEAD_LETTERS else None
+    if parent is not None:
+        parent.dead = None
+    if entity.wakers:
+        book.woken.append(entity)
+
+
+def _entity(book: Book, number: int) -> Entity:
+    found = book.entities.get(number)
+    if found is None:
+        raise _damaged(f"the journal speaks of entity {number}, which it never declared")
+    return found
+
+
+def _damaged(what: str) -> StoreDamaged:
+    return StoreDamaged(what, "restore a backup; nothing that may be wrong was served")

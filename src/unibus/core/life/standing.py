@@ -1,0 +1,163 @@
+# mypyc: compiled
+"""Where a message stands: the counts, the line and the deadlines, which follow its state."""
+
+from mypy_extensions import i64
+
+from unibus.core.life.book import Book
+from unibus.core.life.changes import SavedEntry, SavedSession
+from unibus.core.life.entity import Entity, Entry, Session
+from unibus.core.life.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED
+
+
+def put(book: Book, entity: Entity, entry: Entry, at_ns: int, visible_ns: int) -> None:
+    size = entry.who.size
+    entity.entries[entry.sequence] = entry
+    entity.size_bytes += size
+    if entry.data is not None:
+        if book.held_bytes + size <= book.memory_budget:
+            book.held_bytes += size
+        elif book.replaying:
+            entry.data = None
+        else:
+            # Nobody can read it from the journal before it was written.
+            book.held_bytes += size
+            book.to_shed.append(entry)
+    _join_session(book, entity, entry)
+    touch(book, entry)
+    if visible_ns:
+        entry.due_ns = visible_ns
+        enter(book, entry, SCHEDULED)
+    else:
+        entry.enqueued_ns = at_ns
+        enter(book, entry, ACTIVE)
+        entity.waits_in(entry).push(entry)
+
+
+def _join_session(book: Book, entity: Entity, entry: Entry) -> None:
+    session = entity.session_of(entry)
+    if session is not None:
+        session.held += 1
+        entry.session = session
+
+
+def remove(book: Book, entry: Entry) -> None:
+    entity = entry.entity
+    entry.state = GONE
+    del entity.entries[entry.sequence]
+    entity.size_bytes -= entry.who.size
+    if entry.data is not None:
+        book.held_bytes -= entry.who.size
+        entry.data = None
+    if entry.saved:
+        book.gone.append((entity.number, entry.sequence))
+    session = entry.session
+    if session is not None:
+        session.held -= 1
+        forget_session(book, entity, session)
+    book.due.forget(entry)
+
+
+def touch(book: Book, entry: Entry) -> None:
+    if not entry.unsaved:
+        entry.unsaved = True
+        book.unsaved.append(entry)
+
+
+def leave(book: Book, entry: Entry) -> None:
+    entity = entry.entity
+    state = entry.state
+    if state == ACTIVE:
+        entity.active -= 1
+        if entry.session is not None:
+            entry.session.active -= 1
+            refresh_ready(book, entity, entry.session)
+    elif state == LOCKED:
+        entity.locked -= 1
+        token = entry.token
+        if token is not None:
+            entity.locks.pop(token, None)
+            if entry.session is not None:
+                entry.session.locked.pop(token, None)
+            entry.token = None
+    elif state == SCHEDULED:
+        entity.scheduled -= 1
+    elif state == DEFERRED:
+        entity.deferred -= 1
+
+
+def enter(book: Book, entry: Entry, state: i64) -> None:
+    entity = entry.entity
+    entry.state = state
+    if state == ACTIVE:
+        entity.active += 1
+        if entry.session is not None:
+            entry.session.active += 1
+            refresh_ready(book, entity, entry.session)
+        if entity.wakers:
+            book.woken.append(entity)
+    elif state == LOCKED:
+        entity.locked += 1
+        if entry.token is not None:
+            entity.locks[entry.token] = entry
+            if entry.session is not None:
+                entry.session.locked[entry.token] = entry
+    elif state == SCHEDULED:
+        entity.scheduled += 1
+    elif state == DEFERRED:
+        entity.deferred += 1
+    deadline_ns = entry.deadline_ns()
+    if deadline_ns:
+        book.due.add(entry, deadline_ns)
+
+
+def refresh_ready(book: Book, entity: Entity, session: Session) -> None:
+    if session.token is None and session.active > 0:
+        if session.id not in entity.ready:
+            entity.ready[session.id] = session
+            if entity.wakers:
+                book.woken.append(entity)
+    else:
+        entity.ready.pop(session.id, None)
+
+
+def forget_session(book: Book, entity: Entity, session: Session) -> None:
+    """A session without messages, state and lock says nothing any more."""
+    if session.held == 0 and session.state is None and session.token is None:
+        entity.sessions.pop(session.id, None)
+
+
+def restore(book: Book, entity: Entity, sequence: int, saved: SavedEntry) -> Entry:
+    """A message from a snapshot, in the order of sequences. Its data stays on disk."""
+    entry = Entry(entity, sequence, saved.who, saved.priority, None)
+    entry.delivery_count = saved.delivery_count
+    entry.expires_ns = saved.expires_ns
+    entry.due_ns = saved.due_ns
+    entry.enqueued_ns = saved.enqueued_ns
+    entry.first_delivered_ns = saved.first_delivered_ns
+    entry.token = saved.token
+    entry.was_deferred = saved.was_deferred
+    entry.delayed = saved.delayed
+    entry.hops = saved.hops
+    entry.overlay = saved.overlay
+    entry.consumer = saved.consumer
+    entry.home_entity = entity.number
+    entry.home_sequence = sequence
+    entry.saved = True
+    entity.entries[sequence] = entry
+    entity.size_bytes += saved.who.size
+    _join_session(book, entity, entry)
+    enter(book, entry, saved.state)
+    if saved.state == ACTIVE:
+        entity.waits_in(entry).push(entry)
+    return entry
+
+
+def restore_session(book: Book, entity: Entity, saved: SavedSession) -> None:
+    session = entity.session(saved.session_id)
+    session.state = saved.state
+    session.token = saved.token
+    session.until_ns = saved.until_ns
+    session.consumer = saved.consumer
+    if saved.token is not None:
+        book.due.add(session, saved.until_ns)
+    refresh_ready(book, entity, session)

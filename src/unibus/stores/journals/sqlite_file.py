@@ -1,0 +1,121 @@
+"""Opening a SQLite file: whose it is, how it is set up, and bringing its schema up to date."""
+
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
+
+APPLICATION_ID: Final = 0x554E4942  # "UNIB"
+SCHEMA: Final = Path(__file__).parent / "schema"
+
+# Set at open and read back: a pragma that the library does not know is silently ignored. Checkpoints are our own
+# business: one that SQLite makes by itself after a commit and that fails would look as if the commit had.
+PRAGMAS: Final[dict[str, object]] = {
+    "journal_mode": "wal",
+    "synchronous": 2,
+    "cache_size": -65536,
+    "temp_store": 2,
+    "wal_autocheckpoint": 0,
+}
+
+
+def open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw.Connection:
+    """A connection to a file of ours with the newest schema, made if there was none."""
+    try:
+        connection = apsw.Connection(path, vfs=vfs)
+    except apsw.Error as error:
+        raise StoreUnavailable(f"cannot open {path}: {error}", "is the folder there?") from error
+    try:
+        connection.set_busy_timeout(5_000)
+        if exclusive:
+            connection.pragma("locking_mode", "exclusive")
+        _check_identity(connection, path)
+        for name, value in PRAGMAS.items():
+            _set_pragma(connection, path, name, value)
+        _migrate(connection, domain)
+    except apsw.Error as error:
+        connection.close()
+        raise translated(error, path) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_identity(connection: apsw.Connection, path: str) -> None:
+    """A file of somebody else's is left alone."""
+    version = connection.pragma("user_version")
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if connection.pragma("application_id") != APPLICATION_ID and (tables or version):
+        raise StoreUnavailable(f"{path} is a SQLite file, but not one of unibus", "choose another file")
+    if version > newest_version():
+        raise StoreVersion(
+            f"{path} has schema {version}, this version of unibus knows {newest_version()}",
+            "install the newer unibus; nothing was changed",
+        )
+    if not tables:
+        # Both only take effect before the first table.
+        connection.pragma("page_size", 8192)
+        connection.pragma("auto_vacuum", 2)
+
+
+def _set_pragma(connection: apsw.Connection, path: str, name: str, value: object) -> None:
+    connection.pragma(name, value)
+    found = connection.pragma(name)
+    if found != value:
+        raise StoreUnavailable(
+            f"SQLite has {name} = {found!r} on {path}, and {value!r} is needed",
+            "is the file on a network file system?",
+        )
+
+
+def _migrate(connection: apsw.Connection, domain: str) -> None:
+    """Each step and its version number in one transaction: a crash leaves the old schema or the new one."""
+    for version, script in migrations():
+        if version > connection.pragma("user_version"):
+            with Transaction(connection):
+                connection.execute(script)
+                connection.pragma("user_version", version)
+                connection.pragma("application_id", APPLICATION_ID)
+                connection.execute("INSERT OR IGNORE INTO meta VALUES ('domain', ?)", (domain,))
+
+
+class Transaction:
+    """BEGIN … COMMIT. An error that made SQLite roll back by itself is raised as it is, and not hidden by another."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            self._connection.execute("COMMIT")
+        elif not self._connection.get_autocommit():
+            self._connection.execute("ROLLBACK")
+
+
+def migrations() -> list[tuple[int, str]]:
+    return [(int(path.stem), path.read_text("utf-8")) for path in sorted(SCHEMA.glob("*.sql"))]
+
+
+def newest_version() -> int:
+    return migrations()[-1][0]
+
+
+def damaged(path: str, what: str) -> StoreDamaged:
+    return StoreDamaged(f"{path} is damaged: {what}", "restore a backup; nothing that may be wrong was served")
+
+
+def translated(error: apsw.Error, path: str) -> Exception:
+    """The driver's error as one of ours, with its text."""
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        return damaged(path, str(error))
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return StoreBusy(f"{path} is locked by another program", "close that program")
+    if isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
+        return StoreUnavailable(f"cannot open {path}: {error}", "is the folder there, and may you write to it?")
+    return StoreFailed(f"{path}: {error}", "mend the disk, and open the bus again")

@@ -1,0 +1,122 @@
+"""Recovery from a SQLite file: the last snapshot, then the log after it. What is damaged is named, and not served."""
+
+import zlib
+from collections.abc import Iterator
+from typing import cast
+
+import apsw
+import msgspec
+
+from unibus.core.life.book import MARK_PROCESSED, Book
+from unibus.core.life.changes import Change
+from unibus.core.life.entity import Entity
+from unibus.core.life.playing import replay
+from unibus.core.life.standing import restore, restore_session
+from unibus.stores.journals.sqlite_file import damaged
+from unibus.stores.journals.sqlite_rows import (
+    SEQUENCE_BITS,
+    SEQUENCE_MASK,
+    changes_of,
+    unpack_entry,
+    unpack_session,
+)
+
+
+class Loading:
+    """One recovery. `names` collects the names of all entities there ever were, `log_bytes` the size of the log."""
+
+    def __init__(self, connection: apsw.Connection, path: str, book: Book) -> None:
+        self.names: dict[int, str] = {}
+        self.log_bytes = 0
+        self.domain = ""
+        self._connection = connection
+        self._path = path
+        self._book = book
+
+    def run(self) -> int:
+        """Fill the book. Gives the seq that the snapshot covers."""
+        book = self._book
+        rows = self._connection.execute("SELECT key, value FROM meta")
+        meta = dict(cast("Iterator[tuple[str, object]]", rows))
+        snapshot = cast(int, meta.get("snapshot", 0))
+        self.domain = str(meta.get("domain", "local"))
+        self.log_bytes = cast(int, meta.get("log_bytes", 0))
+        book.replaying = True
+        self._load_entities()
+        self._load_messages()
+        self._load_sessions()
+        self._load_marks()
+        book.seq = snapshot
+        self._replay(snapshot, cast(int, meta.get("overlap", 0)))
+        book.strict = True
+        book.replaying = False
+        for number, entity in book.entities.items():
+            self.names[number] = entity.name
+        return snapshot
+
+    def _load_entities(self) -> None:
+        book = self._book
+        rows = self._connection.execute(
+            "SELECT number, name, kind, sequence, dropped, settings FROM entities ORDER BY number"
+        )
+        for number, name, kind, sequence, dropped, settings in rows:
+            self.names[number] = name
+            book.numbered = max(book.numbered, number)
+            if not dropped:
+                entity = Entity(number, name, kind, msgspec.json.decode(settings))
+                book.add_entity(entity, sequence)
+                entity.unsaved = False
+        for name, sequence in self._connection.execute("SELECT name, sequence FROM retired"):
+            if book.find(name) is None:
+                book.retired[name] = sequence
+
+    def _load_messages(self) -> None:
+        entity: Entity | None = None
+        for key, crc, saved in self._connection.execute("SELECT key, crc, saved FROM messages ORDER BY key"):
+            number = key >> SEQUENCE_BITS
+            if entity is None or entity.number != number:
+                entity = self._book.entities.get(number)
+                if entity is None:
+                    raise damaged(self._path, f"messages of entity {number}, which does not exist")
+            if zlib.crc32(saved) != crc:
+                raise damaged(self._path, f"the row of {entity.name!r} #{key & SEQUENCE_MASK}")
+            restore(self._book, entity, key & SEQUENCE_MASK, unpack_entry(saved))
+
+    def _load_sessions(self) -> None:
+        for number, session_id, crc, saved in self._connection.execute("SELECT entity, id, crc, saved FROM sessions"):
+            entity = self._book.entities.get(number)
+            if zlib.crc32(saved) != crc:
+                raise damaged(self._path, f"the row of session {session_id!r}")
+            if entity is not None:
+                restore_session(self._book, entity, unpack_session(saved))
+
+    def _load_marks(self) -> None:
+        rows = self._connection.execute("SELECT entity, kind, key, at_ns FROM marks ORDER BY at_ns")
+        for number, kind, key, at_ns in rows:
+            entity = self._book.entities.get(number)
+            if entity is not None and kind == MARK_PROCESSED:
+                entity.mark_processed(key, at_ns)
+            elif entity is not None:
+                entity.mark(key, at_ns)
+
+    def _replay(self, snapshot: int, overlap: int) -> None:
+        """The log after the snapshot. Up to `overlap` its rows may be older than what the snapshot has."""
+        book = self._book
+        expected = snapshot + 1
+        for seq, changes, size in rows_after(self._connection, self._path, snapshot):
+            if seq != expected:
+                raise damaged(self._path, f"the log, from change {expected} to {seq - 1}: it is missing")
+            self.log_bytes += size
+            for change in changes:
+                book.strict = book.seq >= overlap
+                replay(book, change)
+            book.end_group()
+            expected = seq + len(changes)
+
+
+def rows_after(connection: apsw.Connection, path: str, seq: int) -> Iterator[tuple[int, list[Change], int]]:
+    """The groups of the log that end after `seq`: first seq, changes, bytes."""
+    sql = "SELECT seq, last, crc, records FROM log WHERE seq >= ? AND last > ? ORDER BY seq"
+    begins = connection.execute("SELECT max(seq) FROM log WHERE seq <= ?", (seq + 1,)).get
+    for row in connection.execute(sql, (begins or 0, seq)):
+        yield row[0], changes_of(path, *row), len(row[3])

@@ -1,0 +1,99 @@
+"""The rows of the SQLite journal: groups of changes in the log, and what a snapshot writes beside them."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+import apsw
+import msgspec
+
+from unibus.core.life.changes import Change, SavedEntry, SavedSession
+from unibus.errors import StoreVersion
+from unibus.stores.journal import Slice, Summary
+from unibus.stores.journals.sqlite_file import damaged
+
+SEQUENCE_BITS: Final = 40
+SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
+_ROWS_PER_STATEMENT: Final = 250
+
+pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(list[Change]).decode
+unpack_entry: Final = msgspec.msgpack.Decoder(SavedEntry).decode
+unpack_session: Final = msgspec.msgpack.Decoder(SavedSession).decode
+
+
+def changes_of(path: str, seq: int, last: int, crc: int, records: bytes) -> list[Change]:
+    """The changes of one row of the log, or the error that names it."""
+    if zlib.crc32(records) != crc:
+        raise damaged(path, f"the log, changes {seq} to {last}")
+    try:
+        changes = _unpack(records)
+    except msgspec.DecodeError as error:
+        raise StoreVersion(
+            f"{path} holds changes {seq} to {last} of a kind that this version does not know: {error}",
+            "install the newer unibus; nothing was changed",
+        ) from error
+    if len(changes) != last - seq + 1:
+        raise damaged(path, f"the log, changes {seq} to {last}")
+    return changes
+
+
+def save_part(connection: apsw.Connection, part: Slice) -> None:
+    """A piece of a snapshot, inside of a transaction."""
+    rows: list[object] = []
+    for entity, sequence, saved, data in part.entries:
+        packed = pack(saved)
+        rows += (entity << SEQUENCE_BITS | sequence, zlib.crc32(packed), zlib.crc32(data), packed, data)
+    _insert(connection, "messages", rows, 5)
+    keys = [entity << SEQUENCE_BITS | sequence for entity, sequence in part.gone]
+    for start in range(0, len(keys), _ROWS_PER_STATEMENT):
+        some = keys[start : start + _ROWS_PER_STATEMENT]
+        connection.execute(f"DELETE FROM messages WHERE key IN ({', '.join('?' * len(some))})", some)
+
+
+def save_summary(connection: apsw.Connection, summary: Summary, names: dict[int, str], log_bytes: int) -> None:
+    """The last piece, which makes the snapshot the one to begin with."""
+    _save_entities(connection, summary, names)
+    _save_sessions(connection, summary)
+    _insert(connection, "marks", [value for mark in summary.marks for value in mark], 4)
+    for number, kind, over_ns in summary.marks_over:
+        connection.execute("DELETE FROM marks WHERE entity = ? AND kind = ? AND at_ns < ?", (number, kind, over_ns))
+    meta = ("snapshot", summary.seq, "overlap", summary.overlap, "log_bytes", log_bytes)
+    _insert(connection, "meta", meta, 2)
+
+
+def _save_entities(connection: apsw.Connection, summary: Summary, names: dict[int, str]) -> None:
+    rows: list[object] = []
+    for number, name, kind, settings, sequence in summary.entities:
+        names[number] = name
+        rows += (number, name, kind, sequence, 0, msgspec.json.encode(settings).decode())
+    _insert(connection, "entities", rows, 6)
+    for number in summary.dropped:
+        # One that came and went between two snapshots has no row yet, and history needs its name.
+        connection.execute(
+            "INSERT INTO entities VALUES (?, ?, 0, 0, 1, '{}') ON CONFLICT (number) DO UPDATE SET dropped = 1",
+            (number, names.get(number, f"#{number}")),
+        )
+        connection.execute("DELETE FROM sessions WHERE entity = ?", (number,))
+        connection.execute("DELETE FROM marks WHERE entity = ?", (number,))
+    _insert(connection, "retired", [value for pair in summary.retired.items() for value in pair], 2)
+
+
+def _save_sessions(connection: apsw.Connection, summary: Summary) -> None:
+    for number, sessions in summary.sessions.items():
+        connection.execute("DELETE FROM sessions WHERE entity = ?", (number,))
+        rows: list[object] = []
+        for saved in sessions:
+            packed = pack(saved)
+            rows += (number, saved.session_id, zlib.crc32(packed), packed)
+        _insert(connection, "sessions", rows, 4)
+
+
+def _insert(connection: apsw.Connection, table: str, values: Sequence[object], width: int) -> None:
+    """Many rows in few statements: each call into SQLite may have to wait for the interpreter afterwards."""
+    row = f"({', '.join('?' * width)})"
+    step = _ROWS_PER_STATEMENT * width
+    for start in range(0, len(values), step):
+        some = values[start : start + step]
+        rows = ", ".join([row] * (len(some) // width))
+        connection.execute(f"INSERT OR REPLACE INTO {table} VALUES {rows}", some)

@@ -1,0 +1,54 @@
+"""Who waits for messages of which entity, and waking them: one for each message, first come first served."""
+
+import threading
+from collections.abc import Callable
+
+from unibus.core.life.book import Book
+from unibus.core.life.entity import Entity
+
+
+class Watchers:
+    """The watchers of one store. Calls are made without its lock."""
+
+    def __init__(self, book: Book, lock: threading.RLock) -> None:
+        self._book = book
+        self._lock = lock
+
+    def add(self, entity: Entity, call: Callable[[], None]) -> Callable[[], None]:
+        """Under the lock. Gives a way to stop watching."""
+        entity.wakers.append(call)
+
+        def stop() -> None:
+            with self._lock:
+                if call in entity.wakers:
+                    entity.wakers.remove(call)
+                elif entity.active and entity.wakers:
+                    # It was woken and goes away: the message it was woken for is another one's.
+                    self._book.woken.append(entity)
+            self.wake()
+
+        return stop
+
+    def wake(self) -> None:
+        calls: list[Callable[[], None]] = []
+        with self._lock:
+            woken = self._book.woken
+            self._book.woken = []
+            for entity in woken:
+                if entity.settings.requires_session or entity.deleted:
+                    # Which of them it is for only they know.
+                    calls += entity.wakers
+                    entity.wakers = []
+                elif entity.wakers:
+                    calls.append(entity.wakers.pop(0))
+        for call in calls:
+            call()
+
+    def wake_all(self) -> None:
+        """The store is closing: everybody looks again, and is told so."""
+        with self._lock:
+            calls = [call for entity in self._book.entities.values() for call in entity.wakers]
+            for entity in self._book.entities.values():
+                entity.wakers = []
+        for call in calls:
+            call()

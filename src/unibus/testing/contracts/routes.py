@@ -1,0 +1,199 @@
+"""The contract of ways: topics with subscriptions, entities that forward, and where dead letters go."""
+
+from unibus.core.deadletter import (
+    MAX_TRANSFER_HOP_COUNT_EXCEEDED,
+    REASON_HEADER,
+    SESSION_ID_IS_NULL,
+    SOURCE_HEADER,
+    sub_queue,
+)
+from unibus.core.life.commands import DEAD_LETTER, Cancel, Declare
+from unibus.core.life.entity import SUBSCRIPTION, subscription_path
+from unibus.testing.contracts.rig import ANSWER_S, SECOND, Contract, Rig, bodies, headers
+
+
+class TopicContract(Contract):
+    """Every subscription gets a copy that lives on its own."""
+
+    def test_each_subscription_has_a_copy_of_its_own(self, rig: Rig) -> None:
+        rig.topic("t")
+        paths = [rig.subscription("t", name) for name in ("one", "two")]
+        rig.send("t", "a")
+        rig.complete(rig.one(paths[0]))
+        assert rig.peek(paths[0]) == []
+        assert bodies(rig.peek(paths[1])) == ["a"]
+
+    def test_without_subscriptions_nothing_is_kept_but_the_sequence_counts(self, rig: Rig) -> None:
+        rig.topic("t")
+        assert rig.send("t", "a").sequence == 1
+        path = rig.subscription("t", "late")
+        assert rig.send("t", "b").sequence == 2
+        assert rig.drain(path) == ["b"]
+        assert rig.peek("t") == []
+
+    def test_copies_keep_priority_and_id(self, rig: Rig) -> None:
+        rig.topic("t")
+        path = rig.subscription("t", "s")
+        rig.send("t", "slow", 200, message_id="m1")
+        rig.send("t", "fast", 1, message_id="m2")
+        claimed = rig.claim(path, 2)
+        assert [(each.who.message_id, each.priority) for each in claimed] == [("m2", 1), ("m1", 200)]
+
+    def test_the_shortest_ttl_of_message_topic_and_subscription_counts(self, rig: Rig) -> None:
+        rig.topic("t", default_ttl=20)
+        paths = [rig.subscription("t", "short", default_ttl=10), rig.subscription("t", "long", default_ttl=1000)]
+        rig.send("t", "brief", ttl_ns=5 * SECOND)
+        rig.send("t", "plain")
+        left = []
+        for _ in range(4):
+            rig.advance(5)
+            left.append([bodies(rig.peek(path)) for path in paths])
+        assert left == [[["plain"], ["plain"]], [[], ["plain"]], [[], ["plain"]], [[], []]]
+
+    def test_a_scheduled_publication_is_copied_when_its_time_comes(self, rig: Rig) -> None:
+        rig.topic("t")
+        early = rig.subscription("t", "early")
+        rig.send("t", "a", visible_ns=rig.now_ns() + 10 * SECOND, ttl_ns=5 * SECOND)
+        late = rig.subscription("t", "late")
+        assert rig.info("t").scheduled == 1
+        rig.advance(10)
+        assert (bodies(rig.peek(early)), bodies(rig.peek(late)), rig.peek("t")) == (["a"], ["a"], [])
+        rig.advance(5)
+        assert (rig.peek(early), rig.peek(late)) == ([], [])
+
+    def test_a_scheduled_publication_can_be_cancelled(self, rig: Rig) -> None:
+        rig.topic("t")
+        path = rig.subscription("t", "s")
+        rig.run(Cancel("t", rig.send("t", "a", visible_ns=rig.now_ns() + 10 * SECOND).sequence))
+        rig.advance(10)
+        assert rig.peek(path) == []
+
+    def test_a_subscription_by_sessions_buries_what_has_none(self, rig: Rig) -> None:
+        rig.topic("t")
+        path = rig.subscription("t", "s", requires_session=True)
+        rig.send("t", "a")
+        rig.send("t", "b", session_id="c1")
+        assert [letter.headers[REASON_HEADER] for letter in rig.dead(path)] == [SESSION_ID_IS_NULL]
+        assert bodies(rig.claim_in(rig.accept(path))) == ["b"]
+
+    def test_a_subscription_has_dead_letters_of_its_own(self, rig: Rig) -> None:
+        rig.topic("t")
+        path, other = rig.subscription("t", "s"), rig.subscription("t", "other")
+        rig.send("t", "a")
+        rig.settle(DEAD_LETTER, rig.one(path), reason="Broken")
+        assert ([letter.body for letter in rig.dead(path)], rig.dead(other)) == (["a"], [])
+
+    def test_a_subscription_may_begin_in_the_past(self, rig: Rig) -> None:
+        rig.topic("t")
+        rig.fill("t", "ab")
+        path = subscription_path("t", "s")
+        assert rig.store.subscribe_from(Declare(path, SUBSCRIPTION, {}), 0, 0).wait(ANSWER_S) == 2
+        rig.send("t", "new")
+        assert rig.drain(path) == ["a", "b", "new"]
+        # One that exists gets none.
+        assert rig.store.subscribe_from(Declare(path, SUBSCRIPTION, {}), 0, 0).wait(ANSWER_S) == 0
+        assert rig.drain(path) == []
+
+    def test_a_subscription_from_an_instant_or_a_sequence_on_skips_what_was_before(self, rig: Rig) -> None:
+        rig.topic("t")
+        rig.fill("t", "ab")
+        rig.advance(10)
+        since_ns = rig.now_ns()
+        rig.fill("t", "cd")
+        path = subscription_path("t", "s")
+        assert rig.store.subscribe_from(Declare(path, SUBSCRIPTION, {}), 0, since_ns).wait(ANSWER_S) == 2
+        assert rig.drain(path) == ["c", "d"]
+        other = subscription_path("t", "other")
+        assert rig.store.subscribe_from(Declare(other, SUBSCRIPTION, {}), 1, 0).wait(ANSWER_S) == 3
+        assert rig.drain(other) == ["b", "c", "d"]
+
+
+class ForwardContract(Contract):
+    """At most four hops. What cannot be stored where it arrives is a dead letter there, never lost."""
+
+    def chain(self, rig: Rig, hops: int) -> None:
+        rig.queue(f"q{hops}")
+        for number in reversed(range(hops)):
+            rig.queue(f"q{number}", forward_to=f"q{number + 1}")
+
+    def test_a_chain_of_four_hops_is_followed(self, rig: Rig) -> None:
+        self.chain(rig, 4)
+        assert rig.send("q0", "a").entity == "q0"
+        assert rig.drain("q4") == ["a"]
+        assert [rig.peek(f"q{number}") for number in range(4)] == [[]] * 4
+
+    def test_the_fifth_hop_makes_a_dead_letter(self, rig: Rig) -> None:
+        self.chain(rig, 5)
+        rig.send("q0", "a")
+        [letter] = rig.dead("q4")
+        assert (letter.body, letter.headers[REASON_HEADER]) == ("a", MAX_TRANSFER_HOP_COUNT_EXCEEDED)
+        assert rig.peek("q5") == []
+
+    def test_a_cycle_ends_in_a_dead_letter(self, rig: Rig) -> None:
+        rig.queue("a", forward_to="b")
+        rig.queue("b", forward_to="a")
+        rig.queue("self", forward_to="self")
+        rig.send("a", 1)
+        rig.send("self", 2)
+        assert [letter.body for letter in rig.dead("a")] == [1]
+        assert [letter.body for letter in rig.dead("self")] == [2]
+
+    def test_a_missing_target_makes_a_dead_letter(self, rig: Rig) -> None:
+        rig.queue("q", forward_to="nowhere")
+        rig.send("q", "a")
+        [letter] = rig.dead("q")
+        assert (letter.body, letter.headers[SOURCE_HEADER]) == ("a", "q")
+
+    def test_a_subscription_may_forward(self, rig: Rig) -> None:
+        rig.topic("t")
+        rig.queue("q")
+        path = rig.subscription("t", "s", forward_to="q")
+        rig.send("t", "a")
+        assert (rig.drain("q"), rig.peek(path)) == (["a"], [])
+
+    def test_a_queue_may_forward_to_a_topic(self, rig: Rig) -> None:
+        rig.topic("t")
+        path = rig.subscription("t", "s")
+        rig.queue("q", forward_to="t")
+        rig.send("q", "a")
+        assert rig.drain(path) == ["a"]
+
+    def test_a_scheduled_message_is_forwarded_when_its_time_comes(self, rig: Rig) -> None:
+        self.chain(rig, 1)
+        rig.send("q0", "a", visible_ns=rig.now_ns() + 10 * SECOND)
+        assert rig.peek("q1") == []
+        rig.advance(10)
+        assert (rig.drain("q1"), rig.peek("q0")) == (["a"], [])
+
+    def test_the_shortest_ttl_on_the_way_counts(self, rig: Rig) -> None:
+        rig.queue("q1", default_ttl=100)
+        rig.queue("q0", forward_to="q1", default_ttl=5)
+        rig.send("q0", "a")
+        rig.advance(5)
+        assert rig.peek("q1") == []
+
+    def test_a_missing_session_id_makes_a_dead_letter_of_the_target(self, rig: Rig) -> None:
+        rig.queue("by sessions", requires_session=True)
+        rig.queue("q", forward_to="by sessions")
+        rig.send("q", "a")
+        assert [letter.headers[REASON_HEADER] for letter in rig.dead("by sessions")] == [SESSION_ID_IS_NULL]
+
+    def test_dead_letters_may_go_elsewhere(self, rig: Rig) -> None:
+        rig.queue("graves")
+        rig.queue("q", forward_dead_letters_to="graves", max_delivery_count=1)
+        rig.fill("q", "ab")
+        rig.settle(DEAD_LETTER, rig.one("q"), reason="Broken")
+        rig.abandon(rig.one("q"))
+        claimed = rig.claim("graves", 2)
+        assert bodies(claimed) == ["a", "b"]
+        assert [headers(each)[SOURCE_HEADER] for each in claimed] == ["q", "q"]
+        assert (headers(claimed[0])[REASON_HEADER], rig.info("q").dead) == ("Broken", 0)
+
+    def test_dead_letters_whose_target_is_missing_stay(self, rig: Rig) -> None:
+        rig.queue("q", forward_dead_letters_to="nowhere")
+        rig.queue("own", forward_dead_letters_to="own")
+        for name in ("q", "own"):
+            rig.send(name, "a")
+            rig.settle(DEAD_LETTER, rig.one(name))
+            assert bodies(rig.claim(sub_queue(name))) == ["a"]
+            assert rig.peek(name) == []

@@ -1,0 +1,39 @@
+"""The contract of a store as a test suite, for whoever writes one: only what `unibus.stores.store.Store` promises.
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def open_store(self, tmp_path):
+            return lambda clock: MyStore(tmp_path / "bus", clock, clock.timers(lambda: True))
+
+The suite moves time by a `VirtualClock`: the store reads `clock.monotonic_ns` and `clock.wall_ns`, and what is due later
+goes through the timers of the clock. Nothing here sleeps, and a store that does not answer within 30 s fails.
+"""
+
+from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
+from unibus.testing.contracts.rig import OpenStore, Rig
+from unibus.testing.contracts.routes import ForwardContract, TopicContract
+from unibus.testing.contracts.sessions import SessionContract
+from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
+from unibus.testing.contracts.whole import BatchContract, EntityContract, HistoryContract, QuotaContract, WatchContract
+
+__all__ = ["OpenStore", "Rig", "StoreContract"]
+
+
+class StoreContract(
+    OrderContract,
+    LockContract,
+    DeferContract,
+    ProcessedContract,
+    ExpiryContract,
+    ScheduleContract,
+    DedupContract,
+    TopicContract,
+    ForwardContract,
+    SessionContract,
+    BatchContract,
+    QuotaContract,
+    EntityContract,
+    HistoryContract,
+    WatchContract,
+):
+    """All of it. Each part can be run alone."""

@@ -1,0 +1,133 @@
+"""The contract of stores on every store there is, in the forms in which it matters how they keep their messages."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from unibus.core.life.claiming import Claimed
+from unibus.core.life.commands import Command, Declare
+from unibus.core.life.events import Event
+from unibus.stores.durability import Durability
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journals.memory import MemoryJournal
+from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.pending import Pending
+from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
+from unibus.testing.store_contract import OpenStore, StoreContract
+from unibus.testing.virtual_clock import VirtualClock
+
+TINY_MB = 0.0001
+"""A hundred bytes: nearly every body stays on disk."""
+
+Open = Callable[[Path, VirtualClock], EmbeddedStore]
+
+
+def on_sqlite(path: Path, clock: VirtualClock, every: int, memory_mb: float, part: int = 500) -> EmbeddedStore:
+    return EmbeddedStore(
+        SqliteJournal(str(path / "bus.db")),
+        clock,
+        clock.timers(lambda: True),
+        snapshot_every=every,
+        memory_budget_mb=memory_mb,
+    )
+
+
+def on_memory(path: Path, clock: VirtualClock) -> EmbeddedStore:
+    return EmbeddedStore(MemoryJournal(), clock, clock.timers(lambda: True))
+
+
+class Reopening:
+    """A store that is closed and opened again before every verb: whatever it needs has to be on disk."""
+
+    def __init__(self, open_again: Callable[[], EmbeddedStore]) -> None:
+        self._open = open_again
+        self._closed = False
+        self._watched = False
+        self._store = open_again()
+        self.url = self._store.url
+        self.durability = self._store.durability
+
+    def _fresh(self) -> EmbeddedStore:
+        # A watch belongs to the object that was asked, so from the first one on it stays.
+        if not self._closed and not self._watched:
+            self._store.close()
+            self._store = self._open()
+        return self._store
+
+    def apply(
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+    ) -> Pending[list[object]]:
+        return self._fresh().apply(commands, durability, batch_id)
+
+    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
+        return self._fresh().claim(wish)
+
+    def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
+        return self._fresh().accept(entity, session_id, consumer)
+
+    def watch(self, entity: str, call: Callable[[], None]) -> Callable[[], None]:
+        store = self._fresh()
+        self._watched = True
+        return store.watch(entity, call)
+
+    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
+        return self._fresh().peek(entity, from_sequence, count)
+
+    def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
+        return self._fresh().session_state(lock)
+
+    def entities(self) -> Pending[list[EntityInfo]]:
+        return self._fresh().entities()
+
+    def was_processed(self, entity: str, key: str) -> bool:
+        return self._fresh().was_processed(entity, key)
+
+    def events_after(self, seq: int, limit: int) -> tuple[list[Event], int]:
+        return self._fresh().events_after(seq, limit)
+
+    def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
+        return self._fresh().subscribe_from(declare, after_sequence, since_ns)
+
+    def cursor(self, name: str) -> int:
+        return self._fresh().cursor(name)
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        self._fresh().move_cursor(name, seq)
+
+    def health(self) -> StoreHealth:
+        return self._store.health()
+
+    def close(self) -> None:
+        self._closed = True
+        self._store.close()
+
+
+class TestMemory(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        return partial(on_memory, tmp_path)
+
+
+class TestSqlite(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        return partial(on_sqlite, tmp_path, every=200_000, memory_mb=256)
+
+
+class TestSqliteThatSnapshotsAllTheTime(StoreContract):
+    """Nearly nothing stays in memory, and every few changes there is a snapshot."""
+
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        return partial(on_sqlite, tmp_path, every=5, memory_mb=TINY_MB)
+
+
+class TestSqliteReopened(StoreContract):
+    @pytest.fixture(params=[5, 200_000], ids=["snapshots", "log"])
+    def open_store(self, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[OpenStore]:
+        def open_store(clock: VirtualClock) -> Store:
+            return Reopening(partial(on_sqlite, tmp_path, clock, request.param, TINY_MB))
+
+        return open_store
