@@ -21,6 +21,7 @@ from unibus.errors import BusError
 from unibus.stores import snapshot
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Journal
+from unibus.stores.journals import sqlite
 from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.testing.power import SimulatedDisk
 from unibus.testing.virtual_clock import VirtualClock
@@ -76,7 +77,7 @@ class Machine:
         self._snapshot_every = self.chance.choice((5, 25, 100))
         self._memory_mb = self.chance.choice((0.0, 0.01, 16.0))
         self._history_bytes = self.chance.choice((0, 30_000, 10**9))
-        self._checkpoint_pages = self.chance.choice((1, 8, 40))
+        self._checkpoint_bytes = self.chance.choice((0, 60_000, 300_000))
         self._piece = self.chance.choice((1, 3, 500))
 
     # A start
@@ -84,9 +85,9 @@ class Machine:
     def start(self) -> EmbeddedStore:
         """Open the store. BusError if the disk does not let us, and nothing of ours stays open then."""
         snapshot.PART_ENTRIES = self._piece
+        sqlite.CHECKPOINT_BYTES = self._checkpoint_bytes
         journal = SqliteJournal(PATH, vfs=self.disk.name, exclusive=True, history_bytes=self._history_bytes)
         try:
-            journal._connection.wal_autocheckpoint(self._checkpoint_pages)
             kept: Journal = journal if self._planted is None else self._planted(journal)
             budget, every = self._memory_mb, self._snapshot_every
             return EmbeddedStore(kept, self.clock, StillTimers(), memory_budget_mb=budget, snapshot_every=every)
@@ -230,8 +231,8 @@ def campaign(seed: str, seconds: float, planted: Planting | None = None, *, lyin
 
 def one_cycle(seed: str, planted: Planting | None = None, *, lying_sync: bool = False) -> Ledger:
     disk = SimulatedDisk(seed, lying_sync=True) if lying_sync else None
-    piece = snapshot.PART_ENTRIES
+    before = snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES
     try:
         return cycle(Machine(seed, disk, planted), seed)
     finally:
-        snapshot.PART_ENTRIES = piece
+        snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES = before

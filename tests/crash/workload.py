@@ -99,10 +99,14 @@ class Worker:
 
     def prepare(self) -> None:
         """Make every entity, in case it is not there yet."""
+        there = self.entities()
         for name, kind, settings in ENTITIES:
-            if self.store.entity(name) is None:
+            if name not in there:
                 self._call(Op(self._lane, marks=[("declared", name, "", "")]), [Declare(name, kind, settings)])
                 self.flush()
+
+    def entities(self) -> set[str]:
+        return {info.name for info in self.store.entities().wait(GUARD_S)}
 
     def step(self) -> None:
         """One call; now and then all answers are waited for."""
@@ -383,13 +387,14 @@ class Worker:
         """Go on with what another worker held, as far as the store still knows it."""
         known = {
             (name, seen.sequence): seen.token
-            for name in (info.name for info in self.store.entities().wait())
+            for name in self.entities()
             for seen in self.store.peek(name, 0, 10**9).wait(GUARD_S)
         }
         self._holdings = [
             each for each in other._holdings if known.get((each.place[0], each.sequence)) == each.token
         ]
-        self._extra = [name for name in other._extra if self.store.entity(name) is not None]
+        there = self.entities()
+        self._extra = [name for name in other._extra if name in there]
 
     def check_holdings(self) -> list[str]:
         """Locks that have not ended must still be good for something: each is used."""

@@ -83,7 +83,7 @@ class DurableChannels:
             if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
                 command.ttl_ns = target.ttl_ns
             self._check_rate(target, 1)
-            transaction = current(self._queues.store)
+            transaction = current(self._queues.store) if self._exchange.transactions else None
             if transaction is not None:
                 transaction.add(command, SendResult(target.name, 0, message.id, False))
                 transaction.afterwards(lambda: self._published(target, message, False))

@@ -1,3 +1,4 @@
+# mypyc: compiled
 """The durable verbs of a bus, in the form that both faces share: they make commands, and give the store's answer.
 
 What waits for messages to come is in receivers.py, in two forms: for loops and for threads.
@@ -30,6 +31,7 @@ from unibus.stores.store import Store
 
 PEEK_LOCK: Final = "peek_lock"
 RECEIVE_AND_DELETE: Final = "receive_and_delete"
+NAMES_REMEMBERED_MAX: Final = 10_000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,18 +45,20 @@ class Queues:
         now_ns: Callable[[], int] = getattr(store, "now_ns", exchange.wall_ns)
         self.renewals = Renewals(store, timers, now_ns)
         self.now_ns = now_ns
+        self._named: set[str] = set()
         self.chance: Callable[[], float] = random.random
 
     # Sending
 
     def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
-        durability, raises, kind = _taken(fields)
-        command = self.command(entity, payload, fields, kind)
-        command.raises = raises
-        return self._submit_send(command, durability)
-
-    def _submit_send(self, command: Send, durability: Durability | None) -> Pending[SendResult]:
-        transaction = current(self.store)
+        durability: Durability | None = None
+        if fields:
+            durability, raises = _taken(fields)
+            command = self.command(entity, payload, fields)
+            command.raises = raises
+        else:
+            command = self.command(entity, payload, fields)
+        transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
             result = SendResult(command.entity, 0, command.who.message_id, False)
             transaction.add(command, result)
@@ -65,13 +69,13 @@ class Queues:
         self, entity: str, payloads: Iterable[object], fields: dict[str, object]
     ) -> Pending[list[SendResult]]:
         """One batch: all of them or none."""
-        durability, raises, kind = _taken(fields)
+        durability, raises = _taken(fields)
         if isinstance(payloads, (str, bytes)):
             raise UsageError("send_many takes several payloads, not one text", "use send, or put it into a list")
-        commands = [self.command(entity, payload, dict(fields), kind) for payload in payloads]
+        commands = [self.command(entity, payload, dict(fields)) for payload in payloads]
         for command in commands:
             command.raises = raises
-        transaction = current(self.store)
+        transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
             results = [SendResult(each.entity, 0, each.who.message_id, False) for each in commands]
             for command, result in zip(commands, results, strict=True):
@@ -81,18 +85,30 @@ class Queues:
             return answered([])
         return self.store.apply(commands, durability).seen_as(_sent)
 
-    def command(self, entity: object, payload: object, fields: dict[str, object], kind: int = QUEUE) -> Send:
+    def command(self, entity: object, payload: object, fields: dict[str, object]) -> Send:
         """The command for one message: made from a payload and fields, or a Message as it is."""
         if isinstance(entity, Message):
             if payload is not None or fields:
                 raise UsageError("send(message) takes nothing beside the message", "set it on the message")
             command = send_of(entity, checked_name(entity.channel))
         else:
-            command = self._command(checked_name(entity), payload, fields)
-        command.makes = 0 if self.strict else kind
+            if not isinstance(entity, str) or entity not in self._named:
+                self._remember(checked_name(entity))
+            assert isinstance(entity, str)
+            command = self._command(entity, payload, fields)
+        command.makes = 0 if self.strict else QUEUE
         return command
 
+    def _remember(self, name: str) -> None:
+        """Names that were checked need no second look."""
+        if len(self._named) > NAMES_REMEMBERED_MAX:
+            self._named.clear()
+        self._named.add(name)
+
     def _command(self, entity: str, payload: object, fields: dict[str, object]) -> Send:
+        body = payload.value if isinstance(payload, Payload) else payload
+        if not fields:
+            return send_of(Message(self.exchange.stamper, entity, body, Priority.NORMAL, None), entity)
         priority = fields.pop("priority", None)
         delay = fields.pop("delay", None)
         message_id = fields.pop("message_id", None)
@@ -102,7 +118,6 @@ class Queues:
             set_fields(cold, fields)
             if delay is not None:
                 cold.scheduled_at_ns = self.now_ns() + seconds_ns("delay", delay)
-        body = payload.value if isinstance(payload, Payload) else payload
         level = Priority.NORMAL if priority is None else checked_priority(priority)
         message = Message(self.exchange.stamper, entity, body, level, cold)
         if message_id is not None:
@@ -111,14 +126,14 @@ class Queues:
 
     def submit(self, command: Command) -> Pending[None]:
         """A settlement: into the open transaction, or at once."""
-        transaction = current(self.store)
+        transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
             transaction.add(command)
             return answered(None)
         return self.store.apply([command]).seen_as(_nothing)
 
     def submit_many(self, commands: list[Command]) -> Pending[None]:
-        transaction = current(self.store)
+        transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
             for command in commands:
                 transaction.add(command)
@@ -137,7 +152,7 @@ class Queues:
             fields["delay"] = at
         else:
             fields["scheduled_at"] = at
-        if current(self.store) is not None:
+        if self.exchange.transactions and current(self.store) is not None:
             raise UsageError("schedule gives the sequence at once, and a transaction has none yet", "use send(delay=…)")
         return self.send(entity, payload, fields).seen_as(_sequence)
 
@@ -196,13 +211,13 @@ def _nothing(results: object) -> None:
     return None
 
 
-def _taken(fields: dict[str, object]) -> tuple[Durability | None, bool, int]:
+def _taken(fields: dict[str, object]) -> tuple[Durability | None, bool]:
     """What is no field of the envelope, taken out of the fields."""
     level = fields.pop("durability", None)
     on_duplicate = fields.pop("on_duplicate", "drop")
     if on_duplicate not in ("drop", "error"):
         raise UsageError(f"on_duplicate is {on_duplicate!r}", "use 'drop' or 'error'")
-    return (None if level is None else Durability.of(level)), on_duplicate == "error", QUEUE
+    return (None if level is None else Durability.of(level)), on_duplicate == "error"
 
 
 def _with_id(message: Message, message_id: object) -> Message:

@@ -74,6 +74,15 @@ def release(queues: Queues, claimed: list[Claimed]) -> None:
             return
 
 
+def leave(queues: Queues, lock: SessionLock) -> None:
+    """Free a session that nobody has worked in."""
+    try:
+        queues.store.apply([SessionCommand(LEAVE_SESSION, lock.entity, lock.session_id, lock.token)])
+    except BusError:
+        # As above.
+        return
+
+
 # For event loops
 
 
@@ -111,6 +120,8 @@ async def _cancellable(queues: Queues, pending: Pending[T]) -> T:
         value = pending.value
         if isinstance(value, list):
             release(queues, value)
+        elif isinstance(value, SessionLock):
+            leave(queues, value)
         raise
 
 
@@ -130,7 +141,8 @@ async def receive(queues: Queues, wish: Wish, timeout_s: float | None) -> AsyncI
 
 
 async def receive_deferred(queues: Queues, entity: str, sequences: Iterable[int]) -> list[Received]:
-    return [Received(queues, each) for each in await queues.store.claim(_deferred(entity, sequences))]
+    claimed = await _cancellable(queues, queues.store.claim(_deferred(entity, sequences)))
+    return [Received(queues, each) for each in claimed]
 
 
 def _deferred(entity: str, sequences: Iterable[int]) -> Wish:
@@ -232,7 +244,8 @@ class SessionReceiver(HeldSession):
 
     async def receive_deferred(self, sequences: list[int]) -> list[Received]:
         wish = replace(self._wish(1, PEEK_LOCK), sequences=tuple(sequences))
-        return [Received(self._queues, each) for each in await self._queues.store.claim(wish)]
+        claimed = await _cancellable(self._queues, self._queues.store.claim(wish))
+        return [Received(self._queues, each) for each in claimed]
 
     def state(self) -> Pending[bytes | None]:
         return self._queues.store.session_state(self._lock)

@@ -15,10 +15,20 @@ import typer
 from typer.core import TyperGroup
 
 from unibus.cli.demo import demo
+from unibus.cli.entities import entities
+from unibus.cli.peek import peek
+from unibus.cli.receive import receive
 from unibus.cli.report import ExitCode, report, tell
+from unibus.cli.send import send
 
 # One file per command: import its function above, and name it here. The order is the order of `unibus --help`.
-COMMANDS: Final[tuple[Callable[..., ExitCode | None], ...]] = (demo,)
+COMMANDS: Final[tuple[Callable[..., ExitCode | None], ...]] = (
+    demo,
+    send,
+    receive,
+    peek,
+    entities,
+)
 
 
 class Shell(TyperGroup):

@@ -7,7 +7,6 @@ system clock neither ends a lock early nor keeps it.
 """
 
 import asyncio
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -16,13 +15,12 @@ from typing import Final, TypeVar, cast
 from unibus.clock import Clock, Timers
 from unibus.core.life import batch
 from unibus.core.life.book import Book
-from unibus.core.life.changes import Passed
 from unibus.core.life.claiming import Claimed, claim, deferred_entries, fire, hand_out
 from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.due import NEVER
 from unibus.core.life.entity import KIND_NAMES, Entity, Session
 from unibus.core.life.events import Event
-from unibus.core.life.sending import Parcel, queue_of, store_copy, target_of
+from unibus.core.life.sending import copy_past, queue_of, target_of
 from unibus.core.life.sessions import accept, held_session
 from unibus.errors import BusClosed, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
@@ -32,6 +30,7 @@ from unibus.stores.journal import Journal
 from unibus.stores.pending import Pending, answered
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
 from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
+from unibus.stores.tokens import Tokens
 from unibus.stores.watchers import Watchers
 
 T = TypeVar("T")
@@ -39,9 +38,6 @@ T = TypeVar("T")
 TRIM_EVERY_NS: Final = 60_000_000_000
 SWITCH_INTERVAL_S: Final = 0.0005
 """Beside a thread that computes each commit waits for the interpreter, and Python's 5 ms make it ten times slower."""
-
-_TOKEN_BYTES: Final = 16
-_TOKENS_DRAWN: Final = 256
 
 
 class EmbeddedStore:
@@ -72,7 +68,7 @@ class EmbeddedStore:
         self._committer = Committer(journal, self._book, self._lock, self._snapshot)
         self._armed_ns: int = NEVER
         self._closed = False
-        self._random: list[bytes] = []
+        self._tokens = Tokens()
         if not self._in_memory:
             sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
             timers.after(TRIM_EVERY_NS, self._trim)
@@ -107,7 +103,7 @@ class EmbeddedStore:
             if wish.sequences:
                 claimed = self._claim_deferred(entity, session, wish, now_ns)
             else:
-                tokens = [self._token() for _ in range(min(wish.count, max(1, entity.active)))]
+                tokens = [self._tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
                 claimed = claim(self._book, entity, session, tokens, wish.lock, wish.consumer, now_ns)
             # Handed to the kernel is enough for a lock. A message that is removed by this must not come back.
             pending = self._write(claimed, not wish.lock and self.durability >= Durability.D2, claimed)
@@ -115,13 +111,13 @@ class EmbeddedStore:
 
     def _claim_deferred(self, entity: Entity, session: Session | None, wish: Wish, now_ns: int) -> list[Claimed]:
         entries = deferred_entries(entity, session, list(wish.sequences))
-        return [hand_out(self._book, entry, self._token(), wish.lock, wish.consumer, now_ns) for entry in entries]
+        return [hand_out(self._book, entry, self._tokens.draw(), wish.lock, wish.consumer, now_ns) for entry in entries]
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
         with self._lock:
             now_ns = self._begin()
             queue = queue_of(self._book, entity, now_ns)
-            session = accept(self._book, queue, session_id, self._token(), consumer, now_ns)
+            session = accept(self._book, queue, session_id, self._tokens.draw(), consumer, now_ns)
             lock: SessionLock | None = None
             if session is not None and session.token is not None:
                 lock = SessionLock(queue.name, session.id, session.token, session.until_ns)
@@ -144,22 +140,9 @@ class EmbeddedStore:
             if not self._in_memory and self._committer.written != self._book.seq:
                 return None
             batch.run(self._book, [declare], now_ns)
-            copies = self._copy_past(declare.name, after_sequence, since_ns, now_ns)
+            past = self._journal.changes_after(0)
+            copies = copy_past(self._book, declare.name, past, after_sequence, since_ns, now_ns)
             return self._write(copies, self.durability >= Durability.D2)
-
-    def _copy_past(self, name: str, after_sequence: int, since_ns: int, now_ns: int) -> int:
-        subscription = target_of(self._book, name)
-        topic = subscription.topic
-        assert topic is not None
-        copies = 0
-        for _, change in self._journal.changes_after(0):
-            if isinstance(change, Passed) and change.entity == topic.number and change.data:
-                if change.sequence > after_sequence and change.at_ns >= since_ns:
-                    parcel = Parcel(change.who, change.priority, 0)
-                    parcel.data = change.data
-                    store_copy(self._book, subscription, parcel, now_ns)
-                    copies += 1
-        return copies
 
     # From a decision to its answer
 
@@ -202,13 +185,6 @@ class EmbeddedStore:
             if loop is not None:
                 self._committer.kick_soon(loop)
         return pending
-
-    def _token(self) -> bytes:
-        """Random, so that no lock of an earlier life of this store has the same."""
-        if not self._random:
-            drawn = os.urandom(_TOKEN_BYTES * _TOKENS_DRAWN)
-            self._random = [drawn[at : at + _TOKEN_BYTES] for at in range(0, len(drawn), _TOKEN_BYTES)]
-        return self._random.pop()
 
     # Time
 
@@ -263,22 +239,11 @@ class EmbeddedStore:
             now_ns = self._begin()
             return answered(held_session(self._book, lock.entity, lock.session_id, lock.token, now_ns).state)
 
-    def sessions(self, entity: str) -> list[str]:
-        """The ids of sessions that have messages or a state."""
-        with self._lock:
-            return list(queue_of(self._book, entity, self._begin()).sessions)
-
     def entities(self) -> Pending[list[EntityInfo]]:
         with self._lock:
             self._begin()
             found = [_info(entity) for entity in self._book.entities.values()]
         return answered(sorted(found, key=lambda info: info.name))
-
-    def entity(self, name: str) -> EntityInfo | None:
-        with self._lock:
-            self._begin()
-            found = self._book.find(name)
-            return None if found is None else _info(found)
 
     def was_processed(self, entity: str, key: str) -> bool:
         with self._lock:

@@ -51,7 +51,8 @@ class Snapshot:
         if self._entries:
             return self._entries_part()
         if self._gone:
-            gone, self._gone = self._gone[:PART_ENTRIES], self._gone[PART_ENTRIES:]
+            gone = self._gone[-PART_ENTRIES:]
+            del self._gone[-PART_ENTRIES:]
             return Slice(gone=gone)
         return self._last_part(seq)
 

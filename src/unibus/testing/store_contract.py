@@ -5,8 +5,8 @@
         def open_store(self, tmp_path):
             return lambda clock: MyStore(tmp_path / "bus", clock, clock.timers(lambda: True))
 
-The suite moves time by a `VirtualClock`: the store reads `clock.monotonic_ns` and `clock.wall_ns`, and what is due later
-goes through the timers of the clock. Nothing here sleeps, and a store that does not answer within 30 s fails.
+The suite moves time by a `VirtualClock`: the store reads `clock.monotonic_ns` and `clock.wall_ns`, and what is due
+later goes through the timers of the clock. Nothing here sleeps, and a store that does not answer within 30 s fails.
 """
 
 from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract

@@ -1,10 +1,12 @@
 """Buses that are closed after the test, whatever it left behind."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.unit.bus.probes import HandClock, HandTimers, TimersClock
+from tests.unit.bus.rigs import FACES, Rig
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
 
@@ -48,3 +50,48 @@ def retry_bus(hand_timers: HandTimers) -> Iterator[SyncMessageBus]:
     bus = SyncMessageBus(clock=TimersClock(hand_timers))
     yield bus
     bus.close(drain_timeout=0.2)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    """Where the messages live: None for memory."""
+    return tmp_path / "bus.db" if request.param == "sqlite" else None
+
+
+@pytest.fixture(params=FACES, ids=["async", "sync"])
+def face(request: pytest.FixtureRequest) -> type:
+    chosen: type = request.param
+    return chosen
+
+
+@pytest.fixture
+def rig(face: type, store_path: Path | None) -> Iterator[Rig]:
+    """Both faces, over both stores."""
+    made = Rig(face, store_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def file_rig(face: type, tmp_path: Path) -> Iterator[Rig]:
+    """Both faces, over a file that can be opened again."""
+    made = Rig(face, tmp_path / "bus.db")
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def timed_rig(face: type, store_path: Path | None, hand_clock: HandClock, hand_timers: HandTimers) -> Iterator[Rig]:
+    """Both faces, over both stores, in a time that the test moves and with timers that it fires."""
+    made = Rig(face, store_path, hand_clock.clock(hand_timers))
+    yield made
+    made.end()
+
+
+@pytest.fixture
+async def queue_bus(store_path: Path | None) -> AsyncIterator[MessageBus]:
+    """The async face over both stores, for tests that cancel."""
+    bus = MessageBus() if store_path is None else MessageBus(persistence_path=store_path)
+    await bus.__aenter__()
+    yield bus
+    await bus.close(drain_timeout=0.2)

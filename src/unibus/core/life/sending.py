@@ -10,6 +10,7 @@ Everything is checked before the first change. What cannot be stored on the way 
 "yes" for the whole of it.
 """
 
+from collections.abc import Iterable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -23,7 +24,7 @@ from unibus.core.deadletter import (
 )
 from unibus.core.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.life.book import Book
-from unibus.core.life.changes import Copied, Declared, Duplicated, Overlay, Passed, Sent, Settings, Who
+from unibus.core.life.changes import Change, Copied, Declared, Duplicated, Overlay, Passed, Sent, Settings, Who
 from unibus.core.life.commands import Send, SendResult
 from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry
 from unibus.core.life.playing import note
@@ -222,6 +223,24 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
             parcel.overlay,
         ),
     )
+
+
+def copy_past(
+    book: Book, name: str, past: Iterable[tuple[int, Change]], after_sequence: int, since_ns: int, now_ns: i64
+) -> int:
+    """Give a new subscription what went through its topic before: after a sequence, and not before an instant."""
+    subscription = target_of(book, name)
+    topic = subscription.topic
+    assert topic is not None
+    copies = 0
+    for _, change in past:
+        if isinstance(change, Passed) and change.entity == topic.number and change.data:
+            if change.sequence > after_sequence and change.at_ns >= since_ns:
+                parcel = Parcel(change.who, change.priority, 0)
+                parcel.data = change.data
+                store_copy(book, subscription, parcel, now_ns)
+                copies += 1
+    return copies
 
 
 def _bury(book: Book, entity: Entity, parcel: Parcel, reason: str, description: str, now_ns: i64) -> None:

@@ -11,7 +11,7 @@ import pytest
 from unibus.core.codec import encode
 from unibus.core.cold import HeaderValue
 from unibus.core.deadletter import sub_queue
-from unibus.core.life.changes import Settings, Who
+from unibus.core.life.changes import Who
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import (
     ABANDON,
@@ -19,7 +19,6 @@ from unibus.core.life.commands import (
     DEAD_LETTER,
     DEFER,
     RELEASE,
-    Cancel,
     Command,
     Declare,
     Drop,
@@ -43,8 +42,8 @@ ANSWER_S: Final = 30.0
 OpenStore = Callable[[VirtualClock], Store]
 
 
-class Rig:
-    """A store on a clock that stands still until it is moved."""
+class Entities:
+    """The clock, the commands, and what they make of entities."""
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
         self.store = store
@@ -55,8 +54,6 @@ class Rig:
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
-
-    # Entities
 
     def run(self, *commands: Command) -> list[object]:
         return self.store.apply(commands).wait(ANSWER_S)
@@ -81,6 +78,10 @@ class Rig:
     def info(self, name: str) -> EntityInfo:
         return next(each for each in self.store.entities().wait(ANSWER_S) if each.name == name)
 
+
+class Rig(Entities):
+    """A store on a clock that stands still until it is moved."""
+
     # Messages in
 
     def send(self, entity: str, body: object = None, priority: int = 50, **fields: object) -> SendResult:
@@ -89,7 +90,7 @@ class Rig:
         return result
 
     def fill(self, entity: str, bodies: Iterable[object], **fields: object) -> list[int]:
-        return [self.send(entity, body, **fields).sequence for body in bodies]
+        return [self.send(entity, body, 50, **fields).sequence for body in bodies]
 
     # Messages out
 
@@ -208,26 +209,3 @@ class Contract:
             store = open_store(clock)
             yield Rig(store, clock)
             store.close()
-
-
-__all__ = [
-    "ABANDON",
-    "ANSWER_S",
-    "COMPLETE",
-    "DEAD_LETTER",
-    "DEFER",
-    "RELEASE",
-    "SECOND",
-    "Cancel",
-    "Contract",
-    "OpenStore",
-    "Renew",
-    "Rig",
-    "Settings",
-    "bodies",
-    "every_settlement",
-    "headers",
-    "seen",
-    "sending",
-    "settling",
-]

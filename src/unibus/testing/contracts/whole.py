@@ -18,7 +18,7 @@ from unibus.core.life.commands import (
     SendResult,
     SessionCommand,
 )
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.life.entity import QUEUE, SUBSCRIPTION
 from unibus.errors import (
     BusClosed,
     BusError,
@@ -30,7 +30,7 @@ from unibus.errors import (
     UsageError,
 )
 from unibus.limits import BATCH_COMMANDS_MAX
-from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, sending, settling
+from unibus.testing.contracts.rig import SECOND, Contract, Rig, sending, settling
 
 
 class BatchContract(Contract):
@@ -287,7 +287,7 @@ class HistoryContract(Contract):
             ("delivered", 1),
             ("completed", 1),
         ]
-        assert [event.kind for event in found if event.channel == "q"][0] == "declared"
+        assert next(event.kind for event in found if event.channel == "q") == "declared"
         assert [event.kind for event in found if event.channel == sub_queue("q")] == ["declared", "copied", "dropped"]
         assert [event.reason for event in found if event.kind == "dead_lettered"] == ["Broken"]
 
@@ -414,14 +414,3 @@ class WatchContract(Contract):
         for call in (lambda: rig.send("q"), lambda: rig.claim("q"), lambda: rig.peek("q")):
             with pytest.raises(BusClosed):
                 call()
-
-
-__all__ = [
-    "TOPIC",
-    "BatchContract",
-    "EntityContract",
-    "HistoryContract",
-    "QuotaContract",
-    "WatchContract",
-    "bodies",
-]

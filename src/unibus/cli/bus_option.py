@@ -1,0 +1,56 @@
+"""Which store a command works on: `--url`, else UNIBUS_URL, else the file unibus.db here.
+
+Only `send` makes a store or a queue that is missing. Whoever looks or receives is told instead: an empty new file would
+hide that the name was mistyped.
+"""
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from unibus.errors import EntityNotFound, StoreUnavailable, UsageError
+
+DEFAULT_STORE: Final = "unibus.db"
+
+Url: TypeAlias = Annotated[
+    str, typer.Option("--url", envvar="UNIBUS_URL", metavar="URL", help="The store: a URL, or the path of a file.")
+]
+Queue: TypeAlias = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="A queue, or topic/Subscriptions/name.", show_default=False)
+]
+DeadLetters: TypeAlias = Annotated[bool, typer.Option("--dead-letters", help="Its dead letters instead.")]
+
+
+def store_url(given: str, makes: bool = False) -> str:
+    """The URL to open. StoreUnavailable for a file that is not there, unless the command `makes` it."""
+    from unibus.bus.store_url import url_of
+
+    url = url_of(given)
+    if not url:
+        raise UsageError(f"{given} would end with this command, and its messages too", "name a file: --url bus.db")
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if not makes and parts.scheme == "sqlite" and path and not Path(path).exists():
+        raise StoreUnavailable(
+            f"there is no file {path}", "`unibus send` makes it; --url or UNIBUS_URL names another store"
+        )
+    return url
+
+
+def entity_name(queue: str, dead_letters: bool) -> str:
+    from unibus.core.deadletter import is_sub_queue, sub_queue
+
+    return sub_queue(queue) if dead_letters and not is_sub_queue(queue) else queue
+
+
+def not_found(name: str, known: Iterable[str]) -> EntityNotFound:
+    """For people at a shell: what they may have meant, or where to look."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    hint = (
+        f"did you mean {near[0]!r}?" if near else "`unibus entities` lists what there is, `unibus send` makes a queue"
+    )
+    return EntityNotFound(f"there is no queue or subscription {name!r}", hint)

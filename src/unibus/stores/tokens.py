@@ -1,0 +1,20 @@
+"""Lock tokens: random, so that no lock of an earlier life of a store has the same one."""
+
+import os
+from typing import Final
+
+TOKEN_BYTES: Final = 16
+_DRAWN: Final = 256
+
+
+class Tokens:
+    """Drawn many at a time: asking the system for each would cost more than the lock."""
+
+    def __init__(self) -> None:
+        self._left: list[bytes] = []
+
+    def draw(self) -> bytes:
+        if not self._left:
+            drawn = os.urandom(TOKEN_BYTES * _DRAWN)
+            self._left = [drawn[at : at + TOKEN_BYTES] for at in range(0, len(drawn), TOKEN_BYTES)]
+        return self._left.pop()

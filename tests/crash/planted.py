@@ -1,0 +1,90 @@
+"""Journals with a bug each. A campaign that does not find it proves nothing, so each of them must be found."""
+
+from collections.abc import Sequence
+
+from unibus.core.life.changes import Change, Completed, Sent
+from unibus.stores.journal import Slice
+from unibus.stores.journals.sqlite import SqliteJournal
+
+
+class Planted:
+    """Everything goes to the real journal, but for what a bug changes."""
+
+    snapshots = True
+
+    def __init__(self, journal: SqliteJournal) -> None:
+        self.url = journal.url
+        self.durability = journal.durability
+        self.journal = journal
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.journal, name)
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+        self.journal.append(first_seq, changes, sync, part)
+
+
+class AnswersFirst(Planted):
+    """Says that a group is written, and writes it with the next one."""
+
+    def __init__(self, journal: SqliteJournal) -> None:
+        super().__init__(journal)
+        self._late: tuple[int, Sequence[Change], bool, Slice | None] | None = None
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+        self._write_late()
+        self._late = (first_seq, changes, sync, part)
+
+    def _write_late(self) -> None:
+        if self._late is not None:
+            late, self._late = self._late, None
+            self.journal.append(*late)
+
+    def __getattr__(self, name: str) -> object:
+        if name in ("bodies", "events_after", "changes_after", "trim", "close"):
+            self._write_late()
+        return super().__getattr__(name)
+
+
+class NeverSyncs(Planted):
+    """Hands everything to the kernel and calls it durable."""
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+        self.journal.append(first_seq, changes, False, part)
+
+
+class TearsGroups(Planted):
+    """Writes a group in two transactions."""
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+        middle = len(changes) // 2
+        if middle:
+            self.journal.append(first_seq, changes[:middle], sync)
+        self.journal.append(first_seq + middle, changes[middle:], sync, part)
+
+
+class KeepsTheGone(Planted):
+    """Leaves the rows of completed messages in the snapshot."""
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+        if part is not None:
+            part.gone = []
+        self.journal.append(first_seq, changes, sync, part)
+
+
+class ForgetsCompletions(Planted):
+    """Writes that a message was handed out where it should write that it was completed: it comes again."""
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+        kept = [change for change in changes if not isinstance(change, Completed)]
+        self.journal.append(first_seq, kept if kept else changes, sync, part)
+
+
+class MixesBodies(Planted):
+    """Gives every fifth message the data of another one."""
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+        for change in changes:
+            if isinstance(change, Sent) and change.sequence % 5 == 0:
+                change.data = b"something else"
+        self.journal.append(first_seq, changes, sync, part)
