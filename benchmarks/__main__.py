@@ -19,6 +19,9 @@ from benchmarks.measure import Options
 # In the order in which they are told: the bus as a user meets it, then its parts.
 BENCHMARKS = {
     "inprocess": "inprocess",
+    "durable": "durable",
+    "backlog": "backlog",
+    "recovery": "recovery",
     "fanout": "fanout",
     "prefixes": "prefixes_report",
     "memory": "memory",

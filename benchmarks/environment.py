@@ -22,7 +22,19 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-bench"
 STAMP = VENV / "built-from"
 
-PEERS = ("pyee", "blinker", "zmq", "msgpack", "orjson", "pydantic", "pygtrie", "cachetools")
+PEERS = (
+    "pyee",
+    "blinker",
+    "zmq",
+    "msgpack",
+    "orjson",
+    "pydantic",
+    "pygtrie",
+    "cachetools",
+    "redis",
+    "litequeue",
+    "persistqueue",
+)
 
 # Set for the second start, so that a build that does not give what it promised ends in an error, not in a loop.
 SECOND_START = "UNIBUS_BENCH_SECOND_START"

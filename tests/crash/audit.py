@@ -236,4 +236,3 @@ def _check_places(found: dict[str, dict[int, Held]], story: Story, ledger: Ledge
     for place, count in ledger.deliveries.items():
         if places.get(place, count) < count:
             ledger.findings.wrong.append(f"{place} was delivered {count} times, and says {places[place]}")
-

@@ -83,9 +83,7 @@ class Findings:
     wrong: list[str] = field(default_factory=list)
 
     def all(self) -> list[str]:
-        return [
-            f"{name}: {text}" for name in ("lost", "doubled", "half", "wrong") for text in getattr(self, name)
-        ]
+        return [f"{name}: {text}" for name in ("lost", "doubled", "half", "wrong") for text in getattr(self, name)]
 
 
 class Ledger:

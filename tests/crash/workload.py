@@ -132,9 +132,7 @@ class Worker:
 
     # Calls
 
-    def _call(
-        self, op: Op, commands: Sequence[Command], then: Callable[[list[object]], None] | None = None
-    ) -> None:
+    def _call(self, op: Op, commands: Sequence[Command], then: Callable[[list[object]], None] | None = None) -> None:
         level = Durability.D2 if op.synced else Durability.D1
 
         def ask() -> Pending[list[object]]:
@@ -243,9 +241,7 @@ class Worker:
             op.taken.append(Taken(*place, each.delivery_count, each.until_ns, crc_of(each.data)))
             if each.until_ns:
                 op.marks.append(("delivered", *place, str(each.delivery_count)))
-                self._holdings.append(
-                    Holding(place, each.sequence, each.token, each.until_ns, each.delivery_count)
-                )
+                self._holdings.append(Holding(place, each.sequence, each.token, each.until_ns, each.delivery_count))
             else:
                 op.marks.append(("completed", *place, ""))
 
@@ -390,9 +386,7 @@ class Worker:
             for name in self.entities()
             for seen in self.store.peek(name, 0, 10**9).wait(GUARD_S)
         }
-        self._holdings = [
-            each for each in other._holdings if known.get((each.place[0], each.sequence)) == each.token
-        ]
+        self._holdings = [each for each in other._holdings if known.get((each.place[0], each.sequence)) == each.token]
         there = self.entities()
         self._extra = [name for name in other._extra if name in there]
 

@@ -95,8 +95,10 @@ class Committer:
         """Write what has collected. False if there was nothing."""
         with self._committing:
             with self._lock:
+                if self._book.fresh:
+                    self.add(None, False)  # From a call that wrote nothing itself. No snapshot may be ahead of it.
                 group = self._group
-                part = self._snapshot.next_part(self.written + len(group.changes)) if self.failure is None else None
+                part = self._next_part(group) if self.failure is None else None
                 if not group.changes and not group.pendings and part is None:
                     return False
                 self._group = Group()
@@ -107,6 +109,14 @@ class Committer:
             else:
                 finish_all(group.pendings)
             return True
+
+    def _next_part(self, group: Group) -> Slice | None:
+        wanted = {
+            (claimed.entry.home_entity, claimed.entry.home_sequence)
+            for claimed in group.claims
+            if claimed.data is None and claimed.entry.home_entity
+        }
+        return self._snapshot.next_part(self.written + len(group.changes), wanted)
 
     def _write(self, group: Group, part: Slice | None) -> None:
         if self.failure is not None:

@@ -20,6 +20,7 @@ class Slice:
 
     entries: list[tuple[int, int, SavedEntry, bytes]] = field(default_factory=list)
     gone: list[tuple[int, int]] = field(default_factory=list)
+    entities: list[tuple[int, str, int, Settings, int]] = field(default_factory=list)  # Those that are new.
     last: "Summary | None" = None
 
 

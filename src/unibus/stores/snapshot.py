@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Final
 
 from unibus.core.life.book import MARK_PROCESSED, MARK_SENT, Book
-from unibus.core.life.entity import FOREVER_NS, Entry
+from unibus.core.life.changes import Settings
+from unibus.core.life.entity import FOREVER_NS, Entity, Entry
 from unibus.core.life.states import GONE
 from unibus.stores.journal import Journal, Slice, Summary
 
@@ -39,9 +40,15 @@ class Snapshot:
         self._entries: list[Entry] = []
         self._gone: list[tuple[int, int]] = []
         self._marks: list[tuple[int, int, str, int]] = []
+        self._dropped: list[int] = []
+        self._entities: list[Entity] = []  # Those of the beginning: the log may speak of one that is deleted by now.
+        self._numbered = 0  # Entities up to this one have rows.
 
-    def next_part(self, seq: int) -> Slice | None:
-        """The next piece, if there is one to write; `seq` is that of the last change in the group it goes with."""
+    def next_part(self, seq: int, wanted: set[tuple[int, int]]) -> Slice | None:
+        """The next piece, if there is one to write; `seq` is that of the last change in the group it goes with.
+
+        Rows that are `wanted` are read once the group is written: they stay until the next piece.
+        """
         if not self._journal.snapshots:
             return None
         if not self._running:
@@ -53,8 +60,18 @@ class Snapshot:
         if self._gone:
             gone = self._gone[-PART_ENTRIES:]
             del self._gone[-PART_ENTRIES:]
-            return Slice(gone=gone)
-        return self._last_part(seq)
+            self._gone += [key for key in gone if key in wanted]
+            return Slice(gone=[key for key in gone if key not in wanted])
+        self._entries = self._late_copies()
+        return self._entries_part() if self._entries else self._last_part(seq)
+
+    def _late_copies(self) -> list[Entry]:
+        """Copies, made since, of messages from before: what they were made of may be neither in a row nor in the log."""
+        return [
+            entry
+            for entry in self._book.unsaved
+            if not entry.saved and entry.state != GONE and (entry.home_entity or entry.home_sequence <= self._begun_at)
+        ]
 
     def begin(self, seq: int) -> None:
         book = self._book
@@ -63,10 +80,14 @@ class Snapshot:
         self._entries, book.unsaved = book.unsaved, []
         self._gone, book.gone = book.gone, []
         self._marks, book.unsaved_marks = book.unsaved_marks, []
+        self._dropped, book.dropped = book.dropped, []
+        self._entities = list(book.entities.values())
         self._entries.reverse()  # Taken from the end.
 
     def _entries_part(self) -> Slice:
-        part = Slice()
+        """Some messages, and the entities that are new: recovery may find this piece without the last one."""
+        part = Slice(entities=[_row(each) for each in self._book.entities.values() if each.number > self._numbered])
+        self._numbered = self._book.numbered
         size = 0
         while self._entries and len(part.entries) < PART_ENTRIES and size < PART_BYTES:
             entry = self._entries.pop()
@@ -98,18 +119,18 @@ class Snapshot:
         summary = Summary(
             self._begun_at,
             seq,
-            [
-                (each.number, each.name, each.kind, each.settings.given, each.sequence)
-                for each in book.entities.values()
-            ],
-            book.dropped,
+            [_row(each) for each in {*self._entities, *book.entities.values()}],
+            self._dropped,
             dict(book.retired),
             sessions,
             self._marks,
             over,
         )
-        book.dropped = []
         self._running = False
-        self._marks = []
+        self._marks, self._dropped, self._entities = [], [], []
         self.seq = self._begun_at
         return Slice(last=summary)
+
+
+def _row(entity: Entity) -> tuple[int, str, int, Settings, int]:
+    return entity.number, entity.name, entity.kind, entity.settings.given, entity.sequence

@@ -33,7 +33,7 @@ from unibus.core.life.changes import (
     SessionTaken,
 )
 from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
-from unibus.core.life.standing import enter, forget_session, leave, put, refresh_ready, remove, touch
+from unibus.core.life.standing import enter, forget_session, leave, line_up, put, refresh_ready, remove, touch
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
 from unibus.errors import StoreDamaged
 
@@ -59,6 +59,8 @@ def replay(book: Book, change: Change) -> None:
     book.seq += 1
     if book.strict or change.entity in book.entities or isinstance(change, Declared):
         _play(book, change)
+    elif isinstance(change, Passed):
+        _carry(book, change)  # The entity is gone by now; what went on from it is not.
 
 
 def _play(book: Book, change: Change) -> None:
@@ -125,6 +127,10 @@ def _passed(book: Book, change: Passed) -> None:
         _mark(book, entity, change.dedup_key, change.at_ns)
     if change.sequence > entity.sequence:
         entity.sequence = change.sequence
+    _carry(book, change)
+
+
+def _carry(book: Book, change: Passed) -> None:
     if change.data:
         book.carrier = book.seq
         book.carried = change.data
@@ -155,12 +161,11 @@ def _copied(book: Book, change: Copied) -> None:
 
 
 def _is_new(book: Book, entity: Entity, sequence: int) -> bool:
-    """Every sequence is used once. One that is known already was played before."""
+    """Every sequence is used once. One that is known already was played before, or is a snapshot's."""
+    if sequence <= entity.sequence and book.strict:
+        raise _damaged(f"{entity.name!r} #{sequence} appears twice in the journal")
     if sequence > entity.sequence:
         entity.sequence = sequence
-        return True
-    if book.strict:
-        raise _damaged(f"{entity.name!r} #{sequence} appears twice in the journal")
     return sequence not in entity.entries
 
 
@@ -221,10 +226,13 @@ def _activated(book: Book, change: Activated) -> None:
     if entry is None:
         return
     leave(book, entry)
-    if entry.delayed:
+    if change.new_sequence == change.sequence:
         entry.delayed = False
         enter(book, entry, ACTIVE)
         entity.waits_in(entry).put_back(entry)
+        return
+    if change.new_sequence in entity.entries:
+        remove(book, entry)  # A snapshot has brought its new identity already.
         return
     # Its old identity ends here, and a snapshot may have a row of it.
     del entity.entries[entry.sequence]
@@ -235,7 +243,7 @@ def _activated(book: Book, change: Activated) -> None:
     entry.enqueued_ns = change.at_ns
     entity.entries[entry.sequence] = entry
     enter(book, entry, ACTIVE)
-    entity.waits_in(entry).push(entry)
+    line_up(book, entry)
 
 
 def _end(book: Book, change: Completed | Expired | DeadLettered | Cancelled | Routed | Purged, name: str) -> None:

@@ -30,7 +30,16 @@ def put(book: Book, entity: Entity, entry: Entry, at_ns: int, visible_ns: int) -
     else:
         entry.enqueued_ns = at_ns
         enter(book, entry, ACTIVE)
-        entity.waits_in(entry).push(entry)
+        line_up(book, entry)
+
+
+def line_up(book: Book, entry: Entry) -> None:
+    """At the end of the line; but a snapshot may have brought some that come after it."""
+    waiting = entry.entity.waits_in(entry)
+    if book.strict:
+        waiting.push(entry)
+    else:
+        waiting.put_back(entry)
 
 
 def _join_session(book: Book, entity: Entity, entry: Entry) -> None:

@@ -23,7 +23,7 @@ from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
 from unibus.stores.journals.sqlite_file import Transaction, damaged, open_file, translated
-from unibus.stores.journals.sqlite_load import Loading, rows_after
+from unibus.stores.journals.sqlite_load import Loading, learn_names, rows_after
 from unibus.stores.journals.sqlite_rows import SEQUENCE_BITS, changes_of, pack, save_part, save_summary
 from unibus.stores.owner import Owner
 
@@ -101,7 +101,7 @@ class SqliteJournal:
                 if part is None:
                     self._connection.execute(_INSERT, row)
                 else:
-                    self._append_part(row if changes else None, part)
+                    self._append_part(row if changes else None, part, last)
                 self._wal_bytes += len(records) + _ROW_BYTES
                 if self._wal_bytes > CHECKPOINT_BYTES:
                     self._checkpoint()
@@ -112,17 +112,18 @@ class SqliteJournal:
             ) from error
         self._last = last
         self._log_bytes += len(records)
+        learn_names(self._names, changes)
 
     def _sync(self, sync: bool) -> None:
         if sync != self._synced:
             self._connection.execute("PRAGMA synchronous = FULL" if sync else "PRAGMA synchronous = NORMAL")
             self._synced = sync
 
-    def _append_part(self, row: tuple[int, int, int, int, bytes] | None, part: Slice) -> None:
+    def _append_part(self, row: tuple[int, int, int, int, bytes] | None, part: Slice, last: int) -> None:
         with Transaction(self._connection):
             if row is not None:
                 self._connection.execute(_INSERT, row)
-            save_part(self._connection, part)
+            save_part(self._connection, part, last)
             if part.last is not None:
                 save_summary(self._connection, part.last, self._names, self._log_bytes)
         self._wal_bytes += sum(len(data) for _, _, _, data in part.entries)

@@ -1,11 +1,14 @@
 """Opening a SQLite file: whose it is, how it is set up, and bringing its schema up to date."""
 
+import logging
 from pathlib import Path
 from typing import Final
 
 import apsw
 
 from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
+
+log = logging.getLogger("unibus")
 
 APPLICATION_ID: Final = 0x554E4942  # "UNIB"
 SCHEMA: Final = Path(__file__).parent / "schema"
@@ -36,12 +39,20 @@ def open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw.
             _set_pragma(connection, path, name, value)
         _migrate(connection, domain)
     except apsw.Error as error:
-        connection.close()
+        close_after_error(connection)
         raise translated(error, path) from error
     except BaseException:
-        connection.close()
+        close_after_error(connection)
         raise
     return connection
+
+
+def close_after_error(connection: apsw.Connection) -> None:
+    """Closing may be one error more, and the first one is what counts."""
+    try:
+        connection.close()
+    except apsw.Error as error:
+        log.warning("closing a file after an error: %s", error)
 
 
 def _check_identity(connection: apsw.Connection, path: str) -> None:

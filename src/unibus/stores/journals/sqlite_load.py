@@ -1,14 +1,14 @@
 """Recovery from a SQLite file: the last snapshot, then the log after it. What is damaged is named, and not served."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import apsw
 import msgspec
 
 from unibus.core.life.book import MARK_PROCESSED, Book
-from unibus.core.life.changes import Change
+from unibus.core.life.changes import Change, Declared
 from unibus.core.life.entity import Entity
 from unibus.core.life.playing import replay
 from unibus.core.life.standing import restore, restore_session
@@ -47,7 +47,11 @@ class Loading:
         self._load_sessions()
         self._load_marks()
         book.seq = snapshot
-        self._replay(snapshot, cast(int, meta.get("overlap", 0)))
+        overlap = cast(int, meta.get("overlap", 0))
+        self._replay(snapshot, overlap)
+        if overlap > snapshot:
+            for entity in book.entities.values():
+                entity.entries = dict(sorted(entity.entries.items()))
         book.strict = True
         book.replaying = False
         for number, entity in book.entities.items():
@@ -107,11 +111,19 @@ class Loading:
             if seq != expected:
                 raise damaged(self._path, f"the log, from change {expected} to {seq - 1}: it is missing")
             self.log_bytes += size
+            learn_names(self.names, changes)
             for change in changes:
                 book.strict = book.seq >= overlap
                 replay(book, change)
             book.end_group()
             expected = seq + len(changes)
+
+
+def learn_names(names: dict[int, str], changes: Sequence[Change]) -> None:
+    """History names entities that are deleted by now, also those that no snapshot has seen."""
+    for change in changes:
+        if isinstance(change, Declared):
+            names[change.entity] = change.name
 
 
 def rows_after(connection: apsw.Connection, path: str, seq: int) -> Iterator[tuple[int, list[Change], int]]:

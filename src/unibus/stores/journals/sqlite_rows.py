@@ -7,7 +7,7 @@ from typing import Final
 import apsw
 import msgspec
 
-from unibus.core.life.changes import Change, SavedEntry, SavedSession
+from unibus.core.life.changes import Change, SavedEntry, SavedSession, Settings
 from unibus.errors import StoreVersion
 from unibus.stores.journal import Slice, Summary
 from unibus.stores.journals.sqlite_file import damaged
@@ -38,8 +38,10 @@ def changes_of(path: str, seq: int, last: int, crc: int, records: bytes) -> list
     return changes
 
 
-def save_part(connection: apsw.Connection, part: Slice) -> None:
-    """A piece of a snapshot, inside of a transaction."""
+def save_part(connection: apsw.Connection, part: Slice, last: int) -> None:
+    """A piece of a snapshot, inside of a transaction that ends with change `last`: no row is newer than that."""
+    _insert(connection, "meta", ("overlap", last), 2)
+    _insert_entities(connection, part.entities)
     rows: list[object] = []
     for entity, sequence, saved, data in part.entries:
         packed = pack(saved)
@@ -63,11 +65,7 @@ def save_summary(connection: apsw.Connection, summary: Summary, names: dict[int,
 
 
 def _save_entities(connection: apsw.Connection, summary: Summary, names: dict[int, str]) -> None:
-    rows: list[object] = []
-    for number, name, kind, settings, sequence in summary.entities:
-        names[number] = name
-        rows += (number, name, kind, sequence, 0, msgspec.json.encode(settings).decode())
-    _insert(connection, "entities", rows, 6)
+    _insert_entities(connection, summary.entities)
     for number in summary.dropped:
         # One that came and went between two snapshots has no row yet, and history needs its name.
         connection.execute(
@@ -77,6 +75,13 @@ def _save_entities(connection: apsw.Connection, summary: Summary, names: dict[in
         connection.execute("DELETE FROM sessions WHERE entity = ?", (number,))
         connection.execute("DELETE FROM marks WHERE entity = ?", (number,))
     _insert(connection, "retired", [value for pair in summary.retired.items() for value in pair], 2)
+
+
+def _insert_entities(connection: apsw.Connection, entities: Sequence[tuple[int, str, int, Settings, int]]) -> None:
+    rows: list[object] = []
+    for number, name, kind, settings, sequence in entities:
+        rows += (number, name, kind, sequence, 0, msgspec.json.encode(settings).decode())
+    _insert(connection, "entities", rows, 6)
 
 
 def _save_sessions(connection: apsw.Connection, summary: Summary) -> None:
