@@ -2,8 +2,8 @@
 
     history   without a gap, and what was read of it before is still there word for word
     state     every message that history leaves somewhere, there, in that state, with that count and its own body
-    answers   all that was answered at the level that this crash spares; every call whole or not at all, and of the calls
-              of one thread none without those before it; no event that nobody asked for
+    answers   all that was answered at the level that this crash spares; every call whole or not at all, and of the
+              calls of one thread none without those before it; no event that nobody asked for
 
 Each step looks at everything once.
 """

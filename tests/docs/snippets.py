@@ -6,6 +6,8 @@ that text, and it has to be printed. Anything that nobody catches is a failure, 
 
 In ```console blocks after `<!-- run -->` the lines with `$ unibus …` are run and must exit with 0; the lines below such
 a command must occur in its output in this order, where `…` stands for anything.
+
+All of it runs in a folder of its own, so that a page may write files, and leaves none behind.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
@@ -157,9 +160,17 @@ def _run_session(lines: list[str]) -> Iterator[str]:
             yield f"{command!r} does not print what is shown, but:\n{done.stdout}"
 
 
+def run_in_folder(path: Path) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        failures = run_python(path) + run_console(path)
+        os.chdir(path.parent)
+    return failures
+
+
 def main(names: list[str]) -> int:
     faulthandler.dump_traceback_later(TIMEOUT_S, exit=True)
-    failures = [what for name in names for run in (run_python, run_console) for what in run(Path(name))]
+    failures = [what for name in [Path(name).resolve() for name in names] for what in run_in_folder(name)]
     for what in failures:
         sys.stderr.write(what + "\n")
     # Not sys.exit: a snippet that left a thread or a loop behind must not hold up the verdict.

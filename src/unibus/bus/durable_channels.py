@@ -6,9 +6,10 @@ its messages wait in the store. Subscribers by pattern, and lossy ones, hear wha
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from unibus.bus.aftermath import BusAftermath
-from unibus.bus.channel import DUPLICATE, Channel
+from unibus.bus.channel import DUPLICATE, FULL, Channel
 from unibus.bus.exchange import Exchange, is_internal
 from unibus.bus.feeds import Feed
 from unibus.bus.group import Consumer, Group, wake_all
@@ -19,10 +20,10 @@ from unibus.bus.registry import Registry
 from unibus.bus.settings import ChannelConfig, SubscribeOptions
 from unibus.bus.subscription import Cancelled, Subscription
 from unibus.bus.subscriptions import checked_options, next_number, pattern_of
-from unibus.bus.transactions import current
+from unibus.bus.transactions import Transaction, current
 from unibus.core.atomic import LOCK
 from unibus.core.life.changes import Settings
-from unibus.core.life.commands import Declare, SendResult
+from unibus.core.life.commands import Declare, Send, SendResult
 from unibus.core.life.entity import SUBSCRIPTION, TOPIC, subscription_path
 from unibus.core.life.envelope import send_of
 from unibus.core.message import Message
@@ -56,18 +57,24 @@ class DurableChannels:
         return self._chosen.get(channel, self.by_default) and not is_internal(channel)
 
     def is_listened_to(self, channel: str) -> bool:
-        return any(feed.group.consumers for path, feed in self._feeds.items() if path.startswith(f"{channel}/"))
+        """Whether a handler is subscribed to this very channel."""
+        path = subscription_path(channel, "")
+        return any(feed.group.consumers for entity, feed in self._feeds.items() if entity.startswith(path))
 
     def create(self, name: str, config: ChannelConfig, update: bool) -> bool:
         """Remember how the channel was made. True if it is a persistent one, which the store then has."""
         persistent = self.by_default if config.persistent is None else config.persistent
+        if self._configs.get(name, config) != config and not update:
+            return self._chosen[name]  # The registry refuses it, so nothing may change here.
         if persistent:
             settings: Settings = {"keeps": True}
             if config.ttl is not None:
                 settings["default_ttl"] = config.ttl
             if config.dedup_window is not None:
                 settings["dedup_window"] = max(config.dedup_window, 20.0)
-            self._settled(self._queues.create(TOPIC, name, settings))
+            # It may be there already: from a publish that came first, or from an earlier life with other settings.
+            self._settled(self._queues.create(TOPIC, name, {}))
+            self._settled(self._queues.update(name, settings))
         self._chosen[name] = persistent
         self._configs[name] = config
         return persistent
@@ -76,59 +83,67 @@ class DurableChannels:
 
     def publish(self, target: Channel, message: Message) -> Pending[Message]:
         """Store it for every group. An error means that it was not stored."""
-        try:
-            self._registry.check_open(f"published to {target.name!r}")
-            command = send_of(message, target.name)
-            command.makes = TOPIC
-            if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
-                command.ttl_ns = target.ttl_ns
-            self._check_rate(target, 1)
-            transaction = current(self._queues.store) if self._exchange.transactions else None
-            if transaction is not None:
-                transaction.add(command, SendResult(target.name, 0, message.id, False))
-                transaction.afterwards(lambda: self._published(target, message, False))
-                return answered(message)
-            pending = self._queues.store.apply([command])
-        except BusError as error:
-            target.metrics.count_refusal(error, 1)
-            raise
-        result = pending.value[0]
-        assert isinstance(result, SendResult)
-        message.sequence = result.sequence
-        self._published(target, message, result.duplicate)
-        return pending.seen_as(lambda _: message)
+        return self._publish(target, [message]).seen_as(lambda _: message)
 
     def publish_many(self, target: Channel, messages: list[Message]) -> Pending[list[Message]]:
         """All of them or none, in one batch."""
+        return self._publish(target, messages).seen_as(lambda _: messages)
+
+    def _publish(self, target: Channel, messages: list[Message]) -> Pending[list[object]]:
         try:
             self._registry.check_open(f"published to {target.name!r}")
-            commands = [send_of(message, target.name) for message in messages]
-            for command in commands:
-                command.makes = TOPIC
+            commands = [self._command(target, message) for message in messages]
             self._check_rate(target, len(messages))
+            transaction = current(self._queues.store)
+            if transaction is not None:
+                return self._collect(transaction, target, messages, commands)
             pending = self._queues.store.apply(commands) if commands else answered([])
         except BusError as error:
             target.metrics.count_refusal(error, len(messages))
             raise
         for message, result in zip(messages, pending.value, strict=True):
             assert isinstance(result, SendResult)
-            message.sequence = result.sequence
-            self._published(target, message, result.duplicate)
-        return pending.seen_as(lambda _: messages)
+            self._published(target, message, result)
+        return pending
+
+    def _command(self, target: Channel, message: Message) -> Send:
+        command = send_of(message, target.name)
+        command.makes = TOPIC
+        if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
+            command.ttl_ns = target.ttl_ns
+        return command
+
+    def _collect(
+        self, transaction: Transaction, target: Channel, messages: list[Message], commands: list[Send]
+    ) -> Pending[list[object]]:
+        """Inside of a transaction: stored with it, and heard by those who only listen once it is committed."""
+        for message, command in zip(messages, commands, strict=True):
+            result = SendResult(target.name, 0, message.id, False)
+            transaction.add(command, result)
+            transaction.afterwards(partial(self._published, target, message, result))
+        return answered([])
 
     def _check_rate(self, target: Channel, count: int) -> None:
         if target.bucket is not None and not target.bucket.try_acquire(count, self._exchange.monotonic_ns()):
             raise RateLimited(f"channel {target.name!r} is over its rate", "publish slower")
 
-    def _published(self, target: Channel, message: Message, duplicate: bool) -> None:
-        if duplicate:
+    def _published(self, target: Channel, message: Message, result: SendResult) -> None:
+        message.sequence = result.sequence
+        if result.duplicate:
             target.metrics.count("duplicate")
-        elif not self._exchange.is_listened_to(target.name) or self._heard(target, message) > DUPLICATE:
+        elif not self._is_heard(target) or self._heard(target, message) > DUPLICATE:
             target.metrics.count("published")
+
+    def _is_heard(self, target: Channel) -> bool:
+        """Whether somebody listens now. That the channel was created does not count: the store is what keeps."""
+        return self._exchange.is_listened_to(target.name) and len(target.routes) > 0
 
     def _heard(self, target: Channel, message: Message) -> int:
         """Those who only listen get it too: by pattern, or with a queue of their own that may overflow."""
-        return self._exchange.post(target, message.fresh())
+        if target.bucket is None:
+            return self._exchange.post(target, message.fresh())
+        self._exchange.force(target, message.fresh())  # It has paid for its rate.
+        return FULL
 
     # Subscribing
 

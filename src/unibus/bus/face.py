@@ -1,6 +1,7 @@
 # mypyc: compiled
 """What both faces of the bus share: everything that never waits."""
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Unpack, cast, overload
@@ -38,6 +39,8 @@ from unibus.errors import (
     UsageError,
 )
 from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
+
+log = logging.getLogger("unibus")
 
 Handler = Callable[..., object]
 
@@ -283,7 +286,7 @@ class Face:
         if self._durable is not None and self._durable.takes(target.name):
             pending = self._durable.publish(target, message)
             return pending.wait() if may_block else message
-        if self._exchange.transactions and self._put_off(target, message):
+        if self._exchange.transactions and self._put_off(target, [message]):
             return message
         verdict = self._exchange.post(target, message)
         if verdict == FULL and target.policy == POLICY_BLOCK:
@@ -292,13 +295,19 @@ class Face:
             raise self._exchange.refusal(target, message, verdict)
         return message
 
-    def _put_off(self, target: Channel, message: Message) -> bool:
+    def _put_off(self, target: Channel, messages: list[Message]) -> bool:
         """Inside of a transaction: publish once it is committed. False when there is none."""
         transaction = current(self._hub.queues().store)
         if transaction is None:
             return False
-        transaction.afterwards(lambda: self._exchange.post(target, message))
+        transaction.afterwards(lambda: self._post_late(target, messages))
         return True
+
+    def _post_late(self, target: Channel, messages: list[Message]) -> None:
+        """What is refused now can only be counted and told: the transaction stands."""
+        verdict = self._exchange.post_many(target, messages)
+        if verdict > DUPLICATE:
+            log.warning("after the commit: %s", self._exchange.refusal(target, one_or_all(messages), verdict))
 
     def _post_blocking(self, target: Channel, messages: list[Message], may_block: bool) -> None:
         """Wait for room, unless that would block an event loop."""

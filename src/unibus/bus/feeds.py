@@ -29,6 +29,7 @@ from unibus.core.deadletter import (
     Verdict,
     after_failure,
 )
+from unibus.core.expiry import is_expired
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
 from unibus.core.life.envelope import message_of, overlay_of
@@ -55,9 +56,10 @@ class Feed:
         self._aftermath = aftermath
         self._lock = threading.Lock()
         self._held: dict[int, Claimed] = {}
-        self._lost: dict[int, LockLost] = {}
-        self._cancels: dict[int, Callable[[], None]] = {}  # How to stop the handler of a message.
-        self._watching: Callable[[], None] | None = None
+        self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
+        self._cancels: dict[bytes, Callable[[], object]] = {}  # How to stop the handler of a message.
+        self._watching = False
+        self._stop_watching: Callable[[], None] | None = None
         self._pulling = False
         self._again = False
         self._more = False  # There may be messages in the store: the group is not quiet.
@@ -80,15 +82,16 @@ class Feed:
             self._more = True
             self._mark_busy()
         try:
-            if self._watching is None:
-                self._watching = self._queues.store.watch(self.entity, self._woken)
+            if not self._watching:
+                self._watching = True  # First: it may be called, and be over, before `watch` returns.
+                self._stop_watching = self._queues.store.watch(self.entity, self._woken)
             wish = Wish(self.entity, room, True, self.group.name)
             self._queues.store.claim(wish).on_done(self._arrived)
         except BusError as error:
             self._failed_pull(error)
 
     def _woken(self) -> None:
-        self._watching = None
+        self._watching = False
         self.pull()
 
     def _arrived(self, pending: Pending[list[Claimed]]) -> None:
@@ -97,6 +100,8 @@ class Feed:
             return
         claimed = pending.value
         messages = [message_of(each) for each in claimed]
+        for message in messages:
+            message.expires_ns = 0  # A locked message is the store's to expire, see _is_late.
         with self._lock:
             self._pulling = False
             self._more = bool(claimed) or self._again
@@ -137,7 +142,8 @@ class Feed:
             self._more = False
             self._retrying = 0
             self._mark_busy()
-            stop_watching, self._watching = self._watching, None
+            stop_watching, self._stop_watching = self._stop_watching, None
+            self._watching = False
         if stop_watching is not None:
             stop_watching()
         for claimed in released:
@@ -152,8 +158,8 @@ class Feed:
 
     def _on_lost(self, claimed: Claimed) -> Callable[[LockLost], None]:
         def lost(error: LockLost) -> None:
-            self._lost[claimed.sequence] = error
-            cancel = self._cancels.get(claimed.sequence)
+            self._lost[claimed.token] = error
+            cancel = self._cancels.get(claimed.token)
             if cancel is not None:
                 cancel()
 
@@ -168,7 +174,7 @@ class Feed:
     def _sync_handler(self, inner: Consumer) -> Callable[[Message], object]:
         def handle(message: Message) -> object:
             claimed = self._held.get(message.sequence)
-            if claimed is None or self._is_done_with(claimed, message):
+            if claimed is None or self._is_late(claimed, message) or self._is_done_with(claimed, message):
                 return UNANSWERED
             try:
                 result = call(inner, message)
@@ -183,29 +189,57 @@ class Feed:
     def _async_handler(self, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
         async def handle(message: Message) -> object:
             claimed = self._held.get(message.sequence)
-            if claimed is None or self._is_done_with(claimed, message):
+            if claimed is None or self._is_late(claimed, message) or self._is_done_with(claimed, message):
                 return UNANSWERED
             task = asyncio.current_task()
             assert task is not None
             loop = asyncio.get_running_loop()
-            self._cancels[claimed.sequence] = partial(_cancel_soon, loop, task)
+            token = claimed.token
+            self._cancels[token] = partial(loop.call_soon_threadsafe, self._cancel, token, task)
             try:
                 result = await cast("Awaitable[object]", call(inner, message))
             except asyncio.CancelledError:
-                if claimed.sequence not in self._lost:
+                if not self._is_ours(claimed):
+                    message.expires_ns = 0
                     raise  # The slot ends, and gives the message back to its queue.
                 task.uncancel()
-                self._dropped(claimed)
                 return UNANSWERED
             except Exception as error:
                 self._failed(inner, claimed, message, error)
                 return UNANSWERED
             finally:
-                self._cancels.pop(claimed.sequence, None)
+                self._cancels.pop(token, None)
             self._complete(claimed)
             return result
 
         return handle
+
+    def _cancel(self, token: bytes, task: "asyncio.Task[object]") -> None:
+        """On the handler's loop: stop it, unless it has returned and its task is at another message by now."""
+        if token in self._cancels:
+            task.cancel()
+
+    def _is_ours(self, claimed: Claimed) -> bool:
+        """Whether a cancelled handler's message was dealt with here: its lock is lost, or nobody is left to take it."""
+        if claimed.token in self._lost:
+            self._dropped(claimed)
+        elif self.stopped:
+            # Nobody has decided about the message, and the group's queue is not looked at any more.
+            self._settle(claimed, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
+        else:
+            return False
+        return True
+
+    def _is_late(self, claimed: Claimed, message: Message) -> bool:
+        """It has waited here for too long. One whose lock is lost comes again, one that has expired does not."""
+        if claimed.token in self._lost:
+            self._dropped(claimed)
+        elif is_expired(claimed.expires_ns, self._queues.now_ns()):
+            self._settle(claimed, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
+        else:
+            message.expires_ns = claimed.expires_ns
+            return False
+        return True
 
     def _is_done_with(self, claimed: Claimed, message: Message) -> bool:
         """The filter says no, or an idempotent group has had this one before and its effect stands: it is done."""
@@ -267,16 +301,13 @@ class Feed:
         self._dropped(claimed)
 
     def _dropped(self, claimed: Claimed) -> None:
-        lost = self._lost.pop(claimed.sequence, None)
+        lost = self._lost.pop(claimed.token, None)
         if lost is not None:
             log.error("%s #%d: its handler was stopped: %s", self.entity, claimed.sequence, lost)
-        self._held.pop(claimed.sequence, None)
+        if self._held.get(claimed.sequence) is claimed:  # Else it came again, under a lock of its own.
+            self._held.pop(claimed.sequence, None)
         if len(self._held) * 2 <= AHEAD:
             self.pull()
-
-
-def _cancel_soon(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[object]") -> None:
-    loop.call_soon_threadsafe(task.cancel)
 
 
 def _ignore(pending: Pending[object]) -> None:

@@ -75,7 +75,7 @@ class MessageBus(Face):
             return settled.published_by(workers.backend, message)
         if self._durable is not None and self._durable.takes(target.name):
             return self._durable.publish(target, message)
-        if exchange.transactions and self._put_off(target, message):
+        if exchange.transactions and self._put_off(target, [message]):
             return settled.publish(message)
         verdict = exchange.post(target, message)
         if verdict <= DUPLICATE:
@@ -104,6 +104,8 @@ class MessageBus(Face):
         target = exchange.channel(channel)
         if self._durable is not None and self._durable.takes(channel):
             return self._durable.publish_many(target, messages)
+        if exchange.transactions and self._put_off(target, messages):
+            return settled.publish_many(messages)
         verdict = exchange.post_many(target, messages)
         if verdict <= DUPLICATE:
             return settled.publish_many(messages)

@@ -7,20 +7,24 @@ Settling is fenced by the lock's token: a lock that was lost raises LockLost and
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from uuid import UUID
 
 from unibus.bus.letters import error_text
 from unibus.bus.queues import Queues
+from unibus.bus.transactions import current
 from unibus.core.cold import HeaderValue
 from unibus.core.fields import seconds_ns
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew, Settle
 from unibus.core.life.envelope import message_of, overlay_of
 from unibus.core.message import Message
-from unibus.errors import LockLost, UsageError
+from unibus.errors import BusError, LockLost, UsageError
 from unibus.stores.pending import Pending
+
+log = logging.getLogger("unibus")
 
 
 class Delivery:
@@ -31,6 +35,7 @@ class Delivery:
         self.claimed = claimed
         self.message: Message = message_of(claimed)
         self.settled = claimed.until_ns == 0
+        self._inside = False  # Of its block, where its lock is kept.
 
     # The envelope
 
@@ -100,9 +105,29 @@ class Delivery:
         if properties:
             command.overlay = overlay_of(dict(properties))
         pending = self._queues.submit(command)
-        self.settled = True
-        self._queues.renewals.stop(self.claimed)
+        self.mark_settled()
         return pending
+
+    def mark_settled(self) -> None:
+        """It is settled; inside of a transaction only once that is committed, and its lock is kept until then."""
+        self.settled = True
+        transaction = current(self._queues.store)
+        if transaction is None:
+            self._queues.renewals.stop(self.claimed)
+        else:
+            self._queues.renewals.start(self.claimed, None)
+            transaction.afterwards(lambda: self._queues.renewals.stop(self.claimed))
+            transaction.otherwise(self._reopened)
+
+    def _reopened(self) -> None:
+        """The transaction took the settlement back."""
+        self.settled = False
+        self._queues.renewals.stop(self.claimed)
+        if self._inside:
+            self._keep()
+
+    def _keep(self) -> None:
+        self._queues.renewals.start(self.claimed, None)
 
     def _complete(self) -> Pending[None]:
         return self._settle(self.command(COMPLETE), None)
@@ -164,33 +189,43 @@ class Received(Delivery):
         self._task = task
         self._lost: LockLost | None = None
         self._loop = asyncio.get_running_loop()
-        self._queues.renewals.start(self.claimed, self._on_lost)
+        self._inside = True
+        self._keep()
         return self
+
+    def _keep(self) -> None:
+        self._queues.renewals.start(self.claimed, self._on_lost)
 
     def _on_lost(self, error: LockLost) -> None:
         self._loop.call_soon_threadsafe(self._cancel, error)
 
     def _cancel(self, error: LockLost) -> None:
         """The message may be with somebody else by now: whatever is being done with it here must stop."""
-        if not self.settled:
+        if self._inside and not self.settled:
             self._lost = error
             self._task.cancel(msg=str(error))
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._queues.renewals.stop(self.claimed)
+        self._inside = False  # News of a lost lock that comes now comes too late to stop anything.
         if self._lost is not None:
+            self._queues.renewals.stop(self.claimed)
             self._task.uncancel()
             self.settled = True
             raise self._lost from error
         if self.settled:
             return
+        self._queues.renewals.stop(self.claimed)
         if error is None:
             await self.complete()
-        elif isinstance(error, Exception):
-            await self.abandon(properties=failure(error))
-        else:
-            # Cancelled, or the program ends: nobody has decided about the message.
-            await asyncio.shield(_awaited(self.release()))
+            return
+        try:
+            if isinstance(error, Exception):
+                await self.abandon(properties=failure(error))
+            else:
+                # Cancelled, or the program ends: nobody has decided about the message.
+                await asyncio.shield(_awaited(self.release()))
+        except BusError as hindrance:
+            log.warning("%r was not given back, its lock ends by itself: %s", self, hindrance)
 
 
 async def _awaited(pending: Pending[None]) -> None:
@@ -225,19 +260,26 @@ class SyncReceived(Delivery):
         self._renew().wait()
 
     def __enter__(self) -> "SyncReceived":
-        self._queues.renewals.start(self.claimed, None)
+        self._inside = True
+        self._keep()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._queues.renewals.stop(self.claimed)
+        self._inside = False
         if self.settled:
             return
+        self._queues.renewals.stop(self.claimed)
         if error is None:
             self.complete()
-        elif isinstance(error, Exception):
-            self.abandon(properties=failure(error))
-        else:
-            self.release()
+            return
+        try:
+            if isinstance(error, Exception):
+                self.abandon(properties=failure(error))
+            else:
+                self.release()
+        except BusError as hindrance:
+            # The error of the block is the one to tell.
+            log.warning("%r was not given back, its lock ends by itself: %s", self, hindrance)
 
 
 def complete_many(queues: Queues, messages: Iterable[Delivery]) -> Pending[None]:
@@ -245,6 +287,5 @@ def complete_many(queues: Queues, messages: Iterable[Delivery]) -> Pending[None]
     given = list(messages)
     pending = queues.submit_many([message.command(COMPLETE) for message in given])
     for message in given:
-        message.settled = True
-        queues.renewals.stop(message.claimed)
+        message.mark_settled()
     return pending

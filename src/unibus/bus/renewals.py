@@ -12,6 +12,8 @@ from unibus.clock import Timers
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Renew
 from unibus.errors import BusError, LockLost, StoreFailed
+from unibus.stores.durability import Durability
+from unibus.stores.pending import Pending
 from unibus.stores.store import Store
 
 LOCKS_PER_BATCH: Final = 1_000
@@ -39,7 +41,8 @@ class Renewals:
             self._arm(now_ns, max(length_ns // 3, 1))
 
     def stop(self, claimed: Claimed) -> None:
-        self._held.pop(id(claimed), None)
+        with self._lock:
+            self._held.pop(id(claimed), None)
 
     def _arm(self, now_ns: int, delay_ns: int) -> None:
         if self._tick_at_ns is None or now_ns + delay_ns < self._tick_at_ns:
@@ -65,7 +68,9 @@ class Renewals:
         """All in one batch; where one of them is lost, each by itself."""
         commands = [Renew(claimed.entity, claimed.sequence, claimed.token) for claimed, _, _ in due]
         try:
-            ends = self._store.apply(commands).value
+            # As durable as the lock itself was; and somebody has to write it, though nobody waits.
+            pending = self._store.apply(commands, min(self._store.durability, Durability.D1))
+            pending.on_done(_ignore)
         except StoreFailed as error:
             self._lost(due, LockLost(f"the lock could not be renewed: {error.what}", error.hint))
         except BusError as error:
@@ -75,11 +80,23 @@ class Renewals:
             elif id(due[0][0]) in self._held:
                 self._lost(due, error if isinstance(error, LockLost) else LockLost(error.what, error.hint))
         else:
-            for (claimed, _, _), until_ns in zip(due, ends, strict=True):
+            self._renewed(due, pending.value)
+
+    def _renewed(self, due: list[tuple[Claimed, OnLost | None, int]], ends: list[object]) -> None:
+        now_ns = self._now_ns()
+        with self._lock:
+            for (claimed, on_lost, _), until_ns in zip(due, ends, strict=True):
                 assert isinstance(until_ns, int)
                 claimed.until_ns = until_ns
+                if id(claimed) in self._held:
+                    # The whole length counts from now on, not what was left of it at the start.
+                    self._held[id(claimed)] = (claimed, on_lost, until_ns - now_ns)
 
     def _lost(self, due: list[tuple[Claimed, OnLost | None, int]], error: LockLost) -> None:
         for claimed, on_lost, _ in due:
             if self._held.pop(id(claimed), None) is not None and on_lost is not None:
                 on_lost(LockLost(error.what, error.hint))
+
+
+def _ignore(pending: Pending[object]) -> None:
+    """The store says by itself when it has stopped."""

@@ -69,7 +69,7 @@ class SyncMessageBus(Face):
             target = exchange.channel(message.channel)
         if self._durable is not None and self._durable.takes(target.name):
             return self._durable.publish(target, message).wait()
-        if exchange.transactions and self._put_off(target, message):
+        if exchange.transactions and self._put_off(target, [message]):
             return message
         verdict = exchange.post(target, message)
         if verdict > DUPLICATE:
@@ -86,6 +86,8 @@ class SyncMessageBus(Face):
         messages = self._messages(channel, several(payloads), priority, self._cold_of(fields))
         if self._durable is not None and self._durable.takes(channel):
             return self._durable.publish_many(target, messages).wait()
+        if self._exchange.transactions and self._put_off(target, messages):
+            return messages
         verdict = self._exchange.post_many(target, messages)
         if verdict > DUPLICATE:
             self._refused(target, messages, verdict)

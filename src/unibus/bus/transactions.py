@@ -54,6 +54,7 @@ class Transaction:
         self._commands: list[Command] = []
         self._results: list[SendResult | None] = []
         self._afterwards: list[Callable[[], object]] = []
+        self._otherwise: list[Callable[[], object]] = []
         self._token: Token[Transaction | None] | None = None
 
     def add(self, command: Command, result: SendResult | None = None) -> None:
@@ -66,6 +67,10 @@ class Transaction:
     def afterwards(self, action: Callable[[], object]) -> None:
         """Do this once the transaction is committed; never when it is not."""
         self._afterwards.append(action)
+
+    def otherwise(self, action: Callable[[], object]) -> None:
+        """Do this if what was collected is taken back."""
+        self._otherwise.append(action)
 
     def __len__(self) -> int:
         return len(self._commands)
@@ -87,6 +92,7 @@ class Transaction:
             self._exchange.transactions -= 1
         if error is not None:
             self.state = "rolled back"
+            self._taken_back()
             return answered([])
         if self._outer is not None:
             self._outer._take_over(self)
@@ -96,12 +102,21 @@ class Transaction:
             self.state = "committed"
             return answered([])
         self.state = "failed"
-        return self.store.apply(self._commands, self._durability)
+        try:
+            return self.store.apply(self._commands, self._durability)
+        except BaseException:
+            self._taken_back()
+            raise
+
+    def _taken_back(self) -> None:
+        for action in self._otherwise:
+            action()
 
     def _take_over(self, inner: "Transaction") -> None:
         self._commands += inner._commands
         self._results += inner._results
         self._afterwards += inner._afterwards
+        self._otherwise += inner._otherwise
 
     def _committed(self, results: list[object]) -> None:
         if self._outer is not None:

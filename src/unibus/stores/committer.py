@@ -98,11 +98,13 @@ class Committer:
                 if self._book.fresh:
                     self.add(None, False)  # From a call that wrote nothing itself. No snapshot may be ahead of it.
                 group = self._group
-                part = self._next_part(group) if self.failure is None else None
-                if not group.changes and not group.pendings and part is None:
+                part, unread = self._next_part(group)
+                if not group.changes and not group.pendings and part is None and unread is None:
                     return False
                 self._group = Group()
             try:
+                if unread is not None:
+                    raise unread
                 self._write(group, part)
             except Exception as error:
                 self._fail(group, error)
@@ -110,13 +112,19 @@ class Committer:
                 finish_all(group.pendings)
             return True
 
-    def _next_part(self, group: Group) -> Slice | None:
+    def _next_part(self, group: Group) -> tuple[Slice | None, Exception | None]:
+        """A piece of a snapshot, or why there is none: what it takes from disk is lost to the snapshot if it fails."""
+        if self.failure is not None:
+            return None, None
         wanted = {
             (claimed.entry.home_entity, claimed.entry.home_sequence)
             for claimed in group.claims
             if claimed.data is None and claimed.entry.home_entity
         }
-        return self._snapshot.next_part(self.written + len(group.changes), wanted)
+        try:
+            return self._snapshot.next_part(self.written + len(group.changes), wanted), None
+        except Exception as error:
+            return None, error
 
     def _write(self, group: Group, part: Slice | None) -> None:
         if self.failure is not None:

@@ -55,6 +55,8 @@ class EmbeddedStore:
     ) -> None:
         self.url = journal.url
         self.durability = checked_level(durability, journal)
+        self._level_name = self.durability.name
+        self._syncs = self.durability >= Durability.D2
         self._journal = journal
         self._timers = timers
         self._clock = clock
@@ -62,6 +64,7 @@ class EmbeddedStore:
         self._lock = threading.RLock()
         self._in_memory = journal.durability == Durability.D0
         self._book = Book(NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024))
+        self._book.saves = journal.snapshots
         covered = journal.load(self._book)
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
         self._watchers = Watchers(self._book, self._lock)
@@ -83,14 +86,17 @@ class EmbeddedStore:
     def apply(
         self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
     ) -> Pending[list[object]]:
-        level = self.durability if durability is None else checked_level(durability, self._journal)
+        name, sync = self._level_name, self._syncs
+        if durability is not None:
+            name = checked_level(durability, self._journal).name
+            sync = durability >= Durability.D2
         with self._lock:
             now_ns = self._begin()
             results = batch.run(self._book, commands, now_ns)
             for result in results:
                 if isinstance(result, SendResult):
-                    result.durability = level.name
-            pending = self._write(results, level >= Durability.D2)
+                    result.durability = name
+            pending = self._write(results, sync)
         return self._answer(pending)
 
     def claim(self, wish: Wish) -> Pending[list[Claimed]]:
@@ -106,7 +112,7 @@ class EmbeddedStore:
                 tokens = [self._tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
                 claimed = claim(self._book, entity, session, tokens, wish.lock, wish.consumer, now_ns)
             # Handed to the kernel is enough for a lock. A message that is removed by this must not come back.
-            pending = self._write(claimed, not wish.lock and self.durability >= Durability.D2, claimed)
+            pending = self._write(claimed, not wish.lock and self._syncs, claimed)
         return self._answer(pending)
 
     def _claim_deferred(self, entity: Entity, session: Session | None, wish: Wish, now_ns: int) -> list[Claimed]:
@@ -142,7 +148,7 @@ class EmbeddedStore:
             batch.run(self._book, [declare], now_ns)
             past = self._journal.changes_after(0)
             copies = copy_past(self._book, declare.name, past, after_sequence, since_ns, now_ns)
-            return self._write(copies, self.durability >= Durability.D2)
+            return self._write(copies, self._syncs)
 
     # From a decision to its answer
 
@@ -169,8 +175,7 @@ class EmbeddedStore:
                 self._journal.append(book.seq - len(changes) + 1, changes, False)
             pending.done = True
         elif book.fresh or sync or (claims and any(claimed.data is None for claimed in claims)):
-            pending.lead = cast("Callable[[Pending[T]], None]", self._committer.lead)
-            pending.kick = self._committer.kick
+            pending.commits = self._committer
             self._committer.add(cast("Pending[object]", pending), sync, claims)
         else:
             pending.done = True

@@ -7,23 +7,32 @@ that commits finishes many of them at once: each loop is woken once, not once pe
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
+class Commits(Protocol):
+    """Whoever makes things durable."""
+
+    def lead(self, pending: "Pending[Any]") -> None:
+        """Commit in this thread until the answer is there."""
+
+    def kick(self) -> None:
+        """Let another thread commit now."""
+
+
 class Pending(Generic[T]):
-    """`lead` is what a waiting thread may do itself to get on: commit. `kick` lets another thread do it."""
+    """`commits` is who will finish it, and can be hurried; None where somebody else sees to that."""
 
-    __slots__ = ("_arrived", "_call", "_future", "_view", "done", "error", "kick", "lead", "value")
+    __slots__ = ("_arrived", "_call", "_future", "_view", "commits", "done", "error", "value")
 
-    def __init__(self, value: T, lead: "Callable[[Pending[T]], None] | None" = None) -> None:
+    def __init__(self, value: T) -> None:
         self.value = value
         self.error: BaseException | None = None
         self.done = False
-        self.lead = lead
-        self.kick: Callable[[], None] | None = None
+        self.commits: Commits | None = None
         self._view: Callable[[Any], Any] | None = None
         self._call: Callable[[Pending[Any]], None] | None = None
         self._future: asyncio.Future[None] | None = None
@@ -39,8 +48,8 @@ class Pending(Generic[T]):
         self._call = call
         if self.done:
             self._called()
-        elif self.kick is not None:
-            self.kick()
+        elif self.commits is not None:
+            self.commits.kick()
 
     def _called(self) -> None:
         # Both who finishes and who asks to be called may come here; the first one calls.
@@ -61,8 +70,8 @@ class Pending(Generic[T]):
 
     def wait(self, timeout_s: float | None = None) -> T:
         """Block this thread until the answer is there. TimeoutError leaves it on its way."""
-        if not self.done and self.lead is not None:
-            self.lead(self)
+        if not self.done and self.commits is not None:
+            self.commits.lead(self)
         if not self.done:
             arrived = threading.Event()
             self._arrived = arrived

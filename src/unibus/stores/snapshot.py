@@ -66,7 +66,7 @@ class Snapshot:
         return self._entries_part() if self._entries else self._last_part(seq)
 
     def _late_copies(self) -> list[Entry]:
-        """Copies, made since, of messages from before: what they were made of may be neither in a row nor in the log."""
+        """Copies, made since, of messages from before: what they are copies of may be in no row, and not in the log."""
         return [
             entry
             for entry in self._book.unsaved

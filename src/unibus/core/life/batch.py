@@ -6,11 +6,22 @@ from collections.abc import Sequence
 from mypy_extensions import i64
 
 from unibus.core.life.book import Book
-from unibus.core.life.commands import Cancel, Command, Declare, Drop, Renew, Send, SessionCommand, Settle
+from unibus.core.life.commands import (
+    LEAVE_SESSION,
+    Cancel,
+    Command,
+    Declare,
+    Drop,
+    Renew,
+    Send,
+    SessionCommand,
+    Settle,
+)
 from unibus.core.life.declaring import check_declare, check_drop, declare_entity, drop_entity
+from unibus.core.life.entity import Session
 from unibus.core.life.sending import Load, check_send, send
 from unibus.core.life.sessions import change_session, check_session
-from unibus.core.life.settling import cancel, check_renew, locked_entry, renew, scheduled_entry, settle
+from unibus.core.life.settling import cancel, locked_entry, renew, scheduled_entry, settle
 from unibus.errors import UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
@@ -26,19 +37,27 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
         raise UsageError(f"{len(commands)} commands in one batch", f"at most {BATCH_COMMANDS_MAX}")
     before: dict[str, Load] = {}
     settled: set[tuple[str, int]] = set()
+    left: set[tuple[str, str]] = set()
     for command in commands:
         if isinstance(command, Send):
             check_send(book, command, now_ns, before)
         elif isinstance(command, Settle):
             entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
             _once(settled, entry.entity.name, entry.sequence)
+            _not_left(left, entry.session)
         elif isinstance(command, Renew):
-            check_renew(book, command, now_ns)
+            entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+            if (entry.entity.name, entry.sequence) in settled:
+                raise UsageError(f"{entry.entity.name!r} #{entry.sequence} is settled and then renewed in one batch")
+            _not_left(left, entry.session)
         elif isinstance(command, Cancel):
             entry = scheduled_entry(book, command)
             _once(settled, entry.entity.name, entry.sequence)
         elif isinstance(command, SessionCommand):
-            check_session(book, command, now_ns)
+            session = check_session(book, command, now_ns)
+            _not_left(left, session)
+            if command.verb == LEAVE_SESSION:
+                left.add((session.entity.name, session.id))
         elif isinstance(command, Declare):
             check_declare(book, command, len(commands) == 1)
         else:
@@ -49,6 +68,12 @@ def _once(settled: set[tuple[str, int]], entity: str, sequence: int) -> None:
     if (entity, sequence) in settled:
         raise UsageError(f"{entity!r} #{sequence} is settled twice in one batch")
     settled.add((entity, sequence))
+
+
+def _not_left(left: set[tuple[str, str]], session: Session | None) -> None:
+    """With its session a message goes back: what comes after that in the batch would find neither."""
+    if session is not None and (session.entity.name, session.id) in left:
+        raise UsageError(f"session {session.id!r} of {session.entity.name!r} is left before the batch is done with it")
 
 
 def _do(book: Book, command: Command, now_ns: i64) -> object:

@@ -32,7 +32,8 @@ class Book:
         self.memory_budget: i64 = memory_budget
         self.numbered: i64 = 0
         self.rules_version: i64 = 0  # Counts what decides where a message goes.
-        # What the next snapshot has to write.
+        # What the next snapshot has to write, where there are snapshots: else nobody would ever take it away.
+        self.saves = True
         self.unsaved: list[Entry] = []
         self.gone: list[tuple[int, int]] = []
         self.dropped: list[int] = []
@@ -71,15 +72,19 @@ class Book:
         entity.sequence = sequence
         self.numbered = max(self.numbered, entity.number)
         self.entities[entity.number] = entity
-        self.names[entity.name] = entity
-        self.names[entity.name.casefold()] = entity
+        for name in (entity.name, entity.name.casefold()):
+            # A replay over a snapshot meets entities of the past beside their successors: the latest has the name.
+            named = self.names.get(name)
+            if named is None or named.number < entity.number:
+                self.names[name] = entity
         self.retired.pop(entity.name.casefold(), None)
         owner = self.find(owner_name(entity.name, entity.kind))
         if entity.kind == SUBSCRIPTION and owner is not None:
             entity.topic = owner
             owner.subscriptions = [*owner.subscriptions, entity]
         elif entity.kind == DEAD_LETTERS and owner is not None:
-            owner.dead = entity
+            if owner.dead is None or owner.dead.number < entity.number:
+                owner.dead = entity
 
 
 def owner_name(name: str, kind: int) -> str:

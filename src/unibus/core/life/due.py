@@ -105,6 +105,14 @@ class Due:
         if self._stale > _SWEEP_MIN and self._stale * 2 > self._size:
             self._sweep()
 
+    def _stays(self, item: Timed) -> bool:
+        """Whether it is due at all. If not, all of its places go; it may still come back, so it has to know that."""
+        if item.deadline_ns():
+            return True
+        item.timers = 0
+        item.timed_ns = NEVER
+        return False
+
     def _open(self, now_ns: i64) -> None:
         while self._stretches and self._stretches[0] <= now_ns >> _STRETCH_BITS:
             self._opened = heapq.heappop(self._stretches)
@@ -114,11 +122,11 @@ class Due:
                     self.add(item, deadline_ns)
 
     def _sweep(self) -> None:
-        self._near = [each for each in self._near if each[2].deadline_ns()]
+        self._near = [each for each in self._near if self._stays(each[2])]
         heapq.heapify(self._near)
         size: i64 = len(self._near)
         for stretch, items in list(self._far.items()):
-            kept = [item for item in items if item.deadline_ns()]
+            kept = [item for item in items if self._stays(item)]
             self._far[stretch] = kept
             size += len(kept)
         self._size = size

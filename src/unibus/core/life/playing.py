@@ -96,7 +96,8 @@ def _play_rare(book: Book, change: Change) -> None:
         _dropped(book, change)
     elif isinstance(change, Processed):
         _entity(book, change.entity).mark_processed(change.key, change.at_ns)
-        book.unsaved_marks.append((change.entity, MARK_PROCESSED, change.key, change.at_ns))
+        if book.saves:
+            book.unsaved_marks.append((change.entity, MARK_PROCESSED, change.key, change.at_ns))
     elif isinstance(change, (SessionTaken, SessionLeft, SessionStated)):
         _session_changed(book, change)
     else:
@@ -118,7 +119,8 @@ def _sent(book: Book, change: Sent) -> None:
 
 def _mark(book: Book, entity: Entity, key: str, at_ns: int) -> None:
     entity.mark(key, at_ns)
-    book.unsaved_marks.append((entity.number, MARK_SENT, key, at_ns))
+    if book.saves:
+        book.unsaved_marks.append((entity.number, MARK_SENT, key, at_ns))
 
 
 def _passed(book: Book, change: Passed) -> None:
@@ -173,7 +175,8 @@ def _delivered(book: Book, change: Delivered) -> None:
     entry = _moving(book, change.entity, change.sequence, "delivered")
     if entry is None:
         return
-    entry.was_deferred = entry.state == DEFERRED
+    if entry.state == DEFERRED:
+        entry.was_deferred = True  # For good; and a replay over a newer row must not take it back.
     leave(book, entry)
     entry.delivery_count = change.delivery_count
     entry.token = change.token
@@ -310,17 +313,20 @@ def _dropped(book: Book, change: Dropped) -> None:
     for entry in list(entity.entries.values()):
         leave(book, entry)
         remove(book, entry)
+    for session in entity.sessions.values():
+        session.token = None  # Else its lock would end some day, in an entity that nobody knows any more.
     book.dropped.append(entity.number)
     entity.deleted = True
     del book.entities[change.entity]
-    book.names.pop(entity.name, None)
-    book.names.pop(entity.name.casefold(), None)
-    book.retired[entity.name.casefold()] = entity.sequence
+    for name in (entity.name, entity.name.casefold()):
+        if book.names.get(name) is entity:
+            del book.names[name]
+            book.retired[entity.name.casefold()] = entity.sequence
     owner = entity.topic
     if owner is not None:
         owner.subscriptions = [each for each in owner.subscriptions if each is not entity]
     parent = book.find(owner_name(entity.name, entity.kind)) if entity.kind == DEAD_LETTERS else None
-    if parent is not None:
+    if parent is not None and parent.dead is entity:
         parent.dead = None
     if entity.wakers:
         book.woken.append(entity)

@@ -167,16 +167,16 @@ def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i
     elif settings.forward_to:
         target = book.find(settings.forward_to)
         if target is None:
-            _bury(book, entity, parcel, FORWARD_TARGET_MISSING, f"no entity {settings.forward_to!r}", now_ns)
+            _bury(book, entity, parcel, key, FORWARD_TARGET_MISSING, f"no entity {settings.forward_to!r}", now_ns)
         elif parcel.hops >= FORWARD_HOPS_MAX:
-            _bury(book, entity, parcel, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
+            _bury(book, entity, parcel, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
         else:
             _pass(book, entity, parcel, key, 1, now_ns)
             onward = _fork(parcel, settings.ttl_ns)
             onward.hops = parcel.hops + 1
             route(book, target, onward, None, now_ns)
     elif settings.requires_session and parcel.who.session_id is None and entity.kind != DEAD_LETTERS:
-        _bury(book, entity, parcel, SESSION_ID_IS_NULL, "the entity works by sessions", now_ns)
+        _bury(book, entity, parcel, key, SESSION_ID_IS_NULL, "the entity works by sessions", now_ns)
     else:
         store_copy(book, entity, parcel, now_ns)
 
@@ -243,9 +243,11 @@ def copy_past(
     return copies
 
 
-def _bury(book: Book, entity: Entity, parcel: Parcel, reason: str, description: str, now_ns: i64) -> None:
+def _bury(
+    book: Book, entity: Entity, parcel: Parcel, key: str | None, reason: str, description: str, now_ns: i64
+) -> None:
     """A message that cannot be stored where it arrived: into the dead letters of that entity."""
-    _pass(book, entity, parcel, None, 1, now_ns)
+    _pass(book, entity, parcel, key, 1, now_ns)
     letter = _fork(parcel, 0)
     letter.ttl_ns = 0
     letter.overlay = death_record(parcel.overlay, reason, description, "", 0, entity.name, "", now_ns)

@@ -31,6 +31,9 @@ def accept(
         raise SessionLocked(
             f"session {session_id!r} of {entity.name!r} is held by another receiver", "wait, or take another"
         )
+    if found is not None and found.token is not None:
+        # Its end is due, but others were first. The old receiver's locks must not pass on to the new one.
+        session_over(book, found, "lock_expired", now_ns)
     until_ns = now_ns + entity.settings.lock_ns
     note(book, SessionTaken(now_ns, entity.number, entity.sequence, session_id, token, until_ns, consumer))
     return entity.sessions[session_id]
@@ -44,13 +47,14 @@ def held_session(book: Book, name: str, session_id: str, token: bytes, now_ns: i
     return found
 
 
-def check_session(book: Book, command: SessionCommand, now_ns: i64) -> None:
-    held_session(book, command.entity, command.session_id, command.token, now_ns)
+def check_session(book: Book, command: SessionCommand, now_ns: i64) -> Session:
+    session = held_session(book, command.entity, command.session_id, command.token, now_ns)
     if command.verb == SET_SESSION_STATE and command.state is not None:
         if len(command.state) > SESSION_STATE_BYTES_MAX:
             raise MessageTooLarge(
                 f"a session state of {len(command.state)} bytes", f"at most {SESSION_STATE_BYTES_MAX}; keep a reference"
             )
+    return session
 
 
 def change_session(book: Book, command: SessionCommand, now_ns: i64) -> int:

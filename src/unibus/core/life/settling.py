@@ -174,10 +174,6 @@ def expire(book: Book, entry: Entry, now_ns: i64) -> None:
     )
 
 
-def check_renew(book: Book, command: Renew, now_ns: i64) -> None:
-    locked_entry(book, command.entity, command.sequence, command.token, now_ns)
-
-
 def renew(book: Book, command: Renew, now_ns: i64) -> int:
     """The new end of the lock."""
     entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)

@@ -67,7 +67,7 @@ def remove(book: Book, entry: Entry) -> None:
 
 
 def touch(book: Book, entry: Entry) -> None:
-    if not entry.unsaved:
+    if book.saves and not entry.unsaved:
         entry.unsaved = True
         book.unsaved.append(entry)
 

@@ -1,0 +1,15 @@
+"""The campaigns make pieces of snapshots and the write-ahead log small; nobody else shall notice."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from unibus.stores import snapshot
+from unibus.stores.journals import sqlite
+
+
+@pytest.fixture(autouse=True)
+def sizes() -> Iterator[None]:
+    before = snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES
+    yield
+    snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES = before

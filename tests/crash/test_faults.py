@@ -1,0 +1,141 @@
+"""One disk call goes wrong: whoever waits is told, the store stops, and after it was opened again all answers hold."""
+
+import random
+
+import apsw
+import pytest
+
+from tests.crash.audit import audit
+from tests.crash.power import Machine
+from tests.crash.workload import Worker
+from unibus.errors import BusError, StoreFailed
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.store import Wish
+from unibus.testing.power import Fault
+
+STEPS = 40
+SITES = 25
+"""How many of the call sites are tried for each kind of fault, spread over all of them."""
+
+KINDS = {
+    Fault.WRITE: "writes",
+    Fault.FULL: "writes",
+    Fault.SYNC: "syncs",
+    Fault.READ: "reads",
+    Fault.TRUNCATE: "truncates",
+}
+
+
+def machine_of(seed: str) -> Machine:
+    return Machine(f"fault-{seed}")
+
+
+def worked(machine: Machine) -> tuple[EmbeddedStore | None, bool]:
+    """A life from the first start on. The store, if there was one, and whether the disk has failed it."""
+    try:
+        store = machine.start()
+    except BusError:
+        return None, True
+    worker = Worker(store, machine.ledger, "w")
+    try:
+        worker.prepare()
+        machine.work(worker, STEPS)
+        worker.flush()
+    except StoreFailed:
+        return store, True
+    return store, False
+
+
+def calls(seed: str, counter: str) -> int:
+    """How many calls of a kind the same life makes when nothing goes wrong."""
+    machine = machine_of(seed)
+    store, failed = worked(machine)
+    assert store is not None
+    assert not failed
+    made: int = getattr(machine.disk, counter)
+    machine.let_go(store)
+    return made
+
+
+def check_stopped(store: EmbeddedStore) -> None:
+    """It takes nothing more, and says why."""
+    assert not store.health().ok
+    with pytest.raises(StoreFailed):
+        store.claim(Wish("a"))
+    with pytest.raises(StoreFailed):
+        store.apply([])
+
+
+@pytest.mark.parametrize("fault", KINDS)
+@pytest.mark.parametrize("seed", ["one", "two"])
+def test_no_answer_is_false_whichever_call_fails(fault: Fault, seed: str) -> None:
+    total = calls(seed, KINDS[fault])
+    sites = range(1, total + 1) if total <= SITES else sorted(random.Random(seed).sample(range(1, total + 1), SITES))
+    struck = sum([strike(seed, fault, site) for site in sites])
+    assert struck or not sites
+
+
+def strike(seed: str, fault: Fault, site: int) -> bool:
+    """Let one call fail, mend the disk, open again; then also cut the power. Whether the store had to stop."""
+    machine = machine_of(seed)
+    machine.disk.fail_at(site, fault)
+    store, failed = worked(machine)
+    if store is not None and failed:
+        check_stopped(store)
+    machine.disk.heal()
+    if store is not None:
+        machine.let_go(store)
+    ledger = machine.ledger
+    store = machine.start()
+    audit(store, ledger, len(ledger.ops))
+    assert ledger.findings.all() == [], f"{fault} {site}"
+    machine.disk.cut()
+    machine.let_go(store)
+    store = machine.start()
+    audit(store, ledger, ledger.durable)
+    assert ledger.findings.all() == [], f"{fault} {site}, then a power cut"
+    store.close()
+    return failed
+
+
+def test_a_disk_that_stays_full_stops_the_store_and_loses_nothing() -> None:
+    machine = machine_of("full")
+    store = machine.start()
+    worker = Worker(store, machine.ledger, "w")
+    worker.prepare()
+    machine.work(worker, STEPS)
+    worker.flush()
+    machine.disk.fail_at(1, Fault.FULL, lasting=True)
+    with pytest.raises(StoreFailed, match=r"bus\.db could not be written"):
+        for _ in range(1_000):
+            worker.send()
+            worker.flush()
+    check_stopped(store)
+    machine.let_go(store)
+    with pytest.raises(BusError):
+        full = machine.start()
+        Worker(full, machine.ledger, "v").prepare()
+        worker.store = full
+        worker.send()
+        worker.flush()
+    machine.disk.heal()
+    for opened in (worker.store,):
+        machine.let_go(opened)
+    store = machine.start()
+    audit(store, machine.ledger, len(machine.ledger.ops))
+    assert machine.ledger.findings.all() == []
+    store.close()
+
+
+def test_no_error_of_the_driver_comes_through() -> None:
+    """Programs catch our errors; they do not know which driver is below."""
+    for site in range(1, 40):
+        machine = machine_of("one")
+        machine.disk.fail_at(site, Fault.READ, lasting=True)
+        try:
+            store, _ = worked(machine)
+        except apsw.Error as error:
+            raise AssertionError(f"read {site}") from error
+        machine.disk.heal()
+        if store is not None:
+            machine.let_go(store)

@@ -1,0 +1,56 @@
+"""Ctrl-C waits for a call whose outcome is to be told, and comes right after it."""
+
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from unibus.cli.signals import undisturbed
+
+
+@pytest.fixture(autouse=True)
+def _handler() -> Iterator[None]:
+    """Whoever runs the tests may ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_comes_after_the_block() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        with undisturbed():
+            signal.raise_signal(signal.SIGINT)
+            done.append("finished")
+    assert done == ["finished"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_without_ctrl_c_nothing_happens_and_an_error_stays_the_error() -> None:
+    with undisturbed():
+        pass
+    with pytest.raises(ZeroDivisionError), undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        raise ZeroDivisionError
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with undisturbed():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_other_threads_have_no_signals_to_put_off() -> None:
+    done = []
+
+    def work() -> None:
+        with undisturbed():
+            done.append("finished")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == ["finished"]

@@ -1,0 +1,98 @@
+"""How much of the past a SQLite journal keeps, and what its readers are told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Declared, Sent, Who
+from unibus.errors import StoreBusy
+from unibus.stores.journals.sqlite import SqliteJournal
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "bus.db")
+
+
+@pytest.fixture
+def journal(path: str) -> Iterator[SqliteJournal]:
+    journal = SqliteJournal(path, history_age_s=100, history_bytes=10_000)
+    journal.load(Book(0))
+    journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
+    yield journal
+    journal.close()
+
+
+def fill(journal: SqliteJournal, count: int, at_ns: int = 0, size: int = 10) -> None:
+    """One group per message, the first of them with seq 2."""
+    for number in range(1, count + 1):
+        sent = Sent(at_ns + number * SECOND, 1, number, Who(f"m{number}", size), 50, 0, 0, None, b"x" * size)
+        journal.append(number + 1, [sent], False)
+
+
+def seqs(journal: SqliteJournal) -> list[int]:
+    return [event.seq for event in journal.events_after(0, 1_000_000, {})[0]]
+
+
+def test_what_is_too_old_goes_as_soon_as_recovery_does_not_need_it(journal: SqliteJournal) -> None:
+    fill(journal, 20)
+    journal.trim(110 * SECOND, 0)
+    assert seqs(journal) == list(range(1, 22)), "nothing before the snapshot may go"
+    journal.trim(110 * SECOND, 21)
+    assert seqs(journal) == list(range(11, 22))
+    assert journal.oldest_seq() == 11
+
+
+def test_what_is_too_much_goes_from_the_old_end(journal: SqliteJournal) -> None:
+    fill(journal, 20, size=1_000)
+    journal.trim(20 * SECOND, 21)
+    kept = seqs(journal)
+    assert kept == list(range(kept[0], 22))
+    assert kept[0] > 10
+    assert journal.size_bytes() <= 10_000
+
+
+def test_nothing_after_the_snapshot_goes_even_if_it_is_too_much(journal: SqliteJournal) -> None:
+    fill(journal, 20, size=1_000)
+    journal.trim(1_000 * SECOND, 5)
+    assert seqs(journal)[0] == 6
+
+
+def test_a_reader_that_was_too_slow_is_told_how_much_it_missed(journal: SqliteJournal) -> None:
+    fill(journal, 20)
+    journal.move_cursor("slow", 4)
+    journal.move_cursor("quick", 21)
+    journal.trim(110 * SECOND, 21)
+    assert (journal.missed("slow"), journal.missed("quick")) == (6, 0)
+    journal.trim(112 * SECOND, 21)
+    assert journal.missed("slow") == 8, "what was counted once is not counted again"
+
+
+def test_cursors_and_sizes_survive_a_restart(journal: SqliteJournal, path: str) -> None:
+    fill(journal, 3)
+    journal.move_cursor("capture", 2)
+    size = journal.size_bytes()
+    journal.close()
+    again = SqliteJournal(path)
+    again.load(Book(0))
+    assert again.cursors() == {"capture": 2}
+    assert again.size_bytes() == size
+    again.close()
+
+
+def test_events_come_by_pages_and_tell_how_far_is_safe(journal: SqliteJournal) -> None:
+    fill(journal, 5)
+    first, safe = journal.events_after(0, 4, {1: "orders"})
+    rest, _ = journal.events_after(first[-1].seq, 4, {1: "orders"})
+    assert [event.seq for event in first + rest] == [1, 2, 3, 4, 5, 6]
+    assert safe == 6
+    assert {event.channel for event in first} == {"orders"}
+
+
+def test_the_second_owner_is_told_who_the_first_one_is(journal: SqliteJournal, path: str) -> None:
+    with pytest.raises(StoreBusy, match=r"process \d+"):
+        SqliteJournal(path)
