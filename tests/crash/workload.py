@@ -184,6 +184,14 @@ class Worker:
         op = self._op(marks)
         self._call(op, [command], lambda results: self._sent(op, results, [places], command.visible_ns > 0))
 
+    def send_durably(self) -> None:
+        """One message, and its answer at the highest level."""
+        self.prepare()
+        command, marks, places = self._send("a")
+        op = Op(self._lane, marks=marks)
+        self._call(op, [command], lambda results: self._sent(op, results, [places]))
+        self.flush()
+
     def _sent(self, op: Op, results: list[object], places: list[list[Place]], scheduled: bool = False) -> None:
         sent = [result for result in results if isinstance(result, SendResult)]
         for result, there in zip(sent, places, strict=True):

@@ -58,8 +58,12 @@ class DurableChannels:
 
     def is_listened_to(self, channel: str) -> bool:
         """Whether a handler is subscribed to this very channel."""
+        return self._listening(channel) > 0
+
+    def _listening(self, channel: str) -> int:
+        """How many of its groups have a handler here."""
         path = subscription_path(channel, "")
-        return any(feed.group.consumers for entity, feed in self._feeds.items() if entity.startswith(path))
+        return sum(entity.startswith(path) and len(feed.group.consumers) > 0 for entity, feed in self._feeds.items())
 
     def create(self, name: str, config: ChannelConfig, update: bool) -> bool:
         """Remember how the channel was made. True if it is a persistent one, which the store then has."""
@@ -209,6 +213,7 @@ class DurableChannels:
             group = Group(next_number(), name, 0)
             group.metrics = channel.metrics
             feed = Feed(self._queues, path, group, self._aftermath)
+            feed.is_alone = lambda: self._listening(channel.name) <= 1
             self._feeds[path] = feed
             with LOCK:
                 self._registry.durable = [*self._registry.durable, group]

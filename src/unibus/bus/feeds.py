@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, cast
 
 from unibus.bus.aftermath import UNANSWERED, BusAftermath
-from unibus.bus.delivery import call
+from unibus.bus.delivery import call, wants_reply
 from unibus.bus.group import Consumer, Group, wake
 from unibus.bus.letters import described, error_text
 from unibus.bus.queues import Queues
@@ -52,6 +52,7 @@ class Feed:
         self.entity = entity
         self.group = group
         self.idempotent = False
+        self.is_alone: Callable[[], bool] = lambda: True  # Whether no other group of its channel has a handler.
         self._queues = queues
         self._aftermath = aftermath
         self._lock = threading.Lock()
@@ -182,7 +183,7 @@ class Feed:
                 self._failed(inner, claimed, message, error)
                 return UNANSWERED
             self._complete(claimed)
-            return result
+            return self._answer(message, result)
 
         return handle
 
@@ -210,7 +211,7 @@ class Feed:
             finally:
                 self._cancels.pop(token, None)
             self._complete(claimed)
-            return result
+            return self._answer(message, result)
 
         return handle
 
@@ -240,6 +241,10 @@ class Feed:
             message.expires_ns = claimed.expires_ns
             return False
         return True
+
+    def _answer(self, message: Message, result: object) -> object:
+        """Where several groups are asked, one that returns nothing has no answer."""
+        return UNANSWERED if result is None and wants_reply(message) and not self.is_alone() else result
 
     def _is_done_with(self, claimed: Claimed, message: Message) -> bool:
         """The filter says no, or an idempotent group has had this one before and its effect stands: it is done."""

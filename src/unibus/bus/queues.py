@@ -18,7 +18,7 @@ from unibus.core.cold import Cold
 from unibus.core.fields import seconds_ns, set_fields
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Cancel, Command, Declare, Drop, Renew, Send, SendResult
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, subscription_path
+from unibus.core.life.entity import QUEUE, SUBSCRIPTION, is_reserved, subscription_path
 from unibus.core.life.envelope import message_of, send_of
 from unibus.core.life.settings import checked_settings
 from unibus.core.message import Message
@@ -232,8 +232,7 @@ def _with_id(message: Message, message_id: object) -> Message:
 
 def checked_entity_name(name: str) -> str:
     checked = checked_name(name)
-    parts = checked.split("/")
-    if any(part.startswith("$") for part in parts) or "subscriptions" in (part.casefold() for part in parts):
+    if is_reserved(checked):
         raise NameInvalid(f"{name!r} uses a reserved word", "no part may begin with $ or be Subscriptions")
     return checked
 

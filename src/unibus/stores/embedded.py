@@ -20,7 +20,7 @@ from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.due import NEVER
 from unibus.core.life.entity import KIND_NAMES, Entity, Session
 from unibus.core.life.events import Event
-from unibus.core.life.sending import copy_past, queue_of, target_of
+from unibus.core.life.sending import copy_past, entries_of, queue_of, target_of
 from unibus.core.life.sessions import accept, held_session
 from unibus.errors import BusClosed, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
@@ -228,10 +228,9 @@ class EmbeddedStore:
 
     def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
         with self._lock:
-            now_ns = self._begin()
-            queue = target_of(self._book, entity) if self._book.find(entity) else queue_of(self._book, entity, now_ns)
+            self._begin()
             seen: list[Claimed] = []
-            for entry in queue.entries.values():
+            for entry in entries_of(self._book, entity):
                 if len(seen) >= count:
                     break
                 if entry.sequence >= from_sequence:
@@ -297,7 +296,8 @@ class EmbeddedStore:
 
 
 def _info(entity: Entity) -> EntityInfo:
-    first = next(iter(entity.entries.values()), None)
+    # A message that is only scheduled has not been enqueued yet.
+    oldest_ns = next((entry.enqueued_ns for entry in entity.entries.values() if entry.enqueued_ns), 0)
     return EntityInfo(
         entity.name,
         KIND_NAMES[entity.kind],
@@ -309,7 +309,7 @@ def _info(entity: Entity) -> EntityInfo:
         0 if entity.dead is None else len(entity.dead.entries),
         entity.size_bytes,
         entity.sequence,
-        0 if first is None else first.enqueued_ns,
+        oldest_ns,
     )
 
 

@@ -17,22 +17,25 @@ def _handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+def interrupted(done: list[str], error: type[Exception] | None = None) -> None:
+    with undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        done.append("finished")
+        if error is not None:
+            raise error
+
+
 def test_ctrl_c_comes_after_the_block() -> None:
-    done = []
+    done: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        with undisturbed():
-            signal.raise_signal(signal.SIGINT)
-            done.append("finished")
+        interrupted(done)
     assert done == ["finished"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_without_ctrl_c_nothing_happens_and_an_error_stays_the_error() -> None:
-    with undisturbed():
-        pass
-    with pytest.raises(ZeroDivisionError), undisturbed():
-        signal.raise_signal(signal.SIGINT)
-        raise ZeroDivisionError
+def test_an_error_stays_the_error() -> None:
+    with pytest.raises(ZeroDivisionError):
+        interrupted([], ZeroDivisionError)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

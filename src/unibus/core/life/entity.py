@@ -204,5 +204,11 @@ class Entity:
         self.waiting = moved
 
 
+def is_reserved(name: str) -> bool:
+    """Whether the name is one that only an entity of another can have: a subscription, a dead-letter queue."""
+    parts = name.casefold().split("/")
+    return any([part.startswith("$") or part == "subscriptions" for part in parts])
+
+
 def subscription_path(topic: str, name: str) -> str:
     return f"{topic}/{SUBSCRIPTIONS}/{name}"

@@ -26,7 +26,7 @@ from unibus.core.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change, Copied, Declared, Duplicated, Overlay, Passed, Sent, Settings, Who
 from unibus.core.life.commands import Send, SendResult
-from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry
+from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry, is_reserved
 from unibus.core.life.playing import note
 from unibus.errors import DuplicateMessage, EntityNotFound, QuotaExceeded, SessionRequired, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
@@ -42,6 +42,14 @@ def target_of(book: Book, name: str) -> Entity:
     if found is None:
         raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
     return found
+
+
+def entries_of(book: Book, name: str) -> Iterable[Entry]:
+    """The messages of an entity, to look at. A dead-letter queue that had no letter yet has none."""
+    if is_sub_queue(name) and book.find(name) is None:
+        target_of(book, name.rpartition("/")[0])
+        return []
+    return target_of(book, name).entries.values()
 
 
 def queue_of(book: Book, name: str, now_ns: i64) -> Entity:
@@ -71,7 +79,7 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load]) 
     """Raise what speaks against it. `before` holds what the batch has sent so far, by entity."""
     entity = book.find(command.entity)
     if entity is None:
-        if not command.makes or is_sub_queue(command.entity):
+        if not command.makes or is_reserved(command.entity):
             raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
         return
     if entity.kind == DEAD_LETTERS or entity.kind == SUBSCRIPTION:

@@ -9,6 +9,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, cast
 
@@ -137,13 +138,19 @@ class SqliteJournal:
 
     def bodies(self, entries: Iterable[Entry]) -> dict[Entry, bytes]:
         found: dict[Entry, bytes] = {}
+        with self._at_the_file():
+            for entry in entries:
+                found[entry] = self._saved_body(entry) if entry.home_entity else self._logged_body(entry)
+        return found
+
+    @contextmanager
+    def _at_the_file(self) -> Iterator[None]:
+        """One at a time, and an error of the driver leaves as one of ours."""
         try:
             with self._mutex:
-                for entry in entries:
-                    found[entry] = self._saved_body(entry) if entry.home_entity else self._logged_body(entry)
+                yield
         except apsw.Error as error:
             raise translated(error, self._path) from error
-        return found
 
     def _saved_body(self, entry: Entry) -> bytes:
         key = entry.home_entity << SEQUENCE_BITS | entry.home_sequence
@@ -178,7 +185,7 @@ class SqliteJournal:
     def events_after(self, seq: int, limit: int, names: dict[int, str]) -> tuple[list[Event], int]:
         known = {**self._names, **names}
         rows: list[Event] = []
-        with self._mutex:
+        with self._at_the_file():
             for number, change in self.changes_after(seq):
                 if len(rows) >= limit:
                     break
@@ -186,15 +193,16 @@ class SqliteJournal:
             return rows, self._last
 
     def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
-        for first, changes, _ in rows_after(self._connection, self._path, seq):
-            for index, change in enumerate(changes):
-                if first + index > seq:
-                    yield first + index, change
+        with self._at_the_file():
+            for first, changes, _ in rows_after(self._connection, self._path, seq):
+                for index, change in enumerate(changes):
+                    if first + index > seq:
+                        yield first + index, change
 
     # History and its readers
 
     def cursors(self) -> dict[str, int]:
-        with self._mutex:
+        with self._at_the_file():
             return dict(self._connection.execute("SELECT name, seq FROM cursors"))
 
     def move_cursor(self, name: str, seq: int) -> None:
@@ -202,16 +210,13 @@ class SqliteJournal:
             "INSERT INTO cursors VALUES (?, ?, ?, 0)"
             " ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, at_ns = excluded.at_ns"
         )
-        try:
-            with self._mutex:
-                self._sync(True)
-                self._connection.execute(sql, (name, seq, time.time_ns()))
-        except apsw.Error as error:
-            raise translated(error, self._path) from error
+        with self._at_the_file():
+            self._sync(True)
+            self._connection.execute(sql, (name, seq, time.time_ns()))
 
     def trim(self, now_ns: int, up_to_seq: int) -> None:
         """Whole rows from the old end, as long as they are too old or all of it is too much."""
-        with self._mutex:
+        with self._at_the_file():
             cut, freed = 0, 0
             for last, at_ns, size in self._connection.execute(
                 "SELECT last, at_ns, length(records) FROM log WHERE last <= ? ORDER BY seq", (up_to_seq,)
@@ -236,14 +241,14 @@ class SqliteJournal:
 
     def missed(self, name: str) -> int:
         """How many events were forgotten before this reader had read them."""
-        with self._mutex:
+        with self._at_the_file():
             return cast(int, self._connection.execute("SELECT missed FROM cursors WHERE name = ?", (name,)).get or 0)
 
     def size_bytes(self) -> int:
         return self._log_bytes
 
     def oldest_seq(self) -> int:
-        with self._mutex:
+        with self._at_the_file():
             found = self._connection.execute("SELECT min(seq) FROM log").get
             return self._last + 1 if found is None else cast(int, found)
 

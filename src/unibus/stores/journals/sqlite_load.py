@@ -130,5 +130,9 @@ def rows_after(connection: apsw.Connection, path: str, seq: int) -> Iterator[tup
     """The groups of the log that end after `seq`: first seq, changes, bytes."""
     sql = "SELECT seq, last, crc, records FROM log WHERE seq >= ? AND last > ? ORDER BY seq"
     begins = connection.execute("SELECT max(seq) FROM log WHERE seq <= ?", (seq + 1,)).get
+    expected = 0
     for row in connection.execute(sql, (begins or 0, seq)):
+        if expected and row[0] != expected:
+            raise damaged(path, f"the log, changes {expected} to {row[0] - 1}: they are missing")
+        expected = row[1] + 1
         yield row[0], changes_of(path, *row), len(row[3])
