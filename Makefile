@@ -59,10 +59,10 @@ bench: $(READY) ## All benchmarks, on the compiled package, with the peers besid
 	$(COMPILED) -m benchmarks all
 
 .PHONY: soak
-soak: $(READY) ## Minutes of load on the compiled package: memory stays flat, nothing is lost
+soak: $(READY) ## Minutes of load on the compiled package: memory stays flat, nothing is lost (SECONDS=600 for more)
 	@$(PLAIN) tools/prepare.py compiled
 	@$(COMPILED) tools/prepare.py expect compiled
-	$(COMPILED) -m pytest -m soak tests/soak
+	env SECONDS=$(or $(SECONDS),60) $(COMPILED) -m pytest -m soak tests/soak
 
 .PHONY: fmt
 fmt: $(READY) ## Format the code and repair what ruff can repair

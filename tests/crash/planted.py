@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from unibus.core.life.changes import Change, Completed, Sent
+from unibus.core.life.changes import Change, Copied, Sent
 from unibus.stores.journal import Slice
 from unibus.stores.journals.sqlite import SqliteJournal
 
@@ -54,10 +54,13 @@ class NeverSyncs(Planted):
 
 
 class TearsGroups(Planted):
-    """Writes a group in two transactions."""
+    """Writes a group in two transactions. Not between a message and its copies: that the store finds itself."""
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
         middle = len(changes) // 2
+        while middle < len(changes) and isinstance(changes[middle], Copied):
+            middle += 1
+        middle %= max(1, len(changes))
         if middle:
             self.journal.append(first_seq, changes[:middle], sync)
         self.journal.append(first_seq + middle, changes[middle:], sync, part)
@@ -70,14 +73,6 @@ class KeepsTheGone(Planted):
         if part is not None:
             part.gone = []
         self.journal.append(first_seq, changes, sync, part)
-
-
-class ForgetsCompletions(Planted):
-    """Writes that a message was handed out where it should write that it was completed: it comes again."""
-
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
-        kept = [change for change in changes if not isinstance(change, Completed)]
-        self.journal.append(first_seq, kept if kept else changes, sync, part)
 
 
 class MixesBodies(Planted):

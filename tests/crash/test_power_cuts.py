@@ -25,15 +25,6 @@ def test_a_cycle_follows_from_its_seed() -> None:
     assert one_cycle("again").counts == one_cycle("again").counts
 
 
-def first_findings(planting: Planting | None, *, lying_sync: bool = False) -> Ledger:
-    """Cycles until something is found."""
-    for number in range(30):
-        ledger = found_in(f"planted-{number}", planting, lying_sync)
-        if ledger.findings.all():
-            return ledger
-    raise AssertionError("nothing was found")
-
-
 def found_in(seed: str, planting: Planting | None, lying_sync: bool) -> Ledger:
     try:
         return one_cycle(seed, planting, lying_sync=lying_sync)

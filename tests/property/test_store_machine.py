@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from unibus.clock import Clock
 from unibus.core.codec import encode
 from unibus.core.deadletter import sub_queue
+from unibus.core.life.book import Book
 from unibus.core.life.changes import Settings, Who
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import (
@@ -39,9 +40,12 @@ from unibus.core.life.commands import (
     SessionCommand,
     Settle,
 )
+from unibus.core.life.due import NEVER
 from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.core.life.envelope import message_of
-from unibus.core.life.states import STATE_NAMES
+from unibus.core.life.playing import replay
+from unibus.core.life.states import GONE, STATE_NAMES
+from unibus.core.life.waiting import Waiting
 from unibus.core.message import Message
 from unibus.errors import BusError
 from unibus.stores import snapshot
@@ -482,9 +486,42 @@ class Machine(RuleBasedStateMachine):
         return SessionLock(held.entity, held.id, held.token, 0)
 
 
+def picture(book: Book) -> object:
+    """The whole state, as far as it is the state. The lines are emptied by this."""
+    return book.retired, {
+        entity.number: (
+            (entity.name, entity.kind, entity.sequence, entity.settings.given, entity.size_bytes),
+            (entity.active, entity.locked, entity.scheduled, entity.deferred),
+            [(sequence, entry.as_saved(), entry.data) for sequence, entry in entity.entries.items()],
+            [(session.as_saved(), line(session.waiting)) for session in entity.sessions.values()],
+            (line(entity.waiting), set(entity.ready), {} if entity.marks is None else dict(entity.marks.items())),
+        )
+        for entity in book.entities.values()
+    }
+
+
+def line(waiting: Waiting) -> list[int]:
+    found = []
+    while (placed := waiting.pop()) is not None:
+        found.append(placed.sequence)
+        placed.state = GONE
+    return found
+
+
 class MemoryMachine(Machine):
     def open_store(self) -> EmbeddedStore:
-        return EmbeddedStore(MemoryJournal(), self.clock, Asleep())
+        self.journal = MemoryJournal()
+        return EmbeddedStore(self.journal, self.clock, Asleep())
+
+    def teardown(self) -> None:
+        """The changes that were made, played again in their order, make the same state."""
+        if hasattr(self, "store"):
+            self.store.peek("q", 0, 1).wait(ANSWER_S)
+            played = Book(NEVER)
+            for _, change in self.journal.changes_after(0):
+                replay(played, change)
+            assert picture(played) == picture(self.store._book)
+        super().teardown()
 
 
 class SqliteMachine(Machine):

@@ -4,7 +4,7 @@ from hypothesis import settings
 
 from tests.property.test_store_machine import MODEST, MemoryMachine, SqliteMachine
 
-LONG = settings(MODEST, max_examples=1_500, stateful_step_count=80)
+LONG = settings(MODEST, max_examples=500, stateful_step_count=80)
 
 TestMemory = MemoryMachine.TestCase
 TestMemory.settings = LONG

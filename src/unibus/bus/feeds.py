@@ -64,7 +64,7 @@ class Feed:
         self._pulling = False
         self._again = False
         self._more = False  # There may be messages in the store: the group is not quiet.
-        self._retrying = 0
+        self._retrying: set[bytes] = set()  # Locks whose messages went back, and are not due yet.
         self.stopped = False
         self.handlers: dict[int, object] = {}  # The users' own, by the number of their consumer.
 
@@ -108,8 +108,6 @@ class Feed:
             self._more = bool(claimed) or self._again
             for each, message in zip(claimed, messages, strict=True):
                 self._held[each.sequence] = each
-                if self._retrying and each.delivery_count > 1:
-                    self._retrying -= 1
                 self.group.queue.restore(message, message.priority, message.sequence)
             self._mark_busy()
             again = self._again
@@ -130,9 +128,10 @@ class Feed:
             self._mark_busy()
         if not self.stopped:
             log.error("group %r cannot receive from %r: %s", self.group.name, self.entity, error)
+        self._aftermath.rested(self.group)
 
     def _mark_busy(self) -> None:
-        self.group.delayed = self._retrying + (1 if self._more else 0)
+        self.group.delayed = len(self._retrying) + (1 if self._more else 0)
 
     def stop(self) -> None:
         """Claim no more, and give back what no handler has seen."""
@@ -140,8 +139,8 @@ class Feed:
             self.stopped = True
             unseen = self.group.queue.drain()
             released = [self._held.pop(message.sequence) for message in unseen if message.sequence in self._held]
-            self._more = False
-            self._retrying = 0
+            self._more = self._pulling  # What a claim brings now has to go back too, before anybody calls it quiet.
+            self._retrying.clear()
             self._mark_busy()
             stop_watching, self._stop_watching = self._stop_watching, None
             self._watching = False
@@ -179,7 +178,7 @@ class Feed:
                 return UNANSWERED
             try:
                 result = call(inner, message)
-            except Exception as error:
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
                 self._failed(inner, claimed, message, error)
                 return UNANSWERED
             self._complete(claimed)
@@ -199,13 +198,16 @@ class Feed:
             self._cancels[token] = partial(loop.call_soon_threadsafe, self._cancel, token, task)
             try:
                 result = await cast("Awaitable[object]", call(inner, message))
-            except asyncio.CancelledError:
-                if not self._is_ours(claimed):
+            except asyncio.CancelledError as error:
+                if not task.cancelling():
+                    self._failed(inner, claimed, message, error)  # The handler's own doing.
+                elif self._is_ours(claimed):
+                    task.uncancel()
+                else:
                     message.expires_ns = 0
                     raise  # The slot ends, and gives the message back to its queue.
-                task.uncancel()
                 return UNANSWERED
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._failed(inner, claimed, message, error)
                 return UNANSWERED
             finally:
@@ -239,6 +241,7 @@ class Feed:
             self._settle(claimed, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
         else:
             message.expires_ns = claimed.expires_ns
+            message.delivery_count = claimed.delivery_count  # Of this lock: a copy from an earlier one may be first.
             return False
         return True
 
@@ -270,18 +273,14 @@ class Feed:
             command.processed_key = claimed.who.message_id
         self._settle(claimed, command)
 
-    def _failed(self, inner: Consumer, claimed: Claimed, message: Message, error: Exception) -> None:
+    def _failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
         metrics = self.group.metrics or ChannelMetrics()
         metrics.count("errors")
         unfit = isinstance(error, PayloadMismatch)
         if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
             log.info("%s #%d failed in group %r: %s", self.entity, claimed.sequence, self.group.name, described(error))
-            command = Settle(ABANDON, claimed.entity, claimed.sequence, claimed.token)
-            command.delay_ns = inner.retry.delay_ns(claimed.delivery_count, self._queues.chance())
-            with self._lock:
-                self._retrying += 1
-                self._mark_busy()
+            self._give_back(claimed, inner.retry.delay_ns(claimed.delivery_count, self._queues.chance()))
         else:
             metrics.count("dead_lettered")
             reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
@@ -293,7 +292,28 @@ class Feed:
             command.signature = type(error).__name__
             trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
             command.overlay = overlay_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
+            self._settle(claimed, command)
+
+    def _give_back(self, claimed: Claimed, delay_ns: int) -> None:
+        """Until it is due the group is not quiet. From then on a claim tells, wherever the message went meanwhile."""
+        command = Settle(ABANDON, claimed.entity, claimed.sequence, claimed.token)
+        command.delay_ns = delay_ns
+        if delay_ns <= 0:
+            self._settle(claimed, command)
+            return
+
+        def due() -> None:
+            self.pull()
+            with self._lock:
+                self._retrying.discard(claimed.token)
+                self._mark_busy()
+            self._aftermath.rested(self.group)
+
+        with self._lock:
+            self._retrying.add(claimed.token)
+            self._mark_busy()
         self._settle(claimed, command)
+        self._queues.timers.after(delay_ns, due)  # After the store's own, which began with the settlement.
 
     def _settle(self, claimed: Claimed, command: Settle) -> None:
         self._queues.renewals.stop(claimed)

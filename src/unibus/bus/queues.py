@@ -43,6 +43,7 @@ class Queues:
         self.strict = strict
         self.exchange = exchange
         now_ns: Callable[[], int] = getattr(store, "now_ns", exchange.wall_ns)
+        self.timers = timers
         self.renewals = Renewals(store, timers, now_ns)
         self.now_ns = now_ns
         self._named: set[str] = set()

@@ -258,7 +258,7 @@ class EmbeddedStore:
     def events_after(self, seq: int, limit: int = 1_000) -> tuple[list[Event], int]:
         with self._lock:
             self._begin()
-            names = {number: entity.name for number, entity in self._book.entities.items()}
+            names = dict(self._book.known)
         return self._journal.events_after(seq, limit, names)
 
     def cursor(self, name: str) -> int:

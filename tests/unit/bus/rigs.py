@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.unit.bus.probes import GUARD_S
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
@@ -112,6 +114,11 @@ async def _each_async(bus: Bus, entity: str) -> list[Any]:
         async with message:
             found.append(message)
     return found
+
+
+def fails(error: type[BaseException], match: str | None = None) -> Any:
+    """`pytest.raises` around several steps, where only together they make sense."""
+    return pytest.raises(error, match=match)
 
 
 class BreakingJournal(SqliteJournal):

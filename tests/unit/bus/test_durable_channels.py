@@ -140,7 +140,14 @@ def test_the_default_group_is_the_handlers_name(channel_rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"dispatch": "inline"}, {"requeue": "back"}, {"queue_size": 5}, {"start": "middle"}, {"start": -1}, {"start": True}],
+    [
+        {"dispatch": "inline"},
+        {"requeue": "back"},
+        {"queue_size": 5},
+        {"start": "middle"},
+        {"start": -1},
+        {"start": True},
+    ],
     ids=str,
 )
 def test_what_a_persistent_channel_cannot_do_is_refused(channel_rig: Rig, options: dict[str, object]) -> None:
@@ -249,7 +256,7 @@ def test_a_dedup_window_drops_what_is_published_again(rig: Rig) -> None:
     rig.publish("c", "y", dedup_key="k")
     rig.publish("c", "z", dedup_key="k")
     assert heard(rig, "g") == ["x", "y"]
-    assert rig.bus.snapshot("c").channels[0].duplicate == 2
+    assert rig.bus.snapshot("c").channels[0].outcomes["duplicate"] == 2
 
 
 # Publishing

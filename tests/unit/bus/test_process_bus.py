@@ -122,17 +122,12 @@ def test_degraded_only_when_allowed_and_then_with_a_warning(caplog: pytest.LogCa
 @pytest.mark.parametrize(
     "store",
     [
-        "sqlite:///bus.db",
         "jsonfile:///dir",
         "redis://localhost",
         "rediss://localhost",
         "postgresql://localhost/x",
         "tidb://localhost/x",
         "http://localhost:5300",
-        "bus.db",
-        "/var/lib/bus.db",
-        "./bus.db",
-        Path("bus.db"),
     ],
     ids=str,
 )
@@ -154,16 +149,26 @@ def test_what_is_no_store_is_refused(store: object) -> None:
         MessageBus(store)
 
 
-def test_persistence_by_the_first_designs_names_is_refused(sync_bus: SyncMessageBus) -> None:
+def test_persistence_by_the_first_designs_names(tmp_path: Path) -> None:
     # S0-062, S0-089, S0-042
-    for call in (
-        lambda: SyncMessageBus(persistence_path="bus.db"),
-        lambda: MessageBus(persistence_path="bus.db"),
-        lambda: sync_bus.with_persistence(object()),
-        lambda: sync_bus.create_channel("c", persistent=True),
+    for bus in (
+        SyncMessageBus(persistence_path=tmp_path / "a.db"),
+        SyncMessageBus().with_persistence(tmp_path / "b.db"),
     ):
-        with pytest.raises(StoreUnavailable) as caught:
-            call()
-        assert caught.value.hint
-        assert isinstance(caught.value, BusError)
+        assert isinstance(bus, SyncMessageBus)
+        bus.create_channel("c", persistent=True)
+        bus.publish("c", 1)
+        assert [info.name for info in bus.entities()] == ["c"]
+        bus.close()
+    assert {path.name for path in tmp_path.glob("*.db")} == {"a.db", "b.db"}
+
+
+def test_persistence_without_a_store_is_refused(sync_bus: SyncMessageBus) -> None:
+    # S0-042
+    with pytest.raises(StoreUnavailable) as caught:
+        sync_bus.create_channel("c", persistent=True)
+    assert caught.value.hint
+    assert isinstance(caught.value, BusError)
+    with pytest.raises(UsageError):
+        sync_bus.with_persistence(object())
     assert sync_bus.channels() == []

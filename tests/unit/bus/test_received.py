@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, HandClock, HandTimers
-from tests.unit.bus.rigs import Rig
+from tests.unit.bus.rigs import Rig, fails
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.errors import BusClosed, LockLost
@@ -129,7 +129,7 @@ def test_settled_in_the_block_it_is_left_alone(sync_rig: Rig) -> None:
     sync_rig.send("q", 1)
     with sync_rig.one("q") as message:
         message.defer()
-    with pytest.raises(ValueError, match="late"), sync_rig.receive_deferred("q", [1])[0] as message:
+    with fails(ValueError, match="late"), sync_rig.receive_deferred("q", [1])[0] as message:
         message.complete()
         raise ValueError("late")
     assert sync_rig.counts("q") == (0, 0, 0, 0, 0)
@@ -147,7 +147,7 @@ def test_the_callers_own_error_is_not_hidden_by_a_lost_lock(
     sync_rig: Rig, hand_clock: HandClock, error: BaseException
 ) -> None:
     sync_rig.send("q", 1)
-    with pytest.raises(type(error), match="mine"), sync_rig.one("q"):
+    with fails(type(error), match="mine"), sync_rig.one("q"):
         hand_clock.advance(61)
         raise error
     assert sync_rig.one("q", 0).delivery_count == 2
@@ -211,15 +211,13 @@ async def test_cancelled_with_an_ended_lock_is_still_cancelled(hand_bus: Message
 async def test_an_error_of_the_body_is_not_hidden_by_a_lost_lock(hand_bus: MessageBus, hand_clock: HandClock) -> None:
     await hand_bus.send("q", 1)
     (message,) = await hand_bus.receive_batch("q")
-    with pytest.raises(ValueError, match="mine"):
+    with fails(ValueError, match="mine"):
         async with message:
             hand_clock.advance(61)
             raise ValueError("mine")
 
 
-async def test_a_lost_lock_stops_the_body(
-    hand_bus: MessageBus, hand_clock: HandClock, hand_timers: HandTimers
-) -> None:
+async def test_a_lost_lock_stops_the_body(hand_bus: MessageBus, hand_clock: HandClock, hand_timers: HandTimers) -> None:
     await hand_bus.send("q", 1)
     (message,) = await hand_bus.receive_batch("q")
     entered = asyncio.Event()
@@ -250,7 +248,7 @@ async def test_the_task_goes_on_after_its_lock_was_lost(
     # The cancelling was ours, so it must leave no trace: neither a count, nor one that comes later.
     await hand_bus.send("q", 1)
     (message,) = await hand_bus.receive_batch("q")
-    with pytest.raises(LockLost):
+    with fails(LockLost):
         async with message:
             hand_clock.advance(61)
             hand_timers.fire()
@@ -269,7 +267,7 @@ async def test_a_lock_lost_as_the_block_ends_cancels_nobody_later(
     # The news is on its way to the loop while the body returns.
     await hand_bus.send("q", 1)
     (message,) = await hand_bus.receive_batch("q")
-    with pytest.raises(LockLost):
+    with fails(LockLost):
         async with message:
             hand_clock.advance(61)
             hand_timers.fire()
@@ -285,7 +283,7 @@ async def test_a_body_that_swallows_the_cancelling_is_told_all_the_same(
 ) -> None:
     await hand_bus.send("q", 1)
     (message,) = await hand_bus.receive_batch("q")
-    with pytest.raises(LockLost):
+    with fails(LockLost):
         async with message:
             hand_clock.advance(61)
             hand_timers.fire()

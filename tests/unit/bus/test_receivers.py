@@ -122,9 +122,7 @@ async def test_one_batch_wakes_as_many_as_it_has_messages_for(queue_bus: Message
 def test_a_thread_that_waits_is_woken_by_another(store_path: Path | None) -> None:
     rig = Rig(SyncMessageBus, store_path)
     found: list[object] = []
-    run_together(
-        4, lambda number: rig.send("q", number) if number < 2 else found.append(rig.one("q").body)
-    )
+    run_together(4, lambda number: rig.send("q", number) if number < 2 else found.append(rig.one("q").body))
     assert sorted(found) == [0, 1]
     rig.end()
 

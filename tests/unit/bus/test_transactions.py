@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, HandClock, HandTimers, run_together
-from tests.unit.bus.rigs import Rig, breaking_store
+from tests.unit.bus.rigs import Rig, breaking_store, fails
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.errors import BusError, LockLost, QuotaExceeded, StoreFailed, TransactionInvalid, UsageError
@@ -102,7 +102,7 @@ def test_an_error_takes_everything_back(rig: Rig) -> None:
 
     async def script(steps: Steps) -> None:
         message = await steps.one("orders")
-        with pytest.raises(Oops):
+        with fails(Oops):
             async with steps.transaction() as transaction:
                 await steps.send("invoices", "new")
                 await steps.do(message.complete)
@@ -119,7 +119,7 @@ def test_a_refused_batch_leaves_nothing(rig: Rig) -> None:
     rig.create_queue("small", max_count=1)
 
     async def script(steps: Steps) -> None:
-        with pytest.raises(QuotaExceeded):
+        with fails(QuotaExceeded):
             async with steps.transaction() as transaction:
                 await steps.send("other", 1)
                 await steps.send("small", 1)
@@ -136,7 +136,7 @@ def test_a_lock_lost_until_the_commit_leaves_nothing(timed_rig: Rig, hand_clock:
 
     async def script(steps: Steps) -> None:
         message = await steps.one("orders")
-        with pytest.raises(LockLost):
+        with fails(LockLost):
             async with steps.transaction():
                 await steps.send("invoices", "new")
                 await steps.do(message.complete)
@@ -174,10 +174,9 @@ def test_a_message_in_its_block_survives_the_rollback_of_its_settling(rig: Rig) 
     rig.send("orders", 1)
 
     async def on_a_loop(steps: Steps) -> None:
-        async with await steps.one("orders") as message:
-            async with steps.transaction():
-                await message.complete()
-                raise Oops
+        async with await steps.one("orders") as message, steps.transaction():
+            await message.complete()
+            raise Oops
 
     def in_a_thread() -> None:
         with rig.one("orders") as message, rig.bus.transaction():
@@ -218,7 +217,7 @@ def test_settling_twice_in_one_is_refused(rig: Rig) -> None:
 
     async def script(steps: Steps) -> None:
         message = await steps.one("q")
-        with pytest.raises(BusError):
+        with fails(BusError):
             async with steps.transaction():
                 await steps.do(message.complete)
                 await steps.do(message.abandon)
@@ -266,7 +265,7 @@ def test_a_savepoint_takes_back_its_own_and_nothing_else(rig: Rig) -> None:
         async with steps.transaction():
             await steps.send("q", "a")
             await steps.do(first.complete)
-            with pytest.raises(Oops):
+            with fails(Oops):
                 async with steps.transaction():
                     await steps.send("q", "b")
                     await steps.do(second.complete)
@@ -283,7 +282,7 @@ def test_a_savepoint_takes_back_its_own_and_nothing_else(rig: Rig) -> None:
 
 def test_the_outer_one_takes_back_its_savepoints(rig: Rig) -> None:
     async def script(steps: Steps) -> None:
-        with pytest.raises(Oops):
+        with fails(Oops):
             async with steps.transaction():
                 async with steps.transaction():
                     await steps.send("q", "b")
@@ -297,7 +296,7 @@ def test_the_outer_one_takes_back_its_savepoints(rig: Rig) -> None:
 
 
 async def test_a_task_started_inside_does_not_join(queue_bus: MessageBus) -> None:
-    with pytest.raises(Oops):
+    with fails(Oops):
         async with queue_bus.transaction():
             task = asyncio.create_task(_send(queue_bus, "task"))
             await task
@@ -352,7 +351,7 @@ def test_threads_at_once_have_one_each(store_path: Path | None) -> None:
 
 async def test_two_buses_have_one_each() -> None:
     async with MessageBus() as one, MessageBus() as other:
-        with pytest.raises(Oops):
+        with fails(Oops):
             async with one.transaction(), other.transaction():
                 await one.send("q", 1)
                 await other.send("q", 1)
@@ -409,7 +408,7 @@ def test_ephemeral_publishes_go_out_after_the_commit(rig: Rig) -> None:
             steps.bus.publish_from_sync("live", 4)
             await steps.send("q", "x")
             assert steps.bus.metrics("live")["published"] == 0
-        with pytest.raises(Oops):
+        with fails(Oops):
             async with steps.transaction():
                 await steps.do(lambda: steps.bus.publish("live", "never"))
                 await steps.do(lambda: steps.bus.publish_many("live", ["never"]))
@@ -428,7 +427,7 @@ def test_persistent_publishes_are_part_of_it(rig: Rig) -> None:
     rig.subscribe("*", live, match="wildcard")
 
     async def script(steps: Steps) -> None:
-        with pytest.raises(Oops):
+        with fails(Oops):
             async with steps.transaction():
                 await steps.do(lambda: steps.bus.publish("c", "never"))
                 await steps.do(lambda: steps.bus.publish_many("c", ["never"]))
@@ -451,7 +450,7 @@ async def test_a_store_that_fails_at_the_commit_is_told(tmp_path: Path) -> None:
     got = Collector()
     bus.create_channel("live", persistent=False)
     bus.subscribe("live", got)
-    with pytest.raises(StoreFailed):
+    with fails(StoreFailed):
         async with bus.transaction() as transaction:
             await bus.send("q", 1)
             await bus.publish("live", 1)

@@ -20,6 +20,7 @@ class Book:
     def __init__(self, memory_budget: int) -> None:
         self.entities: dict[int, Entity] = {}
         self.names: dict[str, Entity] = {}  # By the exact name, and by the name without case.
+        self.known: dict[int, str] = {}  # The names of all entities by number, deleted ones included: for history.
         self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they used.
         self.due = Due()
         self.seq: i64 = 0
@@ -72,6 +73,7 @@ class Book:
         entity.sequence = sequence
         self.numbered = max(self.numbered, entity.number)
         self.entities[entity.number] = entity
+        self.known[entity.number] = entity.name
         for name in (entity.name, entity.name.casefold()):
             # A replay over a snapshot meets entities of the past beside their successors: the latest has the name.
             named = self.names.get(name)

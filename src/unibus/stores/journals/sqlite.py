@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, cast
 
 import apsw
+import msgspec
 
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change, Passed, Sent
@@ -84,6 +85,8 @@ class SqliteJournal:
                 self._checkpoint()
         except apsw.Error as error:
             raise translated(error, self._path) from error
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise damaged(self._path, f"a row is not what was written: {error}") from error
         self._names = loading.names
         self._log_bytes = loading.log_bytes
         self._domain = loading.domain
@@ -155,8 +158,8 @@ class SqliteJournal:
     def _saved_body(self, entry: Entry) -> bytes:
         key = entry.home_entity << SEQUENCE_BITS | entry.home_sequence
         for data, crc in self._connection.execute("SELECT data, data_crc FROM messages WHERE key = ?", (key,)):
-            if zlib.crc32(data) == crc:
-                return cast(bytes, data)
+            if isinstance(data, bytes) and zlib.crc32(data) == crc:
+                return data
         raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
 
     def _logged_body(self, entry: Entry) -> bytes:

@@ -24,7 +24,7 @@ unpack_session: Final = msgspec.msgpack.Decoder(SavedSession).decode
 
 def changes_of(path: str, seq: int, last: int, crc: int, records: bytes) -> list[Change]:
     """The changes of one row of the log, or the error that names it."""
-    if zlib.crc32(records) != crc:
+    if not isinstance(records, bytes) or zlib.crc32(records) != crc:
         raise damaged(path, f"the log, changes {seq} to {last}")
     try:
         changes = _unpack(records)

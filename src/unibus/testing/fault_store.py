@@ -1,0 +1,145 @@
+"""A store that fails when a test says so: what does a program do when it cannot know whether a call took effect?
+
+    store = FaultStore(real)                                # any store: memory, SQLite, a shared one
+    store.fail_at(2, "apply", taking_effect=True)           # the second batch from now: stored, and the answer lost
+    ...                                                     # StoreFailed for whoever waits, and for every call after
+    store.heal()                                            # as if it had been opened again
+
+The rule is that of every store: StoreFailed says "unknown", and the store has stopped. With `taking_effect` the call
+was carried out and only its answer is missing; without it nothing has happened. A program must be right in both cases.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar, cast
+
+from unibus.core.life.claiming import Claimed
+from unibus.core.life.commands import Command, Declare
+from unibus.core.life.events import Event
+from unibus.errors import StoreFailed, UsageError
+from unibus.stores.durability import Durability
+from unibus.stores.pending import Pending, finish_all
+from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
+
+VERBS: Final = ("apply", "claim", "accept", "subscribe_from")
+"""The verbs that change something, and so can fail with an unknown outcome."""
+
+T = TypeVar("T")
+
+
+class FaultStore:
+    """Everything goes to the store behind it, but for the calls that are planned to fail."""
+
+    def __init__(self, store: Store) -> None:
+        self.url = store.url
+        self.durability = store.durability
+        self.calls: dict[str, int] = dict.fromkeys(VERBS, 0)
+        """How often each verb was called."""
+        self._store = store
+        self._lock = threading.Lock()
+        self._plans: dict[tuple[str, int], bool] = {}
+        self._failure = ""
+
+    # What a test says
+
+    def fail_at(self, call: int, verb: str = "apply", *, taking_effect: bool = False) -> None:
+        """Let the `call`-th call of the verb from now fail (1 is the next), before or after it took effect."""
+        if verb not in VERBS:
+            raise UsageError(f"{verb!r} does not fail with an unknown outcome", f"one of {', '.join(VERBS)}")
+        if call < 1:
+            raise UsageError(f"call {call!r} from now", "the next one is 1")
+        with self._lock:
+            self._plans[verb, self.calls[verb] + call] = taking_effect
+
+    def heal(self) -> None:
+        """Work again, with whatever took effect; what was planned is forgotten."""
+        with self._lock:
+            self._failure = ""
+            self._plans.clear()
+
+    # How calls fail
+
+    def _call(self, verb: str, ask: Callable[[], Pending[T]]) -> Pending[T]:
+        with self._lock:
+            self._check()
+            self.calls[verb] += 1
+            number = self.calls[verb]
+            taking_effect = self._plans.pop((verb, number), None)
+        real = None if taking_effect is False else ask()  # One that is refused has no unknown outcome.
+        if taking_effect is None and real is not None:
+            return real
+        self._failure = f"{self.url} could not be written: {verb} {number} was planned to fail"
+        return self._lost(real)
+
+    def _check(self) -> None:
+        if self._failure:
+            raise self._error()
+
+    def _error(self) -> StoreFailed:
+        return StoreFailed(self._failure, "the last calls may or may not have taken effect; open the bus again")
+
+    def _lost(self, real: Pending[T] | None) -> Pending[T]:
+        """An answer that never comes, once the real one is there."""
+        lost: Pending[object] = Pending(None)
+        error = self._error()
+        if real is None:
+            finish_all([lost], error)
+        else:
+            real.on_done(lambda _: finish_all([lost], error))
+        return cast("Pending[T]", lost)
+
+    # The verbs
+
+    def apply(
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+    ) -> Pending[list[object]]:
+        return self._call("apply", lambda: self._store.apply(commands, durability, batch_id))
+
+    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
+        return self._call("claim", lambda: self._store.claim(wish))
+
+    def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
+        return self._call("accept", lambda: self._store.accept(entity, session_id, consumer))
+
+    def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
+        return self._call("subscribe_from", lambda: self._store.subscribe_from(declare, after_sequence, since_ns))
+
+    def watch(self, entity: str, call: Callable[[], None]) -> Callable[[], None]:
+        self._check()
+        return self._store.watch(entity, call)
+
+    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
+        self._check()
+        return self._store.peek(entity, from_sequence, count)
+
+    def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
+        self._check()
+        return self._store.session_state(lock)
+
+    def entities(self) -> Pending[list[EntityInfo]]:
+        self._check()
+        return self._store.entities()
+
+    def was_processed(self, entity: str, key: str) -> bool:
+        self._check()
+        return self._store.was_processed(entity, key)
+
+    def events_after(self, seq: int, limit: int = 1_000) -> tuple[list[Event], int]:
+        self._check()
+        return self._store.events_after(seq, limit)
+
+    def cursor(self, name: str) -> int:
+        return self._store.cursor(name)
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        self._check()
+        self._store.move_cursor(name, seq)
+
+    def health(self) -> StoreHealth:
+        health = self._store.health()
+        if self._failure:
+            return StoreHealth(False, self.url, health.durability, self._failure, health.last_seq)
+        return health
+
+    def close(self) -> None:
+        self._store.close()

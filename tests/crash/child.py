@@ -1,0 +1,104 @@
+"""What is killed: a process that works on a real file and tells each call and each answer through its standard output.
+
+`python -m tests.crash.child` waits for orders, one line each, and forks a child for every one of them: so a life begins
+within a few milliseconds. The last word about a child is written when it is gone, after all that it has said itself.
+"""
+
+import json
+import os
+import sys
+import threading
+import traceback
+from dataclasses import asdict
+
+from tests.crash import planted
+from tests.crash.ledger import Op
+from tests.crash.workload import Worker
+from unibus.bus.timers import ThreadTimers
+from unibus.clock import SYSTEM_CLOCK
+from unibus.stores import snapshot
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journal import Journal
+from unibus.stores.journals import sqlite
+from unibus.stores.journals.sqlite import SqliteJournal
+
+TOLD = ("marks", "stored", "taken", "states")
+
+
+class Wire:
+    """A ledger that stands in another process. A line is written whole before the call goes on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def begin(self, op: Op) -> None:
+        with self._lock:
+            op.index = self._count
+            self._count += 1
+            self._write({"is": "begin", **asdict(op)})
+
+    def acked(self, op: Op) -> None:
+        told = asdict(op)
+        with self._lock:
+            self._write({"is": "acked", "index": op.index, **{name: told[name] for name in TOLD}})
+
+    def refused(self, op: Op) -> None:
+        with self._lock:
+            self._write({"is": "refused", "index": op.index})
+
+    def say(self, what: str, **more: object) -> None:
+        with self._lock:
+            self._write({"is": what, **more})
+
+    def _write(self, told: dict[str, object]) -> None:
+        data = b"\n" + json.dumps(told).encode() + b"\n"
+        while data:
+            data = data[os.write(1, data) :]
+
+
+def live(order: dict[str, object]) -> None:
+    """Work in some threads until somebody ends it."""
+    wire = Wire()
+    try:
+        snapshot.PART_ENTRIES = int(str(order["piece"]))
+        sqlite.CHECKPOINT_BYTES = int(str(order["checkpoint_bytes"]))
+        timers = ThreadTimers(SYSTEM_CLOCK, lambda error: wire.say("error", text=repr(error)))
+        journal: Journal = SqliteJournal(str(order["path"]))
+        if order["planted"]:
+            journal = getattr(planted, str(order["planted"]))(journal)
+        every = int(str(order["snapshot_every"]))
+        store = EmbeddedStore(journal, SYSTEM_CLOCK, timers, memory_budget_mb=0.01, snapshot_every=every)
+        Worker(store, wire, f"{order['seed']}.p").prepare()
+        wire.say("ready")
+        others = [threading.Thread(target=work, args=(store, wire, order["seed"], lane)) for lane in (1, 2)]
+        for other in others:
+            other.start()
+        work(store, wire, order["seed"], 0)
+    except BaseException:
+        wire.say("error", text=traceback.format_exc())
+
+
+def work(store: EmbeddedStore, wire: Wire, seed: object, lane: int) -> None:
+    try:
+        worker = Worker(store, wire, f"{seed}", lane)
+        while True:
+            worker.step()
+    except BaseException:
+        wire.say("error", text=traceback.format_exc())
+
+
+def main() -> None:
+    wire = Wire()
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            live(json.loads(line))
+            os._exit(1)
+        wire.say("born", pid=pid)
+        os.waitpid(pid, 0)
+        wire.say("gone")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""A file system that is really full: whoever waits is told, and with room again all that was answered is there."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.audit import audit
+from tests.crash.ledger import Ledger
+from tests.crash.power import StillTimers
+from tests.crash.workload import Worker
+from unibus.errors import BusError, StoreFailed
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.testing.virtual_clock import VirtualClock
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte. The same on a simulated disk is in test_faults.py, for everybody."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.name != "posix" or os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root can mount a small file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def opened(path: Path) -> EmbeddedStore:
+    journal = SqliteJournal(str(path))
+    try:
+        return EmbeddedStore(journal, VirtualClock(), StillTimers(), snapshot_every=100)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def fill(worker: Worker) -> None:
+    while True:
+        worker.send_many()
+        worker.flush()
+
+
+def test_a_full_file_system_stops_the_store_and_loses_nothing(small: Path) -> None:
+    ledger = Ledger()
+    store = opened(small / "bus.db")
+    worker = Worker(store, ledger, "w")
+    worker.prepare()
+    with pytest.raises(StoreFailed, match=r"bus\.db could not be written"):
+        fill(worker)
+    assert "full" in store.health().problem
+    with pytest.raises(StoreFailed):
+        worker.send()
+    store.close()
+    assert ledger.counts["acked"] > 10
+
+    # Still full: opening works or says no, and breaks nothing.
+    try:
+        opened(small / "bus.db").close()
+    except BusError as error:
+        assert "bus.db" in str(error)  # noqa: PT017
+
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
+    store = opened(small / "bus.db")
+    audit(store, ledger, len(ledger.ops))
+    assert ledger.findings.all() == []
+    Worker(store, ledger, "v").send_durably()
+    store.close()

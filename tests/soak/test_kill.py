@@ -1,0 +1,14 @@
+"""Minutes of kill -9 on processes that work on a real file."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.crash.kills import campaign
+
+
+def test_killed_processes_lose_nothing_that_was_answered(
+    tmp_path: Path, seconds: float, report: Callable[[str], None], seed: str
+) -> None:
+    tally = campaign(tmp_path, seed, seconds / 2)
+    report(tally.line(f"kill -9 (seed {seed})"))
+    assert tally.findings.all() == []

@@ -1,0 +1,69 @@
+"""The line: against a sorted list, with messages that go, come back, and stand there twice."""
+
+import random
+
+import pytest
+
+from unibus.core.life.states import ACTIVE, GONE, LOCKED
+from unibus.core.life.waiting import Placed, Waiting
+
+
+@pytest.mark.parametrize("by_priority", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_it_hands_out_what_a_sorted_list_hands_out(by_priority: bool, seed: int) -> None:
+    chance = random.Random(seed)
+    waiting = Waiting(by_priority)
+    held: list[Placed] = []
+    locked: list[Placed] = []
+    for sequence in range(1, 400):
+        placed = Placed(sequence, chance.choice([0, 50, 50, 200]))
+        waiting.push(placed)
+        held.append(placed)
+        for _ in range(chance.randrange(3)):
+            expected = min(held, key=lambda each: (each.priority * by_priority, each.sequence), default=None)
+            assert waiting.first() is expected
+            assert waiting.pop() is expected
+            if expected is not None:
+                held.remove(expected)
+                locked.append(expected)
+                expected.state = LOCKED
+        if locked and chance.random() < 0.4:
+            back = locked.pop(chance.randrange(len(locked)))
+            back.state = ACTIVE
+            waiting.put_back(back)
+            held.append(back)
+        if held and chance.random() < 0.2:
+            held.pop(chance.randrange(len(held))).state = GONE  # Expired where it stood.
+    held.sort(key=lambda each: (each.priority * by_priority, each.sequence))
+    for expected in held:
+        found = waiting.pop()
+        assert found is expected
+        expected.state = LOCKED
+    assert waiting.pop() is None
+    assert waiting.first() is None
+
+
+def test_one_that_stands_there_twice_is_handed_out_once() -> None:
+    waiting = Waiting(True)
+    placed, other = Placed(1, 50), Placed(2, 50)
+    waiting.push(placed)
+    waiting.push(other)
+    waiting.put_back(placed)
+    waiting.put_back(placed)
+    assert waiting.pop() is placed
+    placed.state = LOCKED
+    assert waiting.pop() is other
+    other.state = GONE
+    assert waiting.pop() is None
+    assert waiting.held() == 0
+
+
+def test_what_came_back_stands_before_what_came_later() -> None:
+    waiting = Waiting(True)
+    urgent, early, late = Placed(3, 0), Placed(1, 50), Placed(2, 50)
+    waiting.push(late)
+    waiting.push(urgent)
+    waiting.put_back(early)
+    for expected in (urgent, early, late):
+        assert waiting.pop() is expected
+        expected.state = LOCKED
