@@ -95,8 +95,6 @@ class Ledger:
         """Every event that was read so far; a store may have forgotten the old ones since."""
         self.durable = -1
         """The last operation that was answered as synced: it and all before it survive a power cut."""
-        self.cursor = 0
-        self.cursor_open: int | None = None
         self.findings = Findings()
         self.counts: Counter[str] = Counter()
         self.deliveries: dict[Place, int] = {}

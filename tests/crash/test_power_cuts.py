@@ -4,7 +4,8 @@ import pytest
 
 from tests.crash import planted
 from tests.crash.ledger import Ledger
-from tests.crash.power import Planting, Tally, one_cycle
+from tests.crash.power import Machine, Planting, Tally, one_cycle
+from tests.crash.workload import Worker
 from unibus.errors import StoreDamaged
 
 CYCLES = 60
@@ -23,6 +24,21 @@ def test_what_was_answered_survives_power_cuts_kills_and_recoveries_that_are_cut
 
 def test_a_cycle_follows_from_its_seed() -> None:
     assert one_cycle("again").counts == one_cycle("again").counts
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_reader_of_history_finds_its_place_again(seed: int) -> None:
+    machine = Machine(f"cursor-{seed}")
+    store = machine.start()
+    worker = Worker(store, machine.ledger, "w")
+    worker.prepare()
+    store.move_cursor("reader", 3)
+    store.move_cursor("reader", 5)
+    machine.disk.cut()
+    machine.let_go(store)
+    store = machine.start()
+    assert store.cursor("reader") == 5
+    store.close()
 
 
 def found_in(seed: str, planting: Planting | None, lying_sync: bool) -> Ledger:

@@ -80,12 +80,11 @@ class Holding:
 
 
 class Worker:
-    """`prefix` makes its ids and names its own; `lane` tells its calls from those of other threads."""
+    """`seed` makes its ids and names its own; `lane` tells its calls from those of other threads."""
 
     def __init__(self, store: EmbeddedStore, book: Book, seed: str, lane: int = 0) -> None:
         self.store = store
         self.chance = random.Random(seed)
-        self.cursor = 0
         self._book = book
         self._prefix = seed
         self._lane = lane

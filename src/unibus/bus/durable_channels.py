@@ -24,7 +24,7 @@ from unibus.bus.transactions import Transaction, current
 from unibus.core.atomic import LOCK
 from unibus.core.life.changes import Settings
 from unibus.core.life.commands import Declare, Send, SendResult
-from unibus.core.life.entity import SUBSCRIPTION, TOPIC, subscription_path
+from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
 from unibus.core.life.envelope import send_of
 from unibus.core.message import Message
 from unibus.core.pattern import EXACT, Pattern
@@ -199,10 +199,10 @@ class DurableChannels:
             settings["forward_dead_letters_to"] = config.dead_letter_channel
             self._settled(
                 self._queues.create(
-                    TOPIC if self.takes(config.dead_letter_channel) else 1, config.dead_letter_channel, {}
+                    TOPIC if self.takes(config.dead_letter_channel) else QUEUE, config.dead_letter_channel, {}
                 )
             )
-        after, since_ns = _start(options.get("start"), config is not None)
+        after, since_ns = _start(options.get("start"))
         self._settled(self._queues.store.subscribe_from(Declare(path, SUBSCRIPTION, settings), after, since_ns))
         self._settled(self._queues.update(path, settings))
 
@@ -288,11 +288,9 @@ class DurableChannels:
         pending.on_done(lambda _: None)
 
 
-def _start(start: object, created: bool) -> tuple[int, int]:
+def _start(start: object) -> tuple[int, int]:
     """Where a new group begins: after this sequence, and not before this instant."""
-    if start is None:
-        start = "beginning" if created else "end"
-    if start == "end":
+    if start is None or start == "end":
         return 2**62, 0
     if start == "beginning":
         return 0, 0

@@ -157,7 +157,10 @@ class Face:
         return self._hub.health(self.degraded)
 
     def events_after(self, seq: int = 0, limit: int = 1_000) -> tuple[list[Event], int]:
-        """History: every change of a durable message after `seq`, and the seq that is safe to go on from."""
+        """History: up to `limit` changes of durable messages after `seq`, and the seq up to which no more can appear.
+
+        Go on after the last row that was given; when there was none, after the second value.
+        """
         return self._hub.queues().store.events_after(seq, limit)
 
     # Subscriptions

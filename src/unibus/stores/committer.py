@@ -9,12 +9,13 @@ their decisions, so what is on disk is always some whole past of what was in mem
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.entity import Entry
-from unibus.errors import StoreFailed
+from unibus.errors import BusError, StoreFailed
 from unibus.stores.journal import Journal, Slice
 from unibus.stores.pending import Pending, finish_all
 from unibus.stores.snapshot import Snapshot
@@ -40,6 +41,7 @@ class Committer:
 
     def __init__(self, journal: Journal, book: Book, lock: threading.RLock, snapshot: Snapshot) -> None:
         self.failure: BaseException | None = None
+        self.on_failure: Callable[[], None] = _nobody
         self.written = book.seq
         self._journal = journal
         self._book = book
@@ -146,7 +148,12 @@ class Committer:
         if self.failure is None:
             self.failure = error
             log.error("the store %s has stopped: %s", self._journal.url, error)
-        finish_all(group.pendings, as_failure(self.failure))
+            self.on_failure()
+        finish_all(group.pendings, self.as_failure)
+
+    def as_failure(self) -> BaseException:
+        """What to tell whoever asks for anything from now on."""
+        return as_failure(self.failure) if self.failure is not None else StoreFailed("the store has not failed")
 
     def flush(self) -> None:
         """Commit until nothing is left to write."""
@@ -183,9 +190,13 @@ class Committer:
         self.flush()
 
 
+def _nobody() -> None:
+    """To be told when the store stops."""
+
+
 def as_failure(error: BaseException) -> BaseException:
     """Each waiter gets an error of its own: raising one object in many tasks would mix their tracebacks."""
-    if isinstance(error, StoreFailed):
+    if isinstance(error, BusError):
         failure = StoreFailed(error.what, error.hint)
     else:
         failure = StoreFailed(f"the store has stopped: {error}", "close the bus and open it again")

@@ -14,13 +14,13 @@ from typing import Final, TypeVar, cast
 
 from unibus.clock import Clock, Timers
 from unibus.core.life import batch
-from unibus.core.life.book import Book
+from unibus.core.life.book import Book, owner_name
 from unibus.core.life.claiming import Claimed, claim, deferred_entries, fire, hand_out
 from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.due import NEVER
 from unibus.core.life.entity import KIND_NAMES, Entity, Session
 from unibus.core.life.events import Event
-from unibus.core.life.sending import copy_past, entries_of, queue_of, target_of
+from unibus.core.life.sending import Past, entries_of, queue_of, target_of
 from unibus.core.life.sessions import accept, held_session
 from unibus.errors import BusClosed, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
@@ -72,6 +72,8 @@ class EmbeddedStore:
         self._armed_ns: int = NEVER
         self._closed = False
         self._tokens = Tokens()
+        # Whoever waits for messages looks again, and is told.
+        self._committer.on_failure = self._watchers.wake_all
         if not self._in_memory:
             sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
             timers.after(TRIM_EVERY_NS, self._trim)
@@ -145,9 +147,11 @@ class EmbeddedStore:
                 return self._write(0, False)
             if not self._in_memory and self._committer.written != self._book.seq:
                 return None
+            batch.check(self._book, [declare], now_ns)
+            topic = target_of(self._book, owner_name(declare.name, declare.kind))
+            past = Past(topic, self._journal.changes_after(0), after_sequence, since_ns)
             batch.run(self._book, [declare], now_ns)
-            past = self._journal.changes_after(0)
-            copies = copy_past(self._book, declare.name, past, after_sequence, since_ns, now_ns)
+            copies = past.copy_to(self._book, target_of(self._book, declare.name), now_ns)
             return self._write(copies, self._syncs)
 
     # From a decision to its answer

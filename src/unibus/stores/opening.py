@@ -25,8 +25,10 @@ _OPTIONS: Final = ("durability", "memory_budget_mb", "history_age", "history_byt
 
 def open_store(url: str, clock: Clock, timers: Timers) -> Store:
     """Open the store that the URL names. StoreUnavailable, or one of its kinds, when it cannot be opened."""
-    scheme = urlsplit(url).scheme
-    if scheme in MEMORY_SCHEMES or url in MEMORY_SCHEMES:
+    scheme, separator, _ = url.partition("://")
+    if not separator and url not in MEMORY_SCHEMES:
+        raise UsageError(f"{url!r} is no URL of a store", "write sqlite:///file.db, or memory://")
+    if scheme in MEMORY_SCHEMES:
         return EmbeddedStore(MemoryJournal(), clock, timers)
     if scheme == "sqlite":
         return open_sqlite(url, clock, timers)

@@ -37,6 +37,7 @@ class Owner:
     def release(self) -> None:
         if self._file >= 0:
             os.ftruncate(self._file, 0)
+            _unlock(self._file)  # A child of this process may have a copy of the descriptor.
             os.close(self._file)  # The file stays: removing it would let two processes lock two files of one name.
             self._file = -1
 
@@ -54,6 +55,13 @@ def _lock(file: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _unlock(file: int) -> None:
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _self() -> dict[str, object]:

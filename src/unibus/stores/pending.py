@@ -6,11 +6,13 @@ that commits finishes many of them at once: each loop is woken once, not once pe
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Iterable
-from typing import Any, Generic, Protocol, TypeVar, cast
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+_RARE: Final = threading.Lock()  # For several who wait for one answer.
 
 
 class Commits(Protocol):
@@ -26,7 +28,7 @@ class Commits(Protocol):
 class Pending(Generic[T]):
     """`commits` is who will finish it, and can be hurried; None where somebody else sees to that."""
 
-    __slots__ = ("_arrived", "_call", "_future", "_view", "commits", "done", "error", "value")
+    __slots__ = ("_arrived", "_call", "_future", "_futures", "_view", "commits", "done", "error", "value")
 
     def __init__(self, value: T) -> None:
         self.value = value
@@ -36,6 +38,7 @@ class Pending(Generic[T]):
         self._view: Callable[[Any], Any] | None = None
         self._call: Callable[[Pending[Any]], None] | None = None
         self._future: asyncio.Future[None] | None = None
+        self._futures: Sequence[asyncio.Future[None]] = ()  # Of those who wait beside the first.
         self._arrived: threading.Event | None = None
 
     def seen_as(self, view: "Callable[[T], U]") -> "Pending[U]":
@@ -61,7 +64,11 @@ class Pending(Generic[T]):
         if not self.done:
             # In this order: whoever finishes sets `done` first and looks for the future after that.
             future = asyncio.get_running_loop().create_future()
-            self._future = future
+            if self._future is None:
+                self._future = future
+            else:
+                with _RARE:
+                    self._futures = [*self._futures, future]
             if not self.done:
                 yield from future
         if self.error is not None:
@@ -73,8 +80,8 @@ class Pending(Generic[T]):
         if not self.done and self.commits is not None:
             self.commits.lead(self)
         if not self.done:
-            arrived = threading.Event()
-            self._arrived = arrived
+            with _RARE:
+                arrived = self._arrived = self._arrived or threading.Event()
             if not self.done and not arrived.wait(timeout_s):
                 raise TimeoutError(f"no answer within {timeout_s} s")
         if self.error is not None:
@@ -82,29 +89,35 @@ class Pending(Generic[T]):
         return self.value if self._view is None else cast("T", self._view(self.value))
 
     def finish(self, error: BaseException | None = None) -> "asyncio.Future[None] | None":
-        """The answer is there. Wakes a waiting thread; a future that waits is given to the caller to settle."""
+        """The answer is there. Wakes waiting threads; the first future that waits is given to the caller to settle."""
         self.error = error
         self.done = True
         if self._arrived is not None:
             self._arrived.set()
         if self._call is not None:
             self._called()
+        for future in self._futures:
+            _settle_soon(future.get_loop(), [future])
         return self._future
 
 
-def finish_all(pendings: "Iterable[Pending[object]]", error: BaseException | None = None) -> None:
-    """Finish many, with one wake-up for each loop that waits."""
+def finish_all(pendings: "Iterable[Pending[object]]", failure: "Callable[[], BaseException] | None" = None) -> None:
+    """Finish many, with one wake-up for each loop that waits. Each gets a failure of its own, if there is one."""
     waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for pending in pendings:
-        future = pending.finish(error)
+        future = pending.finish(None if failure is None else failure())
         if future is not None:
             waiting.setdefault(future.get_loop(), []).append(future)
     for loop, futures in waiting.items():
-        try:
-            loop.call_soon_threadsafe(_settle, futures)
-        except RuntimeError:
-            # The loop was closed, and everybody who waited on it is gone.
-            continue
+        _settle_soon(loop, futures)
+
+
+def _settle_soon(loop: asyncio.AbstractEventLoop, futures: "list[asyncio.Future[None]]") -> None:
+    try:
+        loop.call_soon_threadsafe(_settle, futures)
+    except RuntimeError:
+        # The loop was closed, and everybody who waited on it is gone.
+        return
 
 
 def _settle(futures: "list[asyncio.Future[None]]") -> None:

@@ -81,11 +81,10 @@ class FaultStore:
     def _lost(self, real: Pending[T] | None) -> Pending[T]:
         """An answer that never comes, once the real one is there."""
         lost: Pending[object] = Pending(None)
-        error = self._error()
         if real is None:
-            finish_all([lost], error)
+            finish_all([lost], self._error)
         else:
-            real.on_done(lambda _: finish_all([lost], error))
+            real.on_done(lambda _: finish_all([lost], self._error))
         return cast("Pending[T]", lost)
 
     # The verbs

@@ -87,7 +87,6 @@ async def test_every_waiter_gets_the_failure_and_the_bus_is_unhealthy(
     await again.close()
 
 
-@pytest.mark.xfail(reason="one object is raised in every task of the group, and their tracebacks mix")
 async def test_each_waiter_gets_an_error_of_its_own(tmp_path: Path) -> None:
     store, journal = breaking_store(tmp_path / "bus.db")
     bus = MessageBus(store)
@@ -118,7 +117,6 @@ def test_threads_that_wait_for_the_commit_get_the_failure(tmp_path: Path) -> Non
     within(lambda: bus.close(0.2))
 
 
-@pytest.mark.xfail(raises=TimeoutError, reason="a store that stops wakes nobody who watches")
 async def test_who_waits_for_messages_gets_the_failure_too(tmp_path: Path) -> None:
     store, journal = breaking_store(tmp_path / "bus.db")
     bus = MessageBus(store)

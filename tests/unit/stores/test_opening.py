@@ -35,7 +35,7 @@ def opened(url: str) -> Store:
     [
         "memory://",
         "memory",
-        pytest.param("in_memory://", marks=pytest.mark.xfail(reason="urlsplit knows no scheme with an underscore")),
+        "in_memory://",
         "in_memory",
         "inmemory",
     ],
@@ -95,7 +95,7 @@ def test_a_wrong_option_is_said_and_leaves_the_file_free(tmp_path: Path, query: 
         "sqlite://",
         "sqlite:///",
         "sqlite://host/bus.db",
-        pytest.param("sqlite:bus.db", marks=pytest.mark.xfail(reason="it opens a file called us.db")),
+        "sqlite:bus.db",
     ],
 )
 def test_a_url_without_a_file_is_said(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,6 @@ def test_the_end_of_a_process_is_the_end_of_its_lock(path: str, ending: str) -> 
     Owner(path).release()
 
 
-@pytest.mark.xfail(raises=StoreBusy, reason="closing ends the lock only with the last copy of the descriptor")
 def test_released_it_is_free_though_a_child_has_a_copy(path: str) -> None:
     # Whatever was forked meanwhile holds one; so does, for a moment, a program that is just being started.
     owner = Owner(path)

@@ -2,7 +2,7 @@
 """Send: admission, and the way to where the message is stored.
 
     queue                                   stored there
-    topic                                   one copy for each subscription
+    topic                                   one copy for each subscription; none, and it keeps: stored there
     an entity that forwards                 stored where it forwards to, at most FORWARD_HOPS_MAX times
     nowhere (too many hops, no session)     the dead letters of the entity that could not take it
 
@@ -24,10 +24,24 @@ from unibus.core.deadletter import (
 )
 from unibus.core.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Copied, Declared, Duplicated, Overlay, Passed, Sent, Settings, Who
+from unibus.core.life.changes import (
+    Cancelled,
+    Change,
+    Copied,
+    Declared,
+    Duplicated,
+    Expired,
+    Overlay,
+    Passed,
+    Routed,
+    Sent,
+    Settings,
+    Who,
+)
 from unibus.core.life.commands import Send, SendResult
 from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry, is_reserved
 from unibus.core.life.playing import note
+from unibus.core.life.states import ACTIVE
 from unibus.errors import DuplicateMessage, EntityNotFound, QuotaExceeded, SessionRequired, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
 
@@ -90,8 +104,8 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load]) 
     key = dedup_key(entity, command) if command.raises else None
     if key is not None and entity.is_known(key, now_ns):
         raise DuplicateMessage(f"{key!r} was sent to {entity.name!r} within its window", "nothing was stored")
-    for target in entity.subscriptions if entity.kind == TOPIC else [entity]:
-        if not target.settings.forward_to:
+    for target in [entity] if _is_stored_in(entity) else entity.subscriptions:
+        if _is_stored_in(target):
             _check_quota(target, command.who.size, before)
 
 
@@ -115,6 +129,13 @@ def _check_quota(entity: Entity, size: i64, before: dict[str, Load]) -> None:
     load.count += 1
 
 
+def _is_stored_in(entity: Entity) -> bool:
+    """Whether what arrives at the entity stays there: not in a topic that others listen to, not where it forwards."""
+    if entity.kind == TOPIC:
+        return entity.settings.keeps and not entity.subscriptions
+    return not entity.settings.forward_to
+
+
 def dedup_key(entity: Entity, command: Send) -> str | None:
     """A dedup key is always heeded, an id only where the entity asks for it."""
     if command.dedup_key is not None:
@@ -135,7 +156,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     sequence = entity.sequence + 1
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     settings = entity.settings
-    if visible_ns or (entity.kind != TOPIC and not settings.forward_to):
+    if visible_ns or _is_stored_in(entity):
         begins_ns = visible_ns or now_ns
         expires_ns = expires_at_ns(begins_ns, effective_ttl_ns(command.ttl_ns, settings.ttl_ns))
         note(
@@ -167,7 +188,9 @@ class Parcel:
 def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> None:
     """Let a message arrive at an entity, and go on from there until it is stored."""
     settings = entity.settings
-    if entity.kind == TOPIC:
+    if entity.kind == TOPIC and _is_stored_in(entity):
+        store_copy(book, entity, parcel, now_ns)
+    elif entity.kind == TOPIC:
         subscriptions = entity.subscriptions
         _pass(book, entity, parcel, key, len(subscriptions), now_ns)
         for subscription in subscriptions:
@@ -190,9 +213,12 @@ def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i
 
 
 def _pass(book: Book, entity: Entity, parcel: Parcel, key: str | None, copies: int, now_ns: i64) -> None:
-    data = b"" if parcel.carrier or parcel.source is not None else parcel.data
+    source = parcel.source
+    data = b"" if parcel.carrier else parcel.data
+    if source is not None and source.data is not None:
+        data = source.data  # Only for history: the copies have their data from the source.
     note(book, Passed(now_ns, entity.number, entity.sequence + 1, parcel.who, parcel.priority, key, copies, data))
-    if data:
+    if data and source is None:
         parcel.carrier = book.seq
 
 
@@ -233,22 +259,46 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
     )
 
 
-def copy_past(
-    book: Book, name: str, past: Iterable[tuple[int, Change]], after_sequence: int, since_ns: int, now_ns: i64
-) -> int:
-    """Give a new subscription what went through its topic before: after a sequence, and not before an instant."""
-    subscription = target_of(book, name)
+@final
+class Past:
+    """What went through a topic before, for a subscription that begins there. Made before the subscription is.
+
+    What the topic still holds is not of the past: its first subscription gets that anyway, and what is scheduled comes.
+    """
+
+    def __init__(
+        self, topic: Entity, changes: Iterable[tuple[int, Change]], after_sequence: int, since_ns: int
+    ) -> None:
+        self._found: dict[int, Sent | Passed] = {}
+        for _, change in changes:
+            if change.entity != topic.number:
+                continue
+            if isinstance(change, (Sent, Passed)):
+                wanted = change.sequence > after_sequence and change.at_ns >= since_ns and change.data
+                if wanted and change.sequence not in topic.entries:
+                    self._found[change.sequence] = change
+            elif isinstance(change, (Cancelled, Expired)):
+                self._found.pop(change.sequence, None)
+
+    def copy_to(self, book: Book, subscription: Entity, now_ns: i64) -> int:
+        for change in self._found.values():
+            parcel = Parcel(change.who, change.priority, 0)
+            parcel.data = change.data
+            route(book, subscription, parcel, None, now_ns)
+        return len(self._found)
+
+
+def hand_kept(book: Book, subscription: Entity, now_ns: i64) -> None:
+    """The first subscription of a topic gets what came while there was none."""
     topic = subscription.topic
-    assert topic is not None
-    copies = 0
-    for _, change in past:
-        if isinstance(change, Passed) and change.entity == topic.number and change.data:
-            if change.sequence > after_sequence and change.at_ns >= since_ns:
-                parcel = Parcel(change.who, change.priority, 0)
-                parcel.data = change.data
-                store_copy(book, subscription, parcel, now_ns)
-                copies += 1
-    return copies
+    kept = [] if topic is None else [entry for entry in topic.entries.values() if entry.state == ACTIVE]
+    for entry in kept:
+        parcel = Parcel(entry.who, entry.priority, max(1, entry.expires_ns - now_ns) if entry.expires_ns else 0)
+        parcel.source = entry
+        parcel.hops = entry.hops
+        parcel.overlay = entry.overlay
+        route(book, subscription, parcel, None, now_ns)
+        note(book, Routed(now_ns, entry.entity.number, entry.sequence, entry.who))
 
 
 def _bury(
@@ -289,4 +339,7 @@ def dead_letters_of(book: Book, entity: Entity, now_ns: i64) -> Entity:
 def declare(book: Book, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
     number = book.numbered + 1
     note(book, Declared(now_ns, number, book.retired.get(name.casefold(), 0), name, kind, settings))
-    return book.entities[number]
+    entity = book.entities[number]
+    if kind == SUBSCRIPTION:
+        hand_kept(book, entity, now_ns)
+    return entity

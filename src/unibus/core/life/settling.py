@@ -21,7 +21,7 @@ from unibus.core.life.changes import (
     Returned,
 )
 from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
-from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
+from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry
 from unibus.core.life.playing import note
 from unibus.core.life.sending import Parcel, dead_letters_of, death_record, route, store_copy, target_of
 from unibus.core.life.states import LOCKED, SCHEDULED
@@ -152,7 +152,11 @@ def _forward_target(book: Book, entity: Entity) -> Entity | None:
     if not name or entity.kind == DEAD_LETTERS:
         return None
     found = book.find(name)
-    return None if found is entity else found
+    if found is None or found is entity:
+        return None
+    # In a topic that nobody listens to it would be gone.
+    heard = found.kind != TOPIC or found.settings.keeps or len(found.subscriptions) > 0
+    return found if heard else None
 
 
 def expire(book: Book, entry: Entry, now_ns: i64) -> None:

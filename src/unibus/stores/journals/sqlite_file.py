@@ -123,7 +123,11 @@ def damaged(path: str, what: str) -> StoreDamaged:
 
 def translated(error: apsw.Error, path: str) -> Exception:
     """The driver's error as one of ours, with its text."""
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+    if isinstance(error, apsw.NotADBError):
+        return StoreDamaged(
+            f"{path} is no SQLite file: it never was, or its beginning is damaged", "name another file, or restore it"
+        )
+    if isinstance(error, apsw.CorruptError):
         return damaged(path, str(error))
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return StoreBusy(f"{path} is locked by another program", "close that program")
