@@ -49,6 +49,7 @@ class Committer:
         self._snapshot = snapshot
         self._committing = threading.Lock()
         self._group = Group()
+        self._unsynced = True  # Something that was written may not be on disk yet.
         self._wake = threading.Event()
         self._soon: asyncio.AbstractEventLoop | None = None
         self._closing = False
@@ -131,9 +132,12 @@ class Committer:
     def _write(self, group: Group, part: Slice | None) -> None:
         if self.failure is not None:
             raise self.failure
+        if part is None and group.sync and not group.changes and self._unsynced:
+            part = Slice()  # Nothing of its own to write, but it answers for what was written before.
         if group.changes or part is not None:
             self._journal.append(self.written + 1, group.changes, group.sync, part)
             self.written += len(group.changes)
+            self._unsynced = not group.sync and part is None
         missing = [claimed for claimed in group.claims if claimed.data is None]
         if missing:
             found = self._journal.bodies([claimed.entry for claimed in missing])
@@ -159,6 +163,14 @@ class Committer:
         """Commit until nothing is left to write."""
         while self.failure is None and self.commit():
             pass
+
+    def sync(self) -> None:
+        """Everything that was decided so far is on disk after this."""
+        pending: Pending[object] = Pending(None)
+        with self._lock:
+            self.add(pending, True)
+        self.lead(pending)
+        pending.wait()
 
     def trim(self, now_ns: int) -> None:
         """Let the journal forget history, but nothing that recovery needs."""
@@ -188,6 +200,10 @@ class Committer:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         self.flush()
+        with self._lock:
+            left = self._group.pendings
+            self._group = Group()
+        finish_all(left, self.as_failure)  # Only a store that has stopped leaves any.
 
 
 def _nobody() -> None:

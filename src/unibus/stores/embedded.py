@@ -7,6 +7,7 @@ system clock neither ends a lock early nor keeps it.
 """
 
 import asyncio
+import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from unibus.core.life.entity import KIND_NAMES, Entity, Session
 from unibus.core.life.events import Event
 from unibus.core.life.sending import Past, entries_of, queue_of, target_of
 from unibus.core.life.sessions import accept, held_session
-from unibus.errors import BusClosed, UsageError
+from unibus.errors import BusClosed, BusError, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.stores.committer import Committer, as_failure
 from unibus.stores.durability import Durability
@@ -33,6 +34,7 @@ from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
 from unibus.stores.tokens import Tokens
 from unibus.stores.watchers import Watchers
 
+log = logging.getLogger("unibus")
 T = TypeVar("T")
 
 TRIM_EVERY_NS: Final = 60_000_000_000
@@ -221,7 +223,10 @@ class EmbeddedStore:
 
     def _trim(self) -> None:
         if not self._closed and self._committer.failure is None:
-            self._committer.trim(self.now_ns())
+            try:
+                self._committer.trim(self.now_ns())
+            except BusError as error:
+                log.warning("history could not be trimmed: %s", error)
             self._timers.after(TRIM_EVERY_NS, self._trim)
 
     # Reading
@@ -263,6 +268,8 @@ class EmbeddedStore:
         with self._lock:
             self._begin()
             names = dict(self._book.known)
+        if not self._in_memory and self._syncs:
+            self._committer.sync()  # A reader must not see what a loss of power could still undo.
         return self._journal.events_after(seq, limit, names)
 
     def cursor(self, name: str) -> int:

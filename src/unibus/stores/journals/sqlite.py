@@ -81,8 +81,10 @@ class SqliteJournal:
             with self._mutex:
                 loading = Loading(self._connection, self._path, book)
                 covered = loading.run()
-                # What a failed sync left in the cache of the kernel only is written once more before it counts.
+                # What a failed sync left only in the cache of the kernel is written once more before it counts, and
+                # a log that was given up does not come back: one write that is synced settles both.
                 self._checkpoint()
+                self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('opened', ?)", (time.time_ns(),))
         except apsw.Error as error:
             raise translated(error, self._path) from error
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
