@@ -64,7 +64,8 @@ class Queues:
             result = SendResult(command.entity, 0, command.who.message_id, False)
             transaction.add(command, result)
             return answered(result)
-        return self.store.apply([command], durability).seen_as(_first)
+        pending = self.store.apply([command], durability)
+        return pending.seen_as(_first)
 
     def send_many(
         self, entity: str, payloads: Iterable[object], fields: dict[str, object]

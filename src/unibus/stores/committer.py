@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
@@ -21,6 +22,9 @@ from unibus.stores.pending import Pending, finish_all
 from unibus.stores.snapshot import Snapshot
 
 log = logging.getLogger("unibus")
+
+ENOUGH: Final = 128
+"""So many answers wait in one turn of a loop: the next group is begun before the turn is over."""
 
 
 class Group:
@@ -78,6 +82,8 @@ class Committer:
         if self._soon is not loop:
             self._soon = loop
             loop.call_soon(self._kicked)
+        elif len(self._group.pendings) == ENOUGH:
+            self.kick()  # Worth a commit of their own, while the loop goes on with the rest.
 
     def _kicked(self) -> None:
         self._soon = None

@@ -89,8 +89,8 @@ class Load:
         self.count: i64 = 0
 
 
-def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load]) -> None:
-    """Raise what speaks against it. `before` holds what the batch has sent so far, by entity."""
+def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
+    """Raise what speaks against it. `before` holds what the batch has sent so far, by entity; None: it is alone."""
     entity = book.find(command.entity)
     if entity is None:
         if not command.makes or is_reserved(command.entity):
@@ -104,29 +104,36 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load]) 
     key = dedup_key(entity, command) if command.raises else None
     if key is not None and entity.is_known(key, now_ns):
         raise DuplicateMessage(f"{key!r} was sent to {entity.name!r} within its window", "nothing was stored")
-    for target in [entity] if _is_stored_in(entity) else entity.subscriptions:
-        if _is_stored_in(target):
-            _check_quota(target, command.who.size, before)
+    if _is_stored_in(entity):
+        _check_quota(entity, command.who.size, before)
+    else:
+        for target in entity.subscriptions:
+            if _is_stored_in(target):
+                _check_quota(target, command.who.size, before)
 
 
-def _check_quota(entity: Entity, size: i64, before: dict[str, Load]) -> None:
+def _check_quota(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
     settings = entity.settings
-    load = before.get(entity.name)
-    if load is None:
-        load = Load()
-        before[entity.name] = load
-    load.size += size
-    if entity.size_bytes + load.size > settings.size_max:
+    count: i64 = 0
+    if before is not None:
+        load = before.get(entity.name)
+        if load is None:
+            load = Load()
+            before[entity.name] = load
+        count = load.count
+        load.count += 1
+        load.size += size
+        size = load.size
+    if entity.size_bytes + size > settings.size_max:
         raise QuotaExceeded(
             f"{entity.name!r} holds {entity.size_bytes} bytes and may hold {settings.size_max}",
             "receive some, or raise max_size_mb",
         )
-    if settings.count_max and len(entity.entries) + load.count >= settings.count_max:
+    if settings.count_max and len(entity.entries) + count >= settings.count_max:
         raise QuotaExceeded(
             f"{entity.name!r} holds {len(entity.entries)} messages and may hold {settings.count_max}",
             "receive some, or raise max_count",
         )
-    load.count += 1
 
 
 def _is_stored_in(entity: Entity) -> bool:
