@@ -549,8 +549,8 @@ def memory_disk() -> str | None:
 
 
 MODEST = settings(
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=15,
+    stateful_step_count=35,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

@@ -96,7 +96,7 @@ class DurableChannels:
     def _publish(self, target: Channel, messages: list[Message]) -> Pending[list[object]]:
         try:
             self._registry.check_open(f"published to {target.name!r}")
-            commands = [self._command(target, message) for message in messages]
+            commands = [_command(target, message) for message in messages]
             self._check_rate(target, len(messages))
             transaction = current(self._queues.store)
             if transaction is not None:
@@ -109,13 +109,6 @@ class DurableChannels:
             assert isinstance(result, SendResult)
             self._published(target, message, result)
         return pending
-
-    def _command(self, target: Channel, message: Message) -> Send:
-        command = send_of(message, target.name)
-        command.makes = TOPIC
-        if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
-            command.ttl_ns = target.ttl_ns
-        return command
 
     def _collect(
         self, transaction: Transaction, target: Channel, messages: list[Message], commands: list[Send]
@@ -286,6 +279,15 @@ class DurableChannels:
     def _settled(self, pending: Pending[object] | Pending[None] | Pending[int]) -> None:
         """Let it become durable in its own time. In memory it is true already."""
         pending.on_done(lambda _: None)
+
+
+def _command(target: Channel, message: Message) -> Send:
+    """What stores a message, no longer than its channel allows."""
+    command = send_of(message, target.name)
+    command.makes = TOPIC
+    if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
+        command.ttl_ns = target.ttl_ns
+    return command
 
 
 def _start(start: object) -> tuple[int, int]:

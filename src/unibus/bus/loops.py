@@ -151,6 +151,10 @@ class LoopLauncher(Launcher):
 
     def _failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         """Settle a handler that raised; what ends the slot is raised again."""
+        if isinstance(error, GeneratorExit):
+            # Nobody ended it: its loop was closed under it, and there is nothing left to run on.
+            consumer.group.queue.restore(message, message.priority, message.sequence)
+            raise error
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             # We are being cancelled, it is not the handler's own doing: the message goes back, it is not lost.

@@ -8,7 +8,7 @@ Settling is fenced by the lock's token: a lock that was lost raises LockLost and
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -36,6 +36,7 @@ class Delivery:
         self.message: Message = message_of(claimed)
         self.settled = claimed.until_ns == 0
         self._inside = False  # Of its block, where its lock is kept.
+        self._when_lost: Callable[[LockLost], None] | None = None
 
     # The envelope
 
@@ -124,10 +125,7 @@ class Delivery:
         self.settled = False
         self._queues.renewals.stop(self.claimed)
         if self._inside:
-            self._keep()
-
-    def _keep(self) -> None:
-        self._queues.renewals.start(self.claimed, None)
+            self._queues.renewals.start(self.claimed, self._when_lost)
 
     def _complete(self) -> Pending[None]:
         return self._settle(self.command(COMPLETE), None)
@@ -190,11 +188,9 @@ class Received(Delivery):
         self._lost: LockLost | None = None
         self._loop = asyncio.get_running_loop()
         self._inside = True
-        self._keep()
-        return self
-
-    def _keep(self) -> None:
+        self._when_lost = self._on_lost
         self._queues.renewals.start(self.claimed, self._on_lost)
+        return self
 
     def _on_lost(self, error: LockLost) -> None:
         self._loop.call_soon_threadsafe(self._cancel, error)
@@ -261,7 +257,7 @@ class SyncReceived(Delivery):
 
     def __enter__(self) -> "SyncReceived":
         self._inside = True
-        self._keep()
+        self._queues.renewals.start(self.claimed, None)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

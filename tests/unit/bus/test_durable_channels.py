@@ -193,8 +193,11 @@ def test_a_group_keeps_its_place_across_a_restart(saved_rig: Rig) -> None:
 
 def test_a_created_channel_keeps_what_comes_before_its_first_group(channel_rig: Rig) -> None:
     channel_rig.publish_many("c", [1, 2])
+    assert channel_rig.counts("c")[0] == 2
     assert heard(channel_rig, "first") == [1, 2]
-    assert heard(channel_rig, "second") == [1, 2]  # Every new group begins at the beginning.
+    assert channel_rig.counts("c")[0] == 0
+    assert heard(channel_rig, "second") == []  # A new group begins at the end, unless it says otherwise.
+    assert heard(channel_rig, "third", start="beginning") == [1, 2]
 
 
 def test_a_new_group_begins_where_it_is_told_to(channel_rig: Rig) -> None:
@@ -210,6 +213,7 @@ def test_a_new_group_begins_where_it_is_told_to(channel_rig: Rig) -> None:
 
 def test_a_new_group_may_begin_at_an_instant(timed_rig: Rig, hand_clock: HandClock) -> None:
     timed_rig.create_channel("c", persistent=True)
+    heard(timed_rig, "first")  # Else the first one would get what was kept, wherever it begins.
     timed_rig.publish("c", "before")
     hand_clock.advance(10)
     instant = datetime.fromtimestamp(hand_clock.wall / 1e9, UTC)
@@ -221,6 +225,14 @@ def test_a_new_group_may_begin_at_an_instant(timed_rig: Rig, hand_clock: HandClo
     assert heard(timed_rig, "i", start=instant + timedelta(hours=1)) == []
     with pytest.raises(UsageError):
         timed_rig.subscribe("c", Collector(), group="j", start=instant.replace(tzinfo=None))
+
+
+def test_what_was_kept_waits_across_a_restart(saved_rig: Rig) -> None:
+    saved_rig.publish_many("c", [1, 2])
+    saved_rig.reopen()
+    assert saved_rig.counts("c")[0] == 2
+    saved_rig.create_channel("c", persistent=True)
+    assert heard(saved_rig, "g") == [1, 2]
 
 
 def test_a_new_group_after_a_restart_finds_the_past(saved_rig: Rig) -> None:
@@ -240,7 +252,7 @@ def test_an_idempotent_group_handles_a_message_once(saved_rig: Rig) -> None:
         saved_rig.publish(message.fresh())
     saved_rig.publish("c", "y")
     assert heard(saved_rig, "once", idempotent=True) == ["x", "y"]
-    assert heard(saved_rig, "each") == ["x", "x", "x", "y"]
+    assert heard(saved_rig, "each", start="beginning") == ["x", "x", "x", "y"]
     saved_rig.publish(message.fresh())
     saved_rig.reopen()
     saved_rig.create_channel("c", persistent=True)
@@ -418,7 +430,7 @@ def test_a_channel_may_be_created_after_it_was_used(url_rig: Rig) -> None:
     url_rig.publish("c", 1)
     url_rig.create_channel("c", ttl=1_000)
     assert url_rig.info("c").settings["default_ttl"] == 1_000
-    assert heard(url_rig, "g") == [1]
+    assert heard(url_rig, "g", start="beginning") == [1]
 
 
 def test_other_settings_need_update(channel_rig: Rig) -> None:

@@ -182,6 +182,21 @@ def test_a_dead_letter_channel_gets_the_letters(rig: Rig) -> None:
     assert rig.counts(GROUP) == EMPTY
 
 
+def test_a_dead_letter_channel_keeps_the_letters_until_somebody_comes(rig: Rig) -> None:
+    rig.create_channel("dead", persistent=True)
+    rig.create_channel("c", persistent=True, dead_letter_channel="dead")
+    rig.subscribe("c", Flaky(9), group="g", retry_attempts=0)
+    rig.publish("c", 1)
+    assert rig.drain(GUARD_S)
+    if rig.durable:
+        rig.reopen()
+        rig.create_channel("dead", persistent=True)
+    letters = Collector()
+    rig.subscribe("dead", letters, group="undertaker")
+    assert letters.wait(1) == [1]
+    assert letters.messages[0].headers["DeadLetterErrorType"] == "ValueError"
+
+
 def test_dead_letters_go_to_a_queue_where_the_channel_is_none(rig: Rig) -> None:
     rig.create_channel("c", persistent=True, dead_letter_channel="dead")
     rig.subscribe("c", Flaky(9), group="g", retry_attempts=0)

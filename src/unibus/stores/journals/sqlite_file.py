@@ -127,7 +127,7 @@ def translated(error: apsw.Error, path: str) -> Exception:
         return StoreDamaged(
             f"{path} is no SQLite file: it never was, or its beginning is damaged", "name another file, or restore it"
         )
-    if isinstance(error, apsw.CorruptError):
+    if isinstance(error, apsw.CorruptError) or "unsupported file format" in str(error):
         return damaged(path, str(error))
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return StoreBusy(f"{path} is locked by another program", "close that program")
