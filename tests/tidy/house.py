@@ -109,8 +109,7 @@ _FACADE = "the facade: the designs fix its names, and each method hands on to a 
 EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     (
         "classes_are_small",
-        "unibus.bus.received.Delivery",
-    ): "half are properties: the fields of the envelope that it holds",
+    ): "half are properties, the fields of the envelope",
     ("classes_are_small", "unibus.bus.face.Face"): _FACADE,
     ("classes_are_small", "unibus.bus.message_bus.MessageBus"): _FACADE,
     ("classes_are_small", "unibus.bus.sync_bus.SyncMessageBus"): _FACADE,
