@@ -107,9 +107,6 @@ _PUBLISHES = (
 )
 _FACADE = "the facade: the designs fix its names, and each method hands on to a part in a line or two"
 EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
-    (
-        "classes_are_small",
-    ): "half are properties, the fields of the envelope",
     ("classes_are_small", "unibus.bus.face.Face"): _FACADE,
     ("classes_are_small", "unibus.bus.message_bus.MessageBus"): _FACADE,
     ("classes_are_small", "unibus.bus.sync_bus.SyncMessageBus"): _FACADE,

@@ -10,10 +10,10 @@ from mypy_extensions import i64
 from unibus.core.life.book import Book, owner_name
 from unibus.core.life.changes import Declared, Dropped, Settings
 from unibus.core.life.commands import Declare, Drop
-from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity
+from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity, is_reserved
 from unibus.core.life.playing import note
 from unibus.core.life.sending import declare
-from unibus.errors import EntityExists, EntityNotFound, UsageError
+from unibus.errors import EntityExists, EntityNotFound, NameInvalid, UsageError
 from unibus.limits import SUBSCRIPTIONS_PER_TOPIC_MAX
 
 _FIXED = ("requires_session",)
@@ -27,6 +27,8 @@ def check_declare(book: Book, command: Declare, alone: bool) -> None:
     if found is None:
         if command.update:
             raise EntityNotFound(f"there is no entity {command.name!r}", "create it first")
+        if command.kind != SUBSCRIPTION and is_reserved(command.name):
+            raise NameInvalid(f"{command.name!r} is a name that only goes with another entity", "choose another name")
         _check_owner(book, command)
     elif not command.update and (found.name != command.name or found.kind != command.kind):
         raise EntityExists(

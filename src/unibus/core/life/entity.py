@@ -191,6 +191,8 @@ class Entity:
         self.settings = EntitySettings(settings)
         if self.marks is not None:
             self.marks.window_ns = self.settings.mark_window_ns()
+        if self.processed is not None:
+            self.processed.window_ns = self.settings.ttl_ns or FOREVER_NS
         if self.waiting.by_priority != self.settings.by_priority:
             self._reorder()
 

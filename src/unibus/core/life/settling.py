@@ -181,6 +181,8 @@ def expire(book: Book, entry: Entry, now_ns: i64) -> None:
 def renew(book: Book, command: Renew, now_ns: i64) -> int:
     """The new end of the lock."""
     entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+    if entry.session is not None:
+        return entry.session.until_ns  # Inside of a session that is the lock, and it is renewed as one.
     until_ns = now_ns + entry.entity.settings.lock_ns
     note(book, Renewed(now_ns, entry.entity.number, entry.sequence, until_ns))
     return until_ns
