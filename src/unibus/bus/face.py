@@ -88,8 +88,8 @@ class Face:
 
     def with_persistence(self, persistence: object) -> "Face":
         """Keep channels that are made `persistent` in this store: a path, a URL, or a store that is open."""
-        if self._durable is not None:
-            raise UsageError("the bus has a store already", "make it without one")
+        if self._hub.has_store():
+            raise UsageError("the bus has a store already", "call this first, or make the bus without one")
         self._hub.open_store(persistence if is_store(persistence) else url_of(persistence) or "memory://", False)
         self._durable = self._hub.durable
         return self
@@ -254,6 +254,8 @@ class Face:
 
     def _check_listened(self, message: Message) -> None:
         """A request that nobody can answer fails at once instead of at its time-out."""
+        if self._exchange.transactions and current(self._hub.queues().store) is not None:
+            raise UsageError("a request inside of a transaction would wait for its own end", "ask before it, or after")
         kept = self._durable is not None and self._durable.is_listened_to(message.channel)
         if not kept and not self._exchange.is_listened_to(message.channel):
             raise RequestTimeout(

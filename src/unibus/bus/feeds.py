@@ -21,6 +21,7 @@ from unibus.bus.delivery import call, wants_reply
 from unibus.bus.group import Consumer, Group, wake
 from unibus.bus.letters import described, error_text
 from unibus.bus.queues import Queues
+from unibus.core.atomic import LOCK
 from unibus.core.deadletter import (
     MAX_DELIVERY_COUNT_EXCEEDED,
     PAYLOAD_MISMATCH,
@@ -276,6 +277,8 @@ class Feed:
     def _failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
         metrics = self.group.metrics or ChannelMetrics()
         metrics.count("errors")
+        with LOCK:
+            metrics.dispatched -= 1  # The slot that called us counts every call that returned.
         unfit = isinstance(error, PayloadMismatch)
         if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")

@@ -97,6 +97,9 @@ class Hub:
         assert self._queues is not None
         return self._queues
 
+    def has_store(self) -> bool:
+        return self._queues is not None
+
     def health(self, degraded: str) -> HealthStatus:
         store = None if self._queues is None else self._queues.store.health()
         return health_of(self.exchange.closed, degraded, store, len(self.exchange.channels))

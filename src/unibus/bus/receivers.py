@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from unibus.bus.queues import PEEK_LOCK, RECEIVE_AND_DELETE, Queues
 from unibus.bus.received import Received, SyncReceived
+from unibus.bus.renewals import KeptSession
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import (
     LEAVE_SESSION,
@@ -221,6 +222,16 @@ class HeldSession:
         self.id = lock.session_id
         self.entity = lock.entity
         self.closed = False
+        self._kept = KeptSession(lock, lock.until_ns)
+
+    def _keep(self) -> None:
+        """Renew the lock by itself while the block is open. One that is lost shows in the next call."""
+        self._queues.renewals.start(self._kept, None)
+
+    def _leave(self) -> Pending[None]:
+        self.closed = True
+        self._queues.renewals.stop(self._kept)
+        return self._command(LEAVE_SESSION)
 
     def _command(self, verb: int, state: bytes | None = None) -> Pending[None]:
         command = SessionCommand(verb, self.entity, self.id, self._lock.token)
@@ -259,10 +270,10 @@ class SessionReceiver(HeldSession):
     async def close(self) -> None:
         """Free the session. What was received and not settled goes back."""
         if not self.closed:
-            self.closed = True
-            await self._command(LEAVE_SESSION)
+            await self._leave()
 
     async def __aenter__(self) -> "SessionReceiver":
+        self._keep()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -293,10 +304,10 @@ class SyncSessionReceiver(HeldSession):
 
     def close(self) -> None:
         if not self.closed:
-            self.closed = True
-            self._command(LEAVE_SESSION).wait()
+            self._leave().wait()
 
     def __enter__(self) -> "SyncSessionReceiver":
+        self._keep()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

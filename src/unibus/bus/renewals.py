@@ -6,19 +6,37 @@ it is told, once.
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from unibus.clock import Timers
 from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import Renew
+from unibus.core.life.commands import RENEW_SESSION, Command, Renew, SessionCommand
 from unibus.errors import BusError, LockLost, StoreFailed
 from unibus.stores.durability import Durability
 from unibus.stores.pending import Pending
-from unibus.stores.store import Store
+from unibus.stores.store import SessionLock, Store
 
 LOCKS_PER_BATCH: Final = 1_000
 
 OnLost = Callable[[LockLost], None]
+
+
+@dataclass
+class KeptSession:
+    """The lock on a session that somebody works in."""
+
+    lock: SessionLock
+    until_ns: int
+
+
+Lock = Claimed | KeptSession
+
+
+def renewal_of(lock: Lock) -> Command:
+    if isinstance(lock, KeptSession):
+        return SessionCommand(RENEW_SESSION, lock.lock.entity, lock.lock.session_id, lock.lock.token)
+    return Renew(lock.entity, lock.sequence, lock.token)
 
 
 class Renewals:
@@ -27,20 +45,20 @@ class Renewals:
         self._timers = timers
         self._now_ns = now_ns
         self._lock = threading.Lock()
-        self._held: dict[int, tuple[Claimed, OnLost | None, int]] = {}
+        self._held: dict[int, tuple[Lock, OnLost | None, int]] = {}
         self._tick_at_ns: int | None = None
 
-    def start(self, claimed: Claimed, on_lost: OnLost | None) -> None:
+    def start(self, claimed: Lock, on_lost: OnLost | None) -> None:
         """Keep this lock until `stop`. Inside of a session the session's lock is the one that counts."""
         now_ns = self._now_ns()
         length_ns = claimed.until_ns - now_ns
-        if claimed.until_ns == 0 or claimed.entry.session is not None:
+        if isinstance(claimed, Claimed) and (claimed.until_ns == 0 or claimed.entry.session is not None):
             return
         with self._lock:
             self._held[id(claimed)] = (claimed, on_lost, length_ns)
             self._arm(now_ns, max(length_ns // 3, 1))
 
-    def stop(self, claimed: Claimed) -> None:
+    def stop(self, claimed: Lock) -> None:
         with self._lock:
             self._held.pop(id(claimed), None)
 
@@ -64,9 +82,9 @@ class Renewals:
             if waits:
                 self._arm(now_ns, min(waits))
 
-    def _renew(self, due: list[tuple[Claimed, OnLost | None, int]]) -> None:
+    def _renew(self, due: list[tuple[Lock, OnLost | None, int]]) -> None:
         """All in one batch; where one of them is lost, each by itself."""
-        commands = [Renew(claimed.entity, claimed.sequence, claimed.token) for claimed, _, _ in due]
+        commands = [renewal_of(claimed) for claimed, _, _ in due]
         try:
             # As durable as the lock itself was; and somebody has to write it, though nobody waits.
             pending = self._store.apply(commands, min(self._store.durability, Durability.D1))
@@ -82,7 +100,7 @@ class Renewals:
         else:
             self._renewed(due, pending.value)
 
-    def _renewed(self, due: list[tuple[Claimed, OnLost | None, int]], ends: list[object]) -> None:
+    def _renewed(self, due: list[tuple[Lock, OnLost | None, int]], ends: list[object]) -> None:
         now_ns = self._now_ns()
         with self._lock:
             for (claimed, on_lost, _), until_ns in zip(due, ends, strict=True):
@@ -92,7 +110,7 @@ class Renewals:
                     # The whole length counts from now on, not what was left of it at the start.
                     self._held[id(claimed)] = (claimed, on_lost, until_ns - now_ns)
 
-    def _lost(self, due: list[tuple[Claimed, OnLost | None, int]], error: LockLost) -> None:
+    def _lost(self, due: list[tuple[Lock, OnLost | None, int]], error: LockLost) -> None:
         for claimed, on_lost, _ in due:
             if self._held.pop(id(claimed), None) is not None and on_lost is not None:
                 on_lost(LockLost(error.what, error.hint))

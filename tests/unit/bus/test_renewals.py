@@ -10,7 +10,7 @@ from tests.unit.bus.probes import GUARD_S, HandClock, HandTimers
 from tests.unit.bus.rigs import Rig, breaking_store
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
-from unibus.errors import LockLost, StoreFailed
+from unibus.errors import LockLost, SessionLockLost, StoreFailed
 from unibus.testing.virtual_clock import VirtualClock
 
 
@@ -177,3 +177,27 @@ def test_a_slow_handler_of_a_persistent_channel_keeps_its_message(rig: Rig) -> N
     assert rig.drain(GUARD_S)
     assert calls == [1]
     assert rig.counts("c/Subscriptions/g") == (0, 0, 0, 0, 0)
+
+
+async def test_a_session_is_kept_while_its_block_is_open(virtual_clock: VirtualClock) -> None:
+    bus = MessageBus(clock=virtual_clock)
+    await bus.create_queue("s", requires_session=True, lock_duration=10)
+    await bus.send("s", "a", session_id="c1")
+    async with await bus.accept_session("s", "c1", timeout=0) as session:
+        for _ in range(5):
+            await virtual_clock.advance_async(8)
+        [message] = await session.receive_batch(1, timeout=0)
+        await message.complete()
+    with pytest.raises(SessionLockLost):
+        await session.set_state(b"too late")
+    await bus.close()
+
+
+async def test_a_session_without_a_block_ends_with_its_lock(virtual_clock: VirtualClock) -> None:
+    bus = MessageBus(clock=virtual_clock)
+    await bus.create_queue("s", requires_session=True, lock_duration=10)
+    session = await bus.accept_session("s", "c1", timeout=0)
+    await virtual_clock.advance_async(11)
+    with pytest.raises(SessionLockLost):
+        await session.set_state(b"too late")
+    await bus.close()

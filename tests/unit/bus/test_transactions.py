@@ -458,3 +458,25 @@ async def test_a_store_that_fails_at_the_commit_is_told(tmp_path: Path) -> None:
     assert transaction.state == "failed"
     assert got.bodies == []
     await bus.close(0.2)
+
+
+async def test_a_request_inside_of_a_transaction_is_refused_at_once() -> None:
+    async with MessageBus() as bus:
+        bus.subscribe("ask", lambda message: 1)
+        with pytest.raises(UsageError, match="inside of a transaction"):
+            await _ask_inside(bus)
+        assert await bus.request("ask", timeout=GUARD_S) == 1
+
+
+async def _ask_inside(bus: MessageBus) -> None:
+    async with bus.transaction():
+        await bus.request("ask", timeout=GUARD_S)
+
+
+async def test_a_bus_that_has_a_store_takes_no_other(tmp_path: Path) -> None:
+    bus = MessageBus()
+    await bus.send("q", 1)
+    with pytest.raises(UsageError, match="has a store already"):
+        bus.with_persistence(tmp_path / "bus.db")
+    assert [message.body for message in await bus.peek("q")] == [1]
+    await bus.close()

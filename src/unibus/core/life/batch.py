@@ -49,6 +49,7 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
             check_send(book, command, now_ns, before)
         elif isinstance(command, Settle):
             entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+            command.entry = entry
             _once(settled, entry.entity.name, entry.sequence)
             _not_left(left, entry.session)
         elif isinstance(command, Renew):

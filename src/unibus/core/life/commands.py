@@ -6,6 +6,7 @@ from typing import Final, TypeAlias, final
 from mypy_extensions import i64
 
 from unibus.core.life.changes import Overlay, Settings, Who
+from unibus.core.life.entity import Entry
 
 COMPLETE: Final = 1
 ABANDON: Final = 2
@@ -54,6 +55,7 @@ class Settle:
         self.delay_ns: i64 = 0
         self.overlay: Overlay | None = None
         self.processed_key: str | None = None
+        self.entry: Entry | None = None  # Found when the batch is checked, for when it is carried out.
 
 
 @final

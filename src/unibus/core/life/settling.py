@@ -48,7 +48,8 @@ def locked_entry(book: Book, name: str, sequence: int, token: bytes, now_ns: i64
 
 def settle(book: Book, command: Settle, now_ns: i64) -> None:
     """End a lock that was checked."""
-    entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+    entry = command.entry
+    assert entry is not None
     if command.processed_key is not None:
         note(book, Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
     if command.verb == COMPLETE:
