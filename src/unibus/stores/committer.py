@@ -10,15 +10,16 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, final
+
+from mypy_extensions import i64
 
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.claiming import Claimed
-from unibus.core.life.entity import Entry
 from unibus.errors import BusError, StoreFailed
 from unibus.stores.journal import Journal, Slice
-from unibus.stores.pending import Pending, finish_all
+from unibus.stores.pending import Commits, Outcome, Pending
 from unibus.stores.snapshot import Snapshot
 
 log = logging.getLogger("unibus")
@@ -27,16 +28,14 @@ ENOUGH: Final = 128
 """So many answers wait in one turn of a loop: the next group is begun before the turn is over."""
 
 
-class Group:
+@final
+class Group(Outcome):
     """What is written and answered together."""
 
-    __slots__ = ("changes", "claims", "pendings", "shed", "sync")
-
-    def __init__(self) -> None:
-        self.changes: list[Change] = []
-        self.pendings: list[Pending[object]] = []
+    def __init__(self, commits: Commits) -> None:
+        super().__init__(commits)
+        self.waiting: i64 = 0  # How many answers depend on it.
         self.claims: list[Claimed] = []  # Handed out, with their data still on disk.
-        self.shed: list[Entry] = []
         self.sync = False
 
 
@@ -52,37 +51,30 @@ class Committer:
         self._lock = lock
         self._snapshot = snapshot
         self._committing = threading.Lock()
-        self._group = Group()
+        self._group = Group(self)
         self._unsynced = True  # Something that was written may not be on disk yet.
-        self._wake = threading.Event()
+        self._kicks = threading.Lock()  # Closed while the writer has nothing to do; a kick opens it.
+        self._kicks.acquire()
         self._soon: asyncio.AbstractEventLoop | None = None
         self._closing = False
         self._writer: threading.Thread | None = None
 
-    def add(self, pending: "Pending[object] | None", sync: bool, claims: list[Claimed] | None = None) -> None:
-        """Take the book's fresh changes. The caller holds the lock, and kicks or leads after it."""
-        book = self._book
+    def add(self, sync: bool, claims: list[Claimed] | None = None) -> Group:
+        """Who gets its answer with the book's fresh changes. The caller holds the lock, and kicks or leads after it."""
         group = self._group
-        if group.changes:
-            group.changes.extend(book.take())
-        else:
-            group.changes = book.take()
-        if pending is not None:
-            group.pendings.append(pending)
+        group.waiting += 1
         if claims:
             group.claims.extend(claims)
-        if book.to_shed:
-            group.shed.extend(book.to_shed)
-            book.to_shed = []
         if sync:
             group.sync = True
+        return group
 
     def kick_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let the store's own thread commit when the loop has had its turn: what comes until then goes along."""
         if self._soon is not loop:
             self._soon = loop
             loop.call_soon(self._kicked)
-        elif len(self._group.pendings) == ENOUGH:
+        elif self._group.waiting == ENOUGH:
             self.kick()  # Worth a commit of their own, while the loop goes on with the rest.
 
     def _kicked(self) -> None:
@@ -93,35 +85,64 @@ class Committer:
         """Let the store's own thread commit now."""
         if self._writer is None:
             self._start()
-        self._wake.set()
+        self._let_go()
 
-    def lead(self, pending: "Pending[object]") -> None:
+    def _let_go(self) -> None:
+        # An open lock is a kick that the writer has not seen yet: it will see everything that came before it.
+        if self._kicks.locked():
+            try:
+                self._kicks.release()
+            except RuntimeError:
+                return  # Somebody else was quicker.
+
+    def lead(self, outcome: Outcome) -> None:
         """Commit in this thread, unless another one does so for us meanwhile."""
-        while not pending.done:
+        while not outcome.done:
             self.commit()
 
     def commit(self) -> bool:
         """Write what has collected. False if there was nothing."""
         with self._committing:
-            with self._lock:
-                if self._book.fresh:
-                    self.add(None, False)  # From a call that wrote nothing itself. No snapshot may be ahead of it.
-                group = self._group
-                part, unread = self._next_part(group)
-                if not group.changes and not group.pendings and part is None and unread is None:
-                    return False
-                self._group = Group()
-            try:
-                if unread is not None:
-                    raise unread
-                self._write(group, part)
-            except Exception as error:
-                self._fail(group, error)
-            else:
-                finish_all(group.pendings)
-            return True
+            return self._commit()
 
-    def _next_part(self, group: Group) -> tuple[Slice | None, Exception | None]:
+    def commit_here(self, group: Group) -> None:
+        """Hand a group to the kernel from the thread of a loop, if that is a matter of microseconds.
+
+        Going through the writer would take several times as long. Whatever could make the loop wait is left to it:
+        a sync, a piece of a snapshot, a read, another writer.
+        """
+        if group.waiting > 1 or group.sync or self._snapshot.is_due(self._book.seq):
+            return
+        if self._journal.is_quick() and self._committing.acquire(blocking=False):
+            try:
+                self._commit()
+            finally:
+                self._committing.release()
+
+    def _commit(self) -> bool:
+        with self._lock:
+            group = self._group
+            changes = self._book.take()
+            shed = self._book.to_shed
+            part, unread = self._next_part(group, len(changes))
+            if not changes and not group.waiting and part is None and unread is None:
+                return False
+            self._book.to_shed = []
+            self._group = Group(self)
+        try:
+            if unread is not None:
+                raise unread
+            self._write(group, changes, part)
+            if shed:
+                with self._lock:
+                    self._book.shed(shed)
+        except Exception as error:
+            self._fail(group, error)
+        else:
+            group.decide()
+        return True
+
+    def _next_part(self, group: Group, count: int) -> tuple[Slice | None, Exception | None]:
         """A piece of a snapshot, or why there is none: what it takes from disk is lost to the snapshot if it fails."""
         if self.failure is not None:
             return None, None
@@ -131,27 +152,24 @@ class Committer:
             if claimed.data is None and claimed.entry.home_entity
         }
         try:
-            return self._snapshot.next_part(self.written + len(group.changes), wanted), None
+            return self._snapshot.next_part(self.written + count, wanted), None
         except Exception as error:
             return None, error
 
-    def _write(self, group: Group, part: Slice | None) -> None:
+    def _write(self, group: Group, changes: list[Change], part: Slice | None) -> None:
         if self.failure is not None:
             raise self.failure
-        if part is None and group.sync and not group.changes and self._unsynced:
+        if part is None and group.sync and not changes and self._unsynced:
             part = Slice()  # Nothing of its own to write, but it answers for what was written before.
-        if group.changes or part is not None:
-            self._journal.append(self.written + 1, group.changes, group.sync, part)
-            self.written += len(group.changes)
+        if changes or part is not None:
+            self._journal.append(self.written + 1, changes, group.sync, part)
+            self.written += len(changes)
             self._unsynced = not group.sync and part is None
         missing = [claimed for claimed in group.claims if claimed.data is None]
         if missing:
             found = self._journal.bodies([claimed.entry for claimed in missing])
             for claimed in missing:
                 claimed.data = found[claimed.entry]
-        if group.shed:
-            with self._lock:
-                self._book.shed(group.shed)
 
     def _fail(self, group: Group, error: BaseException) -> None:
         """The outcome is unknown and memory may be ahead of the disk: nothing more is taken or answered."""
@@ -159,7 +177,7 @@ class Committer:
             self.failure = error
             log.error("the store %s has stopped: %s", self._journal.url, error)
             self.on_failure()
-        finish_all(group.pendings, self.as_failure)
+        group.decide(self.as_failure)
 
     def as_failure(self) -> BaseException:
         """What to tell whoever asks for anything from now on."""
@@ -172,11 +190,9 @@ class Committer:
 
     def sync(self) -> None:
         """Everything that was decided so far is on disk after this."""
-        pending: Pending[object] = Pending(None)
         with self._lock:
-            self.add(pending, True)
-        self.lead(pending)
-        pending.wait()
+            group = self.add(True)
+        Pending(None, group).wait()
 
     def trim(self, now_ns: int) -> None:
         """Let the journal forget history, but nothing that recovery needs."""
@@ -193,23 +209,21 @@ class Committer:
 
     def _run(self) -> None:
         while not self._closing:
-            if self.commit():
-                continue
-            self._wake.wait()
-            self._wake.clear()
+            if not self.commit():
+                self._kicks.acquire()
 
     def close(self) -> None:
         """Write what is left, and end the thread."""
         self._closing = True
-        self._wake.set()
+        self._let_go()
         thread = self._writer
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         self.flush()
         with self._lock:
-            left = self._group.pendings
-            self._group = Group()
-        finish_all(left, self.as_failure)  # Only a store that has stopped leaves any.
+            left = self._group
+            self._group = Group(self)
+        left.decide(self.as_failure)  # Only a store that has stopped leaves anybody waiting.
 
 
 def _nobody() -> None:

@@ -11,7 +11,9 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
+
+from mypy_extensions import i64
 
 from unibus.clock import Clock, Timers
 from unibus.core.life import batch
@@ -25,7 +27,7 @@ from unibus.core.life.sending import Past, entries_of, queue_of, target_of
 from unibus.core.life.sessions import accept, held_session
 from unibus.errors import BusClosed, BusError, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
-from unibus.stores.committer import Committer, as_failure
+from unibus.stores.committer import Committer, Group, as_failure
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Journal
 from unibus.stores.pending import Pending, answered
@@ -71,7 +73,8 @@ class EmbeddedStore:
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
         self._watchers = Watchers(self._book, self._lock)
         self._committer = Committer(journal, self._book, self._lock, self._snapshot)
-        self._armed_ns: int = NEVER
+        self._armed_ns: i64 = NEVER
+        self._seq_before: i64 = 0  # Where the book stood when this call began.
         self._closed = False
         self._tokens = Tokens()
         # Whoever waits for messages looks again, and is told.
@@ -117,6 +120,9 @@ class EmbeddedStore:
                 claimed = claim(self._book, entity, session, tokens, wish.lock, wish.consumer, now_ns)
             # Handed to the kernel is enough for a lock. A message that is removed by this must not come back.
             pending = self._write(claimed, not wish.lock and self._syncs, claimed)
+        group = pending.outcome
+        if isinstance(group, Group) and not _any_on_disk(claimed) and asyncio._get_running_loop() is not None:
+            self._committer.commit_here(group)
         return self._answer(pending)
 
     def _claim_deferred(self, entity: Entity, session: Session | None, wish: Wish, now_ns: int) -> list[Claimed]:
@@ -164,28 +170,24 @@ class EmbeddedStore:
         if self._committer.failure is not None:
             raise as_failure(self._committer.failure)
         now_ns = self.now_ns()
+        self._seq_before = self._book.seq
         if self._book.due.next_ns() <= now_ns:
             fire(self._book, now_ns)
         return now_ns
 
     def _write(self, value: T, sync: bool, claims: list[Claimed] | None = None) -> Pending[T]:
-        """Under the lock: hand the fresh changes over to be written."""
-        pending: Pending[T] = Pending(value)
+        """Under the lock: see to it that what this call has changed is written."""
         book = self._book
-        next_ns = book.due.next_ns()
-        if next_ns < self._armed_ns:
+        if book.due.next_ns() < self._armed_ns:
             self._arm(self.now_ns())
         if self._in_memory:
             if book.fresh:
                 changes = book.take()
                 self._journal.append(book.seq - len(changes) + 1, changes, False)
-            pending.done = True
-        elif book.fresh or sync or (claims and any(claimed.data is None for claimed in claims)):
-            pending.commits = self._committer
-            self._committer.add(cast("Pending[object]", pending), sync, claims)
-        else:
-            pending.done = True
-        return pending
+            return Pending(value)
+        if book.seq == self._seq_before and not sync and (claims is None or not _any_on_disk(claims)):
+            return Pending(value)
+        return Pending(value, self._committer.add(sync, claims))
 
     def _answer(self, pending: Pending[T]) -> Pending[T]:
         """Without the lock: wake who waits for messages, and let somebody commit."""
@@ -194,6 +196,7 @@ class EmbeddedStore:
         if not pending.done:
             loop = asyncio._get_running_loop()
             if loop is not None:
+                pending.loop = loop
                 self._committer.kick_soon(loop)
         return pending
 
@@ -211,6 +214,7 @@ class EmbeddedStore:
             self._armed_ns = NEVER
             if self._closed or self._committer.failure is not None:
                 return
+            self._seq_before = self._book.seq
             fire(self._book, self.now_ns())
             pending = self._write(None, False)
         if self._book.woken:
@@ -304,6 +308,10 @@ class EmbeddedStore:
             self._committer.close()
         finally:
             self._journal.close()
+
+
+def _any_on_disk(claims: list[Claimed]) -> bool:
+    return any([claimed.data is None for claimed in claims])
 
 
 def _info(entity: Entity) -> EntityInfo:

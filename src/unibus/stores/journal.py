@@ -52,6 +52,9 @@ class Journal(Protocol):
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
         """Write a group; with `sync` it is on disk after that. StoreFailed: unknown, and no more is taken."""
 
+    def is_quick(self) -> bool:
+        """Whether an append without sync would return at once: nobody is at the file, nothing has to be moved."""
+
     def bodies(self, entries: Iterable[Entry]) -> dict[Entry, bytes]:
         """The data of messages that are not in memory, all of which were written."""
 
@@ -71,7 +74,5 @@ class Journal(Protocol):
         """Of the history."""
 
     def oldest_seq(self) -> int: ...
-
-    def domain(self) -> str: ...
 
     def close(self) -> None: ...

@@ -1,45 +1,133 @@
+# mypyc: compiled
 """An answer that is on its way: awaited on an event loop, or waited for by a thread.
 
-A store answers only when what it did is as durable as was asked for. One Pending is made for each call, and the thread
-that commits finishes many of them at once: each loop is woken once, not once per answer.
+A store answers only when what it did is as durable as was asked for. One Pending is made for each call. Those whose
+changes are written together share one Outcome: the thread that commits decides it once, and each loop is woken once,
+not once per answer.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
+
+from unibus.stores.ready import ready
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_RARE: Final = threading.Lock()  # For several who wait for one answer.
+_RARE: Final = threading.Lock()  # For what two threads could do to one outcome at the same time.
 
 
 class Commits(Protocol):
     """Whoever makes things durable."""
 
-    def lead(self, pending: "Pending[Any]") -> None:
-        """Commit in this thread until the answer is there."""
+    def lead(self, outcome: "Outcome") -> None:
+        """Commit in this thread until that is decided."""
 
     def kick(self) -> None:
         """Let another thread commit now."""
 
 
-class Pending(Generic[T]):
-    """`commits` is who will finish it, and can be hurried; None where somebody else sees to that."""
+class Outcome:
+    """How it went with everything that was written together; `failure` makes the error, one for each who waits.
 
-    __slots__ = ("_arrived", "_call", "_future", "_futures", "_view", "commits", "done", "error", "value")
+    `commits` is who will decide it, and can be hurried; None where somebody else sees to that.
+    """
 
-    def __init__(self, value: T) -> None:
-        self.value = value
-        self.error: BaseException | None = None
+    def __init__(self, commits: Commits | None) -> None:
         self.done = False
-        self.commits: Commits | None = None
-        self._view: Callable[[Any], Any] | None = None
-        self._call: Callable[[Pending[Any]], None] | None = None
-        self._future: asyncio.Future[None] | None = None
-        self._futures: Sequence[asyncio.Future[None]] = ()  # Of those who wait beside the first.
+        self.failure: Callable[[], BaseException] | None = None
+        self.commits = commits
+        # Who waits on a loop, nearly always on the same one; what those two lists hold is for its thread alone.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._awaited: list[Pending[Any]] = []
+        self._futures: list[asyncio.Future[Any]] = []
+        self._elsewhere: list[tuple[Pending[Any], asyncio.Future[Any]]] = []
+        self._calls: list[tuple[Callable[[Pending[Any]], None], Pending[Any]]] = []
         self._arrived: threading.Event | None = None
+
+    def decide(self, failure: Callable[[], BaseException] | None = None) -> None:
+        """It is written, or it failed: tell everybody."""
+        with _RARE:
+            self.failure = failure
+            self.done = True
+        if self._arrived is not None:
+            self._arrived.set()
+        for call, pending in self._calls:
+            call(pending)
+        if self._loop is not None:
+            _soon(self._loop, self._settle)
+        for pending, future in self._elsewhere:
+            _soon(future.get_loop(), _settler(pending, future))
+
+    def _settle(self) -> None:
+        """On the loop."""
+        awaited, futures = self._awaited, self._futures
+        self._awaited, self._futures = [], []
+        for index in range(len(futures)):
+            _settle(awaited[index], futures[index])
+
+    def add(self, pending: "Pending[Any]", loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
+        """On the loop: a future for one who waits there."""
+        future: asyncio.Future[Any] = asyncio.Future(loop=loop)
+        if self._loop is None:
+            with _RARE:
+                self._loop = self._loop or loop
+        if self._loop is loop:
+            self._awaited.append(pending)
+            self._futures.append(future)
+            if self.done:  # Meanwhile; whoever decided it may not have seen this loop.
+                _soon(loop, self._settle)
+        else:
+            with _RARE:
+                self._elsewhere.append((pending, future))
+            if self.done:
+                _settle(pending, future)
+        return future
+
+    def call(self, call: "Callable[[Pending[Any]], None]", pending: "Pending[Any]") -> None:
+        with _RARE:
+            late = self.done
+            if not late:
+                self._calls.append((call, pending))
+        if late:
+            call(pending)
+        elif self.commits is not None:
+            self.commits.kick()
+
+    def wait(self, timeout_s: float | None) -> None:
+        if self.commits is not None:
+            self.commits.lead(self)
+        if not self.done:
+            with _RARE:
+                arrived = self._arrived or threading.Event()
+                self._arrived = arrived
+            if not self.done and not arrived.wait(timeout_s):
+                raise TimeoutError(f"no answer within {timeout_s} s")
+
+
+class Pending(Generic[T]):
+    """`value` is the answer, which counts as soon as its outcome is known; no outcome: it counts already.
+
+    `loop` is the one that is running where it was made, if any: then whoever awaits it does so there.
+    """
+
+    def __init__(self, value: T, outcome: Outcome | None = None) -> None:
+        self.value = value
+        self.outcome = outcome
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._view: Callable[[Any], Any] | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.outcome is None or self.outcome.done
+
+    @property
+    def error(self) -> BaseException | None:
+        """A new one each time: raising one object in many tasks would mix their tracebacks."""
+        outcome = self.outcome
+        return None if outcome is None or outcome.failure is None else outcome.failure()
 
     def seen_as(self, view: "Callable[[T], U]") -> "Pending[U]":
         """The same answer, shown through a function to whoever waits for it."""
@@ -47,87 +135,57 @@ class Pending(Generic[T]):
         return cast("Pending[U]", self)
 
     def on_done(self, call: "Callable[[Pending[Any]], None]") -> None:
-        """Call this when the answer is there, at once if it is: in the thread that finished it. It must be quick."""
-        self._call = call
-        if self.done:
-            self._called()
-        elif self.commits is not None:
-            self.commits.kick()
-
-    def _called(self) -> None:
-        # Both who finishes and who asks to be called may come here; the first one calls.
-        call, self._call = self._call, None
-        if call is not None:
+        """Call this when the answer is there, at once if it is: in the thread that decided it. It must be quick."""
+        if self.outcome is None:
             call(self)
+        else:
+            self.outcome.call(call, self)
 
-    def __await__(self) -> Generator[object, None, T]:
-        if not self.done:
-            # In this order: whoever finishes sets `done` first and looks for the future after that.
-            future = asyncio.get_running_loop().create_future()
-            if self._future is None:
-                self._future = future
-            else:
-                with _RARE:
-                    self._futures = [*self._futures, future]
-            if not self.done:
-                yield from future
-        if self.error is not None:
-            raise self.error
-        return self.value if self._view is None else cast("T", self._view(self.value))
+    def __await__(self) -> Generator[Any, None, T]:
+        outcome = self.outcome
+        if outcome is None or outcome.done:
+            return ready(self.result)
+        loop = self.loop
+        return outcome.add(self, asyncio.get_running_loop() if loop is None else loop).__await__()
 
     def wait(self, timeout_s: float | None = None) -> T:
         """Block this thread until the answer is there. TimeoutError leaves it on its way."""
-        if not self.done and self.commits is not None:
-            self.commits.lead(self)
-        if not self.done:
-            with _RARE:
-                arrived = self._arrived = self._arrived or threading.Event()
-            if not self.done and not arrived.wait(timeout_s):
-                raise TimeoutError(f"no answer within {timeout_s} s")
-        if self.error is not None:
-            raise self.error
+        outcome = self.outcome
+        if outcome is not None and not outcome.done:
+            outcome.wait(timeout_s)
+        return self.result()
+
+    def result(self) -> T:
+        """What there is to see, or the error."""
+        error = self.error
+        if error is not None:
+            raise error
         return self.value if self._view is None else cast("T", self._view(self.value))
 
-    def finish(self, error: BaseException | None = None) -> "asyncio.Future[None] | None":
-        """The answer is there. Wakes waiting threads; the first future that waits is given to the caller to settle."""
-        self.error = error
-        self.done = True
-        if self._arrived is not None:
-            self._arrived.set()
-        if self._call is not None:
-            self._called()
-        for future in self._futures:
-            _settle_soon(future.get_loop(), [future])
-        return self._future
 
-
-def finish_all(pendings: "Iterable[Pending[object]]", failure: "Callable[[], BaseException] | None" = None) -> None:
-    """Finish many, with one wake-up for each loop that waits. Each gets a failure of its own, if there is one."""
-    waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for pending in pendings:
-        future = pending.finish(None if failure is None else failure())
-        if future is not None:
-            waiting.setdefault(future.get_loop(), []).append(future)
-    for loop, futures in waiting.items():
-        _settle_soon(loop, futures)
-
-
-def _settle_soon(loop: asyncio.AbstractEventLoop, futures: "list[asyncio.Future[None]]") -> None:
+def _settle(pending: Pending[Any], future: "asyncio.Future[Any]") -> None:
+    if future.done():
+        return  # Cancelled.
     try:
-        loop.call_soon_threadsafe(_settle, futures)
+        result = pending.result()
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _settler(pending: Pending[Any], future: "asyncio.Future[Any]") -> Callable[[], None]:
+    return lambda: _settle(pending, future)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)
     except RuntimeError:
         # The loop was closed, and everybody who waited on it is gone.
         return
 
 
-def _settle(futures: "list[asyncio.Future[None]]") -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
-
-
 def answered(value: T) -> Pending[T]:
     """An answer that needs no waiting."""
-    pending = Pending(value)
-    pending.done = True
-    return pending
+    return Pending(value)

@@ -44,16 +44,17 @@ class Snapshot:
         self._entities: list[Entity] = []  # Those of the beginning: the log may speak of one that is deleted by now.
         self._numbered = 0  # Entities up to this one have rows.
 
+    def is_due(self, seq: int) -> bool:
+        return self._journal.snapshots and (self._running or seq - self.seq >= self.every)
+
     def next_part(self, seq: int, wanted: set[tuple[int, int]]) -> Slice | None:
         """The next piece, if there is one to write; `seq` is that of the last change in the group it goes with.
 
         Rows that are `wanted` are read once the group is written: they stay until the next piece.
         """
-        if not self._journal.snapshots:
+        if not self.is_due(seq):
             return None
         if not self._running:
-            if seq - self.seq < self.every:
-                return None
             self.begin(seq)
         if self._entries:
             return self._entries_part()

@@ -18,7 +18,7 @@ from unibus.core.life.commands import Command, Declare
 from unibus.core.life.events import Event
 from unibus.errors import StoreFailed, UsageError
 from unibus.stores.durability import Durability
-from unibus.stores.pending import Pending, finish_all
+from unibus.stores.pending import Outcome, Pending
 from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
 
 VERBS: Final = ("apply", "claim", "accept", "subscribe_from")
@@ -80,12 +80,12 @@ class FaultStore:
 
     def _lost(self, real: Pending[T] | None) -> Pending[T]:
         """An answer that never comes, once the real one is there."""
-        lost: Pending[object] = Pending(None)
+        outcome = Outcome(None)
         if real is None:
-            finish_all([lost], self._error)
+            outcome.decide(self._error)
         else:
-            real.on_done(lambda _: finish_all([lost], self._error))
-        return cast("Pending[T]", lost)
+            real.on_done(lambda _: outcome.decide(self._error))
+        return cast("Pending[T]", Pending(None, outcome))
 
     # The verbs
 

@@ -5,13 +5,24 @@ import threading
 
 import pytest
 
-from unibus.stores.pending import Pending, answered, finish_all
+from unibus.stores.pending import Outcome, Pending, answered
 
 GUARD_S = 10.0
 
 
-def finished_by_a_thread(pendings: list[Pending[int]], error: BaseException | None = None) -> threading.Thread:
-    thread = threading.Thread(target=finish_all, args=(pendings, error))
+def pendings(count: int) -> tuple[Outcome, list[Pending[int]]]:
+    """Some that are written together, with the values 0, 1, 2."""
+    outcome = Outcome(None)
+    return outcome, [Pending(number, outcome) for number in range(count)]
+
+
+def single() -> tuple[Outcome, Pending[int]]:
+    outcome = Outcome(None)
+    return outcome, Pending(5, outcome)
+
+
+def decided_by_a_thread(outcome: Outcome) -> threading.Thread:
+    thread = threading.Thread(target=outcome.decide)
     thread.start()
     return thread
 
@@ -25,20 +36,20 @@ async def test_what_is_answered_needs_no_turn_of_the_loop() -> None:
 
 
 async def test_a_task_waits_until_it_is_finished() -> None:
-    pending = Pending(5)
+    outcome, pending = single()
     task = asyncio.ensure_future(pending)
     await asyncio.sleep(0)
     assert not task.done()
-    finished_by_a_thread([pending]).join()
+    decided_by_a_thread(outcome).join()
     assert await asyncio.wait_for(task, GUARD_S) == 5
     assert await pending == 5  # As often as one likes.
 
 
 async def test_an_error_is_raised_where_somebody_waits() -> None:
-    pending = Pending(5)
+    outcome, pending = single()
     task = asyncio.ensure_future(pending)
     await asyncio.sleep(0)
-    finish_all([pending], lambda: ValueError("no"))
+    outcome.decide(lambda: ValueError("no"))
     with pytest.raises(ValueError, match="no"):
         await asyncio.wait_for(task, GUARD_S)
     with pytest.raises(ValueError, match="no"):
@@ -46,30 +57,30 @@ async def test_an_error_is_raised_where_somebody_waits() -> None:
 
 
 async def test_many_are_finished_at_once() -> None:
-    pendings = [Pending(number) for number in range(100)]
-    tasks = [asyncio.ensure_future(pending) for pending in pendings]
+    outcome, many = pendings(100)
+    tasks = [asyncio.ensure_future(pending) for pending in many]
     await asyncio.sleep(0)
-    finished_by_a_thread(pendings).join()
+    decided_by_a_thread(outcome).join()
     assert await asyncio.wait_for(asyncio.gather(*tasks), GUARD_S) == list(range(100))
 
 
 async def test_a_cancelled_waiter_hurts_nobody() -> None:
-    pendings = [Pending(1), Pending(2)]
-    tasks = [asyncio.ensure_future(pending) for pending in pendings]
+    outcome, two = pendings(2)
+    tasks = [asyncio.ensure_future(pending) for pending in two]
     await asyncio.sleep(0)
     tasks[0].cancel()
     await asyncio.sleep(0)
-    finish_all(pendings)
-    assert await asyncio.wait_for(tasks[1], GUARD_S) == 2
+    outcome.decide()
+    assert await asyncio.wait_for(tasks[1], GUARD_S) == 1
     assert tasks[0].cancelled()
-    assert await pendings[0] == 1
+    assert await two[0] == 0
 
 
 async def test_two_tasks_may_wait_for_one() -> None:
-    pending = Pending(5)
+    outcome, pending = single()
     tasks = [asyncio.create_task(_awaited(pending)) for _ in range(3)]
     await asyncio.sleep(0)
-    finish_all([pending])
+    outcome.decide()
     assert await asyncio.wait_for(asyncio.gather(*tasks), 0.5) == [5, 5, 5]
 
 
@@ -78,7 +89,7 @@ async def _awaited(pending: Pending[int]) -> int:
 
 
 def test_two_threads_may_wait_for_one() -> None:
-    pending = Pending(5)
+    outcome, pending = single()
     found: list[object] = []
     waiting = threading.Semaphore(0)
 
@@ -94,14 +105,14 @@ def test_two_threads_may_wait_for_one() -> None:
         thread.start()
         waiting.acquire()
         threading.Event().wait(0.02)  # Long enough to be inside, as far as a test can know.
-    finish_all([pending])
+    outcome.decide()
     for thread in threads:
         thread.join(GUARD_S)
     assert found == [5, 5, 5]
 
 
 def test_a_loop_that_is_closed_keeps_nobody_from_an_answer() -> None:
-    gone = Pending(1)
+    outcome, (gone, other) = pendings(2)
 
     async def leave() -> None:
         task = asyncio.ensure_future(gone)
@@ -109,15 +120,14 @@ def test_a_loop_that_is_closed_keeps_nobody_from_an_answer() -> None:
         task.cancel()
 
     asyncio.run(leave())
-    other = Pending(2)
-    finish_all([gone, other])
-    assert other.wait() == 2
+    outcome.decide()
+    assert other.wait() == 1
 
 
 def test_a_view_is_what_everybody_sees() -> None:
-    pending: Pending[int] = Pending(5)
+    outcome, pending = single()
     text = pending.seen_as(lambda value: f"<{value}>")
-    finish_all([pending])
+    outcome.decide()
     assert text.wait() == "<5>"
     assert pending.value == 5
     assert asyncio.run(_text(text)) == "<5>"
@@ -133,9 +143,9 @@ class Hands:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def lead(self, pending: Pending[int]) -> None:
+    def lead(self, outcome: Outcome) -> None:
         self.asked.append("lead")
-        finish_all([pending])
+        outcome.decide()
 
     def kick(self) -> None:
         self.asked.append("kick")
@@ -143,46 +153,78 @@ class Hands:
 
 def test_a_thread_that_waits_leads() -> None:
     hands = Hands()
-    pending = Pending(5)
-    pending.commits = hands
+    pending = Pending(5, Outcome(hands))
     assert pending.wait() == 5
     assert pending.wait() == 5
     assert hands.asked == ["lead"]
 
 
 def test_a_thread_waits_no_longer_than_it_says() -> None:
-    pending = Pending(5)
+    outcome, pending = single()
     with pytest.raises(TimeoutError):
         pending.wait(0.01)
-    finish_all([pending])
+    outcome.decide()
     assert pending.wait(0.01) == 5
 
 
 def test_a_callback_comes_once_before_or_after() -> None:
     calls: list[Pending[int]] = []
-    late, early, hands = Pending(1), Pending(2), Hands()
-    early.commits = hands
+    hands = Hands()
+    outcome = Outcome(hands)
+    early, late = Pending(1, outcome), Pending(2, outcome)
     early.on_done(calls.append)
     assert (calls, hands.asked) == ([], ["kick"])  # Somebody has to get on with it, as nobody waits.
-    finish_all([early, late])
+    outcome.decide()
     assert calls == [early]
     late.on_done(calls.append)
     assert calls == [early, late]
 
 
+def test_tasks_of_two_loops_wait_for_the_same_outcome() -> None:
+    outcome, (here, there) = pendings(2)
+    started = threading.Semaphore(0)
+    found: list[int] = []
+
+    async def wait(pending: Pending[int]) -> None:
+        task = asyncio.ensure_future(pending)
+        await asyncio.sleep(0)
+        started.release()
+        found.append(await asyncio.wait_for(task, GUARD_S))
+
+    threads = [threading.Thread(target=asyncio.run, args=(wait(pending),)) for pending in (here, there)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        started.acquire()
+    outcome.decide()
+    for thread in threads:
+        thread.join(GUARD_S)
+    assert sorted(found) == [0, 1]
+
+
+async def test_a_view_that_raises_does_so_where_somebody_waits() -> None:
+    outcome, many = pendings(2)
+    tasks = [asyncio.ensure_future(pending.seen_as(lambda value: 1 // value)) for pending in many]
+    await asyncio.sleep(0)
+    outcome.decide()
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(tasks[0], GUARD_S)
+    assert await asyncio.wait_for(tasks[1], GUARD_S) == 1
+
+
 def test_a_callback_sees_the_error() -> None:
-    pending: Pending[int] = Pending(1)
+    outcome, pending = single()
     errors: list[object] = []
     pending.on_done(lambda done: errors.append(done.error))
-    finish_all([pending], lambda: ValueError("no"))
+    outcome.decide(lambda: ValueError("no"))
     assert [type(error) for error in errors] == [ValueError]
 
 
 def test_a_race_between_finishing_and_asking_loses_no_call() -> None:
     for _ in range(300):
-        pending: Pending[int] = Pending(1)
+        outcome, pending = single()
         called = threading.Event()
-        thread = finished_by_a_thread([pending])
+        thread = decided_by_a_thread(outcome)
         pending.on_done(lambda done, called=called: called.set())  # type: ignore[misc]
         assert called.wait(GUARD_S)
         thread.join()

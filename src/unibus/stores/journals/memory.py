@@ -33,6 +33,9 @@ class MemoryJournal:
         self._changes.extend(changes)
         self._last = first_seq + len(changes) - 1
 
+    def is_quick(self) -> bool:
+        return True
+
     def bodies(self, entries: Iterable[Entry]) -> dict[Entry, bytes]:
         for entry in entries:
             raise StoreFailed(f"the data of {entry.entity.name!r} #{entry.sequence} is gone from memory")
@@ -66,9 +69,6 @@ class MemoryJournal:
 
     def oldest_seq(self) -> int:
         return self._last - len(self._changes) + 1
-
-    def domain(self) -> str:
-        return self._domain
 
     def close(self) -> None:
         self._changes.clear()

@@ -35,6 +35,9 @@ CHECKPOINT_BYTES: Final = 16_000_000
 _ROW_BYTES: Final = 8192
 """What a row costs in the write-ahead log beside its content: at least a page."""
 
+_QUICK_BYTES: Final = 2_000_000
+"""Before a checkpoint comes this near, an append counts as one that may take a while."""
+
 _CACHED_GROUPS: Final = 8
 _INSERT: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 
@@ -119,6 +122,12 @@ class SqliteJournal:
         self._last = last
         self._log_bytes += len(records)
         learn_names(self._names, changes)
+
+    def is_quick(self) -> bool:
+        if self._wal_bytes > CHECKPOINT_BYTES - _QUICK_BYTES or not self._mutex.acquire(blocking=False):
+            return False
+        self._mutex.release()
+        return True
 
     def _sync(self, sync: bool) -> None:
         if sync != self._synced:
@@ -256,9 +265,6 @@ class SqliteJournal:
         with self._at_the_file():
             found = self._connection.execute("SELECT min(seq) FROM log").get
             return self._last + 1 if found is None else cast(int, found)
-
-    def domain(self) -> str:
-        return self._domain
 
     def close(self) -> None:
         with self._mutex:
