@@ -89,11 +89,13 @@ class Hub:
 
     def queues(self) -> Queues:
         """The durable verbs. A bus in memory gets a store in memory with the first of them."""
+        queues = self._queues
+        if queues is not None and not self.exchange.closed:
+            return queues
         self.registry.check_open("sent or received")
-        if self._queues is None:
-            with LOCK:
-                if self._queues is None:
-                    self.open_store("memory://", False)
+        with LOCK:
+            if self._queues is None:
+                self.open_store("memory://", False)
         assert self._queues is not None
         return self._queues
 

@@ -1,3 +1,4 @@
+# mypyc: compiled
 """A message that was received and is locked: what a receiver holds in its hands until it is settled.
 
     async with message:      leaves = complete, raises = abandon; the lock is renewed meanwhile
@@ -37,6 +38,8 @@ class Delivery:
         self.settled = claimed.until_ns == 0
         self._inside = False  # Of its block, where its lock is kept.
         self._when_lost: Callable[[LockLost], None] | None = None
+        self._lost: LockLost | None = None
+        self._task: asyncio.Task[object] | None = None
 
     # The envelope
 
@@ -100,7 +103,7 @@ class Delivery:
     def command(self, verb: int) -> Settle:
         if self.claimed.until_ns == 0:
             raise UsageError("this message was removed when it was received", "receive with a lock to settle it")
-        return Settle(verb, self.entity, self.sequence, self.claimed.token)
+        return Settle(verb, self.claimed.entity, self.claimed.sequence, self.claimed.token)
 
     def _settle(self, command: Settle, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
         if properties:
@@ -112,7 +115,7 @@ class Delivery:
     def mark_settled(self) -> None:
         """It is settled; inside of a transaction only once that is committed, and its lock is kept until then."""
         self.settled = True
-        transaction = current(self._queues.store)
+        transaction = current(self._queues.store) if self._queues.exchange.transactions else None
         if transaction is None:
             self._queues.renewals.stop(self.claimed)
         else:
@@ -182,22 +185,19 @@ class Received(Delivery):
         return self._renew()
 
     async def __aenter__(self) -> "Received":
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._lost: LockLost | None = None
-        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
         self._inside = True
         self._when_lost = self._on_lost
         self._queues.renewals.start(self.claimed, self._on_lost)
         return self
 
     def _on_lost(self, error: LockLost) -> None:
-        self._loop.call_soon_threadsafe(self._cancel, error)
+        assert self._task is not None
+        self._task.get_loop().call_soon_threadsafe(self._cancel, error)
 
     def _cancel(self, error: LockLost) -> None:
         """The message may be with somebody else by now: whatever is being done with it here must stop."""
-        if self._inside and not self.settled:
+        if self._inside and not self.settled and self._task is not None:
             self._lost = error
             self._task.cancel(msg=str(error))
 
@@ -205,7 +205,8 @@ class Received(Delivery):
         self._inside = False  # News of a lost lock that comes now comes too late to stop anything.
         if self._lost is not None:
             self._queues.renewals.stop(self.claimed)
-            self._task.uncancel()
+            if self._task is not None:
+                self._task.uncancel()
             self.settled = True
             raise self._lost from error
         if self.settled:

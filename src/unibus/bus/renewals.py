@@ -59,8 +59,9 @@ class Renewals:
             self._arm(now_ns, max(length_ns // 3, 1))
 
     def stop(self, claimed: Lock) -> None:
-        with self._lock:
-            self._held.pop(id(claimed), None)
+        if self._held:  # Most locks were never kept.
+            with self._lock:
+                self._held.pop(id(claimed), None)
 
     def _arm(self, now_ns: int, delay_ns: int) -> None:
         if self._tick_at_ns is None or now_ns + delay_ns < self._tick_at_ns:

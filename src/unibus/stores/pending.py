@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from unibus.stores.ready import ready
+from unibus.stores.ready import awaited, ready
+from unibus.stores.waiter import Waiter
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -39,11 +40,10 @@ class Outcome:
         self.done = False
         self.failure: Callable[[], BaseException] | None = None
         self.commits = commits
-        # Who waits on a loop, nearly always on the same one; what those two lists hold is for its thread alone.
+        # Tasks that wait, nearly always all on one loop; its list is for the thread of the loop alone.
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._awaited: list[Pending[Any]] = []
-        self._futures: list[asyncio.Future[Any]] = []
-        self._elsewhere: list[tuple[Pending[Any], asyncio.Future[Any]]] = []
+        self._waiters: list[Waiter] = []
+        self._elsewhere: list[Waiter] = []
         self._calls: list[tuple[Callable[[Pending[Any]], None], Pending[Any]]] = []
         self._arrived: threading.Event | None = None
 
@@ -57,34 +57,40 @@ class Outcome:
         for call, pending in self._calls:
             call(pending)
         if self._loop is not None:
-            _soon(self._loop, self._settle)
-        for pending, future in self._elsewhere:
-            _soon(future.get_loop(), _settler(pending, future))
+            _soon(self._loop, self._go_on)
+        for waiter in self._elsewhere:
+            _soon(waiter.get_loop(), waiter.go_on)
 
-    def _settle(self) -> None:
+    def _go_on(self) -> None:
         """On the loop."""
-        awaited, futures = self._awaited, self._futures
-        self._awaited, self._futures = [], []
-        for index in range(len(futures)):
-            _settle(awaited[index], futures[index])
+        waiters, self._waiters = self._waiters, []
+        begun = 0
+        try:
+            for waiter in waiters:
+                begun += 1
+                waiter.go_on()
+        except BaseException:
+            # A task lets only the end of the program through. The others must hear of it too.
+            self._waiters = waiters[begun:]
+            asyncio.get_running_loop().call_soon(self._go_on)
+            raise
 
-    def add(self, pending: "Pending[Any]", loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
-        """On the loop: a future for one who waits there."""
-        future: asyncio.Future[Any] = asyncio.Future(loop=loop)
+    def add(self, loop: asyncio.AbstractEventLoop) -> Waiter:
+        """On the loop: something to wait for."""
+        waiter = Waiter(loop)
         if self._loop is None:
             with _RARE:
                 self._loop = self._loop or loop
         if self._loop is loop:
-            self._awaited.append(pending)
-            self._futures.append(future)
+            self._waiters.append(waiter)
             if self.done:  # Meanwhile; whoever decided it may not have seen this loop.
-                _soon(loop, self._settle)
+                _soon(loop, self._go_on)
         else:
             with _RARE:
-                self._elsewhere.append((pending, future))
+                self._elsewhere.append(waiter)
             if self.done:
-                _settle(pending, future)
-        return future
+                _soon(loop, waiter.go_on)
+        return waiter
 
     def call(self, call: "Callable[[Pending[Any]], None]", pending: "Pending[Any]") -> None:
         with _RARE:
@@ -146,7 +152,7 @@ class Pending(Generic[T]):
         if outcome is None or outcome.done:
             return ready(self.result)
         loop = self.loop
-        return outcome.add(self, asyncio.get_running_loop() if loop is None else loop).__await__()
+        return awaited(outcome.add(asyncio.get_running_loop() if loop is None else loop), self.result)
 
     def wait(self, timeout_s: float | None = None) -> T:
         """Block this thread until the answer is there. TimeoutError leaves it on its way."""
@@ -161,21 +167,6 @@ class Pending(Generic[T]):
         if error is not None:
             raise error
         return self.value if self._view is None else cast("T", self._view(self.value))
-
-
-def _settle(pending: Pending[Any], future: "asyncio.Future[Any]") -> None:
-    if future.done():
-        return  # Cancelled.
-    try:
-        result = pending.result()
-    except Exception as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
-
-
-def _settler(pending: Pending[Any], future: "asyncio.Future[Any]") -> Callable[[], None]:
-    return lambda: _settle(pending, future)
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

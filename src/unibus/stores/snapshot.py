@@ -1,3 +1,4 @@
+# mypyc: compiled
 """The snapshot of an embedded store, taken piece by piece while work goes on.
 
     1. pieces   messages that changed since the last snapshot, as they are when their piece is written
@@ -22,8 +23,8 @@ PART_ENTRIES: Final = 500
 PART_BYTES: Final = 4_000_000
 """Of one piece: what a sender may have to wait for in addition."""
 
-EVERY_CHANGES: Final = 200_000
-"""How many changes recovery may have to play again: about a second's worth."""
+EVERY_CHANGES: Final = 500_000
+"""How many changes recovery may have to play again: a second or two of its time."""
 
 
 class Snapshot:

@@ -18,7 +18,7 @@ from unibus.core.life.commands import (
     Settle,
 )
 from unibus.core.life.declaring import check_declare, check_drop, declare_entity, drop_entity
-from unibus.core.life.entity import Session
+from unibus.core.life.entity import Entry, Session
 from unibus.core.life.sending import Load, check_send, send
 from unibus.core.life.sessions import change_session, check_session
 from unibus.core.life.settling import cancel, locked_entry, renew, scheduled_entry, settle
@@ -42,7 +42,7 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
     if len(commands) > BATCH_COMMANDS_MAX:
         raise UsageError(f"{len(commands)} commands in one batch", f"at most {BATCH_COMMANDS_MAX}")
     before: dict[str, Load] = {}
-    settled: set[tuple[str, int]] = set()
+    settled: set[Entry] = set()
     left: set[tuple[str, str]] = set()
     for command in commands:
         if isinstance(command, Send):
@@ -50,16 +50,16 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
         elif isinstance(command, Settle):
             entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
             command.entry = entry
-            _once(settled, entry.entity.name, entry.sequence)
+            _once(settled, entry)
             _not_left(left, entry.session)
         elif isinstance(command, Renew):
             entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
-            if (entry.entity.name, entry.sequence) in settled:
+            if entry in settled:
                 raise UsageError(f"{entry.entity.name!r} #{entry.sequence} is settled and then renewed in one batch")
             _not_left(left, entry.session)
         elif isinstance(command, Cancel):
             entry = scheduled_entry(book, command)
-            _once(settled, entry.entity.name, entry.sequence)
+            _once(settled, entry)
         elif isinstance(command, SessionCommand):
             session = check_session(book, command, now_ns)
             _not_left(left, session)
@@ -71,10 +71,10 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
             check_drop(book, command, len(commands) == 1)
 
 
-def _once(settled: set[tuple[str, int]], entity: str, sequence: int) -> None:
-    if (entity, sequence) in settled:
-        raise UsageError(f"{entity!r} #{sequence} is settled twice in one batch")
-    settled.add((entity, sequence))
+def _once(settled: set[Entry], entry: Entry) -> None:
+    if entry in settled:
+        raise UsageError(f"{entry.entity.name!r} #{entry.sequence} is settled twice in one batch")
+    settled.add(entry)
 
 
 def _not_left(left: set[tuple[str, str]], session: Session | None) -> None:

@@ -11,10 +11,10 @@ from mypy_extensions import i64
 
 from unibus.core.expiry import is_expired
 from unibus.core.life.book import Book
-from unibus.core.life.changes import Activated, Completed, Delivered, Routed
+from unibus.core.life.changes import Activated, Routed
 from unibus.core.life.due import Timed
 from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry, Session
-from unibus.core.life.playing import note
+from unibus.core.life.playing import note, note_completed, note_delivered
 from unibus.core.life.sending import Parcel, route
 from unibus.core.life.sessions import session_over
 from unibus.core.life.settling import expire, give_back
@@ -120,13 +120,10 @@ def hand_out(book: Book, entry: Entry, token: bytes, lock: bool, consumer: str, 
         session = entry.session
         until_ns = now_ns + entity.settings.lock_ns if session is None else session.until_ns
         claimed = Claimed(entry, token, until_ns, count)
-        note(book, Delivered(now_ns, entity.number, entry.sequence, entry.who, count, token, until_ns, consumer))
+        note_delivered(book, entry, count, token, consumer, now_ns, until_ns)
         return claimed
     claimed = Claimed(entry, b"", 0, count)
-    first_ns = entry.first_delivered_ns or now_ns
-    note(
-        book, Completed(now_ns, entity.number, entry.sequence, entry.who, count, entry.enqueued_ns, first_ns, consumer)
-    )
+    note_completed(book, entry, count, consumer, now_ns)
     return claimed
 
 

@@ -133,7 +133,6 @@ class Entity:
         self.sequence: i64 = 0  # The last one given.
         self.entries: dict[int, Entry] = {}
         self.waiting = Waiting(self.settings.by_priority)
-        self.locks: dict[bytes, Entry] = {}
         self.sessions: dict[str, Session] = {}
         self.ready: dict[str, Session] = {}  # Free sessions with messages, in the order in which they became so.
         self.marks: Marks | None = None

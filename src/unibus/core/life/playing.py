@@ -7,6 +7,8 @@ in the book's `fresh` until the store takes it to the journal. At open the journ
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from unibus.core.life.book import MARK_PROCESSED, MARK_SENT, Book, owner_name
 from unibus.core.life.changes import (
     Activated,
@@ -31,6 +33,7 @@ from unibus.core.life.changes import (
     SessionLeft,
     SessionStated,
     SessionTaken,
+    Who,
 )
 from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
 from unibus.core.life.standing import enter, forget_session, leave, line_up, put, refresh_ready, remove, touch
@@ -52,6 +55,48 @@ def note(book: Book, change: Change) -> None:
     book.seq += 1
     book.fresh.append(change)
     _play(book, change)
+
+
+# The three that nearly every message sees, for commands that hold the message: without looking it up again.
+
+
+def note_sent(
+    book: Book,
+    entity: Entity,
+    sequence: i64,
+    who: Who,
+    priority: i64,
+    data: bytes,
+    key: str | None,
+    at_ns: i64,
+    expires_ns: i64,
+    visible_ns: i64,
+) -> None:
+    book.seq += 1
+    book.fresh.append(Sent(at_ns, entity.number, sequence, who, priority, expires_ns, visible_ns, key, data))
+    _store(book, entity, sequence, who, priority, data, key, at_ns, expires_ns, visible_ns)
+
+
+def note_delivered(
+    book: Book, entry: Entry, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
+) -> None:
+    book.seq += 1
+    book.fresh.append(
+        Delivered(at_ns, entry.entity.number, entry.sequence, entry.who, count, token, until_ns, consumer)
+    )
+    _check(book, entry, "delivered")
+    _lock(book, entry, count, token, consumer, at_ns, until_ns)
+
+
+def note_completed(book: Book, entry: Entry, count: i64, consumer: str, at_ns: i64) -> None:
+    book.seq += 1
+    first_ns = entry.first_delivered_ns or at_ns
+    book.fresh.append(
+        Completed(at_ns, entry.entity.number, entry.sequence, entry.who, count, entry.enqueued_ns, first_ns, consumer)
+    )
+    _check(book, entry, "completed")
+    leave(book, entry)
+    remove(book, entry)
 
 
 def replay(book: Book, change: Change) -> None:
@@ -105,16 +150,39 @@ def _play_rare(book: Book, change: Change) -> None:
 
 
 def _sent(book: Book, change: Sent) -> None:
-    entity = _entity(book, change.entity)
-    if change.dedup_key is not None:
-        _mark(book, entity, change.dedup_key, change.at_ns)
-    if not _is_new(book, entity, change.sequence):
-        return
-    data = change.data
-    entry = Entry(entity, change.sequence, change.who, change.priority, data)
-    entry.expires_ns = change.expires_ns
-    entry.home_sequence = book.seq
-    put(book, entity, entry, change.at_ns, change.visible_ns)
+    _store(
+        book,
+        _entity(book, change.entity),
+        change.sequence,
+        change.who,
+        change.priority,
+        change.data,
+        change.dedup_key,
+        change.at_ns,
+        change.expires_ns,
+        change.visible_ns,
+    )
+
+
+def _store(
+    book: Book,
+    entity: Entity,
+    sequence: i64,
+    who: Who,
+    priority: i64,
+    data: bytes,
+    key: str | None,
+    at_ns: i64,
+    expires_ns: i64,
+    visible_ns: i64,
+) -> None:
+    if key is not None:
+        _mark(book, entity, key, at_ns)
+    if _is_new(book, entity, sequence):
+        entry = Entry(entity, sequence, who, priority, data)
+        entry.expires_ns = expires_ns
+        entry.home_sequence = book.seq
+        put(book, entity, entry, at_ns, visible_ns)
 
 
 def _mark(book: Book, entity: Entity, key: str, at_ns: int) -> None:
@@ -162,7 +230,7 @@ def _copied(book: Book, change: Copied) -> None:
     put(book, entity, entry, change.at_ns, change.visible_ns)
 
 
-def _is_new(book: Book, entity: Entity, sequence: int) -> bool:
+def _is_new(book: Book, entity: Entity, sequence: i64) -> bool:
     """Every sequence is used once. One that is known already was played before, or is a snapshot's."""
     if sequence <= entity.sequence and book.strict:
         raise _damaged(f"{entity.name!r} #{sequence} appears twice in the journal")
@@ -173,17 +241,20 @@ def _is_new(book: Book, entity: Entity, sequence: int) -> bool:
 
 def _delivered(book: Book, change: Delivered) -> None:
     entry = _moving(book, change.entity, change.sequence, "delivered")
-    if entry is None:
-        return
+    if entry is not None:
+        _lock(book, entry, change.delivery_count, change.token, change.consumer, change.at_ns, change.until_ns)
+
+
+def _lock(book: Book, entry: Entry, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64) -> None:
     if entry.state == DEFERRED:
         entry.was_deferred = True  # For good; and a replay over a newer row must not take it back.
     leave(book, entry)
-    entry.delivery_count = change.delivery_count
-    entry.token = change.token
-    entry.due_ns = change.until_ns
-    entry.consumer = change.consumer
+    entry.delivery_count = count
+    entry.token = token
+    entry.due_ns = until_ns
+    entry.consumer = consumer
     if entry.first_delivered_ns == 0:
-        entry.first_delivered_ns = change.at_ns
+        entry.first_delivered_ns = at_ns
     enter(book, entry, LOCKED)
 
 
@@ -264,10 +335,15 @@ def _moving(book: Book, entity: int, sequence: int, change: str) -> Entry | None
     if entry is None:
         _missing(book, owner, sequence, change)
         return None
-    if not may(change, entry.state) and book.strict:
-        raise _damaged(f"{owner.name!r} #{sequence} is {STATE_NAMES[entry.state]} and cannot be {change}")
-    touch(book, entry)
+    _check(book, entry, change)
     return entry
+
+
+def _check(book: Book, entry: Entry, change: str) -> None:
+    """Whether the table allows it. It will be another message after that, for the next snapshot too."""
+    if not may(change, entry.state) and book.strict:
+        raise _damaged(f"{entry.entity.name!r} #{entry.sequence} is {STATE_NAMES[entry.state]} and cannot be {change}")
+    touch(book, entry)
 
 
 def _missing(book: Book, entity: Entity, sequence: int, change: str) -> None:

@@ -40,7 +40,7 @@ from unibus.core.life.changes import (
 )
 from unibus.core.life.commands import Send, SendResult
 from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry, is_reserved
-from unibus.core.life.playing import note
+from unibus.core.life.playing import note, note_sent
 from unibus.core.life.states import ACTIVE
 from unibus.errors import DuplicateMessage, EntityNotFound, QuotaExceeded, SessionRequired, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
@@ -166,10 +166,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     if visible_ns or _is_stored_in(entity):
         begins_ns = visible_ns or now_ns
         expires_ns = expires_at_ns(begins_ns, effective_ttl_ns(command.ttl_ns, settings.ttl_ns))
-        note(
-            book,
-            Sent(now_ns, entity.number, sequence, who, command.priority, expires_ns, visible_ns, key, command.data),
-        )
+        note_sent(book, entity, sequence, who, command.priority, command.data, key, now_ns, expires_ns, visible_ns)
     else:
         parcel = Parcel(who, command.priority, command.ttl_ns)
         parcel.data = command.data
@@ -241,8 +238,7 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
     expires_ns = expires_at_ns(now_ns, effective_ttl_ns(parcel.ttl_ns, entity.settings.ttl_ns))
     source = parcel.source
     if source is None and not parcel.carrier:
-        sent = Sent(now_ns, entity.number, sequence, parcel.who, parcel.priority, expires_ns, 0, None, parcel.data)
-        note(book, sent)
+        note_sent(book, entity, sequence, parcel.who, parcel.priority, parcel.data, None, now_ns, expires_ns, 0)
         return
     note(
         book,

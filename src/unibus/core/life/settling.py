@@ -11,7 +11,6 @@ from unibus.core.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
 from unibus.core.life.book import Book
 from unibus.core.life.changes import (
     Cancelled,
-    Completed,
     DeadLettered,
     Deferred,
     Expired,
@@ -22,7 +21,7 @@ from unibus.core.life.changes import (
 )
 from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
 from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry
-from unibus.core.life.playing import note
+from unibus.core.life.playing import note, note_completed
 from unibus.core.life.sending import Parcel, dead_letters_of, death_record, route, store_copy, target_of
 from unibus.core.life.states import LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound, SessionLockLost
@@ -53,7 +52,7 @@ def settle(book: Book, command: Settle, now_ns: i64) -> None:
     if command.processed_key is not None:
         note(book, Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
     if command.verb == COMPLETE:
-        complete(book, entry, now_ns)
+        note_completed(book, entry, entry.delivery_count, entry.consumer, now_ns)
     elif command.verb == ABANDON:
         give_back(book, entry, "abandoned", command.delay_ns, merged(entry.overlay, command.overlay), now_ns)
     elif command.verb == DEFER:
@@ -70,22 +69,6 @@ def merged(overlay: Overlay | None, more: Overlay | None) -> Overlay | None:
     if overlay is None or more is None:
         return more if overlay is None else overlay
     return {**overlay, **more}
-
-
-def complete(book: Book, entry: Entry, now_ns: i64) -> None:
-    note(
-        book,
-        Completed(
-            now_ns,
-            entry.entity.number,
-            entry.sequence,
-            entry.who,
-            entry.delivery_count,
-            entry.enqueued_ns,
-            entry.first_delivered_ns,
-            entry.consumer,
-        ),
-    )
 
 
 def give_back(book: Book, entry: Entry, reason: str, delay_ns: i64, overlay: Overlay | None, now_ns: i64) -> None:

@@ -84,7 +84,6 @@ def leave(book: Book, entry: Entry) -> None:
         entity.locked -= 1
         token = entry.token
         if token is not None:
-            entity.locks.pop(token, None)
             if entry.session is not None:
                 entry.session.locked.pop(token, None)
             entry.token = None
@@ -106,10 +105,8 @@ def enter(book: Book, entry: Entry, state: i64) -> None:
             book.woken.append(entity)
     elif state == LOCKED:
         entity.locked += 1
-        if entry.token is not None:
-            entity.locks[entry.token] = entry
-            if entry.session is not None:
-                entry.session.locked[entry.token] = entry
+        if entry.session is not None and entry.token is not None:
+            entry.session.locked[entry.token] = entry
     elif state == SCHEDULED:
         entity.scheduled += 1
     elif state == DEFERRED:

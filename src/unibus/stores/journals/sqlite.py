@@ -24,16 +24,20 @@ from unibus.errors import StoreFailed
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
-from unibus.stores.journals.sqlite_file import Transaction, damaged, open_file, translated
+from unibus.stores.journals.sqlite_file import PAGE_BYTES, Transaction, damaged, open_file, translated
 from unibus.stores.journals.sqlite_load import Loading, learn_names, rows_after
 from unibus.stores.journals.sqlite_rows import SEQUENCE_BITS, changes_of, pack, save_part, save_summary
+from unibus.stores.journals.wal_room import WalRoom
 from unibus.stores.owner import Owner
 
 CHECKPOINT_BYTES: Final = 16_000_000
 """How large the write-ahead log may grow before it is moved into the file."""
 
-_ROW_BYTES: Final = 8192
-"""What a row costs in the write-ahead log beside its content: at least a page."""
+_ROW_BYTES: Final = 4 * PAGE_BYTES
+"""What a row costs in the write-ahead log beside its content: parts of pages, and pages that know of the others."""
+
+_CHECKPOINT_AGAIN_BYTES: Final = 4_000_000
+"""Where a reader was in the way, so much comes before the next try."""
 
 _QUICK_BYTES: Final = 2_000_000
 """Before a checkpoint comes this near, an append counts as one that may take a while."""
@@ -72,6 +76,7 @@ class SqliteJournal:
         self._names: dict[int, str] = {}
         self._last = 0
         self._owner = None if vfs is not None else Owner(path)
+        self._room = None if vfs is not None else WalRoom(path, CHECKPOINT_BYTES)
         try:
             self._connection = open_file(path, domain, vfs, exclusive)
         except BaseException:
@@ -114,6 +119,8 @@ class SqliteJournal:
                 self._wal_bytes += len(records) + _ROW_BYTES
                 if self._wal_bytes > CHECKPOINT_BYTES:
                     self._checkpoint()
+                elif sync and self._room is not None:
+                    self._room.make(self._wal_bytes)
         except apsw.Error as error:
             raise StoreFailed(
                 f"{self._name} could not be written: {error}",
@@ -145,8 +152,8 @@ class SqliteJournal:
 
     def _checkpoint(self) -> None:
         """Move what is in the write-ahead log into the file, as far as no reader is in the way."""
-        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._wal_bytes = 0
+        pages, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._wal_bytes = min((pages - moved) * PAGE_BYTES, CHECKPOINT_BYTES - _CHECKPOINT_AGAIN_BYTES)
 
     # Reading
 

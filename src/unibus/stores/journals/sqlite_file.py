@@ -11,6 +11,7 @@ from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreUnavailable
 log = logging.getLogger("unibus")
 
 APPLICATION_ID: Final = 0x554E4942  # "UNIB"
+PAGE_BYTES: Final = 4096
 SCHEMA: Final = Path(__file__).parent / "schema"
 
 # Set at open and read back: a pragma that the library does not know is silently ignored. Checkpoints are our own
@@ -68,7 +69,7 @@ def _check_identity(connection: apsw.Connection, path: str) -> None:
         )
     if not tables:
         # Both only take effect before the first table.
-        connection.pragma("page_size", 8192)
+        connection.pragma("page_size", PAGE_BYTES)
         connection.pragma("auto_vacuum", 2)
 
 
