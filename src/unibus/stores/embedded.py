@@ -63,7 +63,7 @@ class EmbeddedStore:
         self._syncs = self.durability >= Durability.D2
         self._journal = journal
         self._timers = timers
-        self._clock = clock
+        self._monotonic_ns = clock.monotonic_ns
         self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
         self._lock = threading.RLock()
         self._in_memory = journal.durability == Durability.D0
@@ -86,7 +86,7 @@ class EmbeddedStore:
             self._arm(self.now_ns())
 
     def now_ns(self) -> int:
-        return self._clock.monotonic_ns() + self._epoch_ns
+        return self._monotonic_ns() + self._epoch_ns
 
     # Changing
 

@@ -152,7 +152,7 @@ class Pending(Generic[T]):
         if outcome is None or outcome.done:
             return ready(self.result)
         loop = self.loop
-        return awaited(outcome.add(asyncio.get_running_loop() if loop is None else loop), self.result)
+        return awaited(outcome.add(asyncio.get_running_loop() if loop is None else loop), self)
 
     def wait(self, timeout_s: float | None = None) -> T:
         """Block this thread until the answer is there. TimeoutError leaves it on its way."""

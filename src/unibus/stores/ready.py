@@ -13,6 +13,6 @@ def ready(result: Callable[[], Any]) -> Generator[Any, None, Any]:
     return result()
 
 
-def awaited(waiter: object, result: Callable[[], Any]) -> Generator[Any, None, Any]:
+def awaited(waiter: object, pending: Any) -> Generator[Any, None, Any]:
     yield waiter
-    return result()
+    return pending.result()

@@ -24,7 +24,9 @@ def test_numbers_start_at_one_and_never_repeat() -> None:
 
 
 def test_an_id_is_the_prefix_and_the_count_in_hexadecimal() -> None:
-    assert id_text("p-", 255) == "p-ff"
+    for number in (0, 1, 255, 4095, 4096, 4097, 65_536, 2**40 + 5, 2**63 - 1, 7):
+        assert id_text("p-", number) == f"p-{number:x}"
+        assert id_text("q-", number) == f"q-{number:x}"
 
 
 def test_messages_are_stamped_by_the_lent_stamper(clock: list[int]) -> None:

@@ -66,7 +66,7 @@ class Book:
         """Their data was written and stays on disk until it is asked for."""
         for entry in entries:
             if entry.data is not None:
-                self.held_bytes -= entry.who.size
+                self.held_bytes -= entry.size
                 entry.data = None
 
     def add_entity(self, entity: Entity, sequence: int) -> None:

@@ -31,6 +31,7 @@ class Send:
     def __init__(self, entity: str, who: Who, data: bytes, priority: int) -> None:
         self.entity = entity
         self.who = who
+        self.size: i64 = len(data)
         self.data = data
         self.priority: i64 = priority
         self.ttl_ns: i64 = 0

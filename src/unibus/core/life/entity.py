@@ -46,6 +46,7 @@ class Entry(Placed):
         super().__init__(sequence, priority)
         self.entity = entity
         self.who = who
+        self.size: i64 = who.size
         self.data = data
         self.delivery_count: i64 = 0
         self.expires_ns: i64 = 0
@@ -158,10 +159,10 @@ class Entity:
 
     def session_of(self, entry: Entry) -> Session | None:
         """The session that the message belongs to; made when it is the first one."""
-        session_id = entry.who.session_id
-        if session_id is None or not self.settings.requires_session or self.kind == DEAD_LETTERS:
+        if not self.settings.requires_session or self.kind == DEAD_LETTERS:
             return None
-        return self.session(session_id)
+        session_id = entry.who.session_id
+        return None if session_id is None else self.session(session_id)
 
     def session(self, session_id: str) -> Session:
         found = self.sessions.get(session_id)

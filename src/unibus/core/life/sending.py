@@ -105,11 +105,11 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] |
     if key is not None and entity.is_known(key, now_ns):
         raise DuplicateMessage(f"{key!r} was sent to {entity.name!r} within its window", "nothing was stored")
     if _is_stored_in(entity):
-        _check_quota(entity, command.who.size, before)
+        _check_quota(entity, command.size, before)
     else:
         for target in entity.subscriptions:
             if _is_stored_in(target):
-                _check_quota(target, command.who.size, before)
+                _check_quota(target, command.size, before)
 
 
 def _check_quota(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
@@ -164,8 +164,9 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     settings = entity.settings
     if visible_ns or _is_stored_in(entity):
-        begins_ns = visible_ns or now_ns
-        expires_ns = expires_at_ns(begins_ns, effective_ttl_ns(command.ttl_ns, settings.ttl_ns))
+        expires_ns: i64 = 0
+        if command.ttl_ns or settings.ttl_ns:
+            expires_ns = expires_at_ns(visible_ns or now_ns, effective_ttl_ns(command.ttl_ns, settings.ttl_ns))
         note_sent(book, entity, sequence, who, command.priority, command.data, key, now_ns, expires_ns, visible_ns)
     else:
         parcel = Parcel(who, command.priority, command.ttl_ns)

@@ -10,7 +10,7 @@ from unibus.core.life.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED
 
 
 def put(book: Book, entity: Entity, entry: Entry, at_ns: int, visible_ns: int) -> None:
-    size = entry.who.size
+    size = entry.size
     entity.entries[entry.sequence] = entry
     entity.size_bytes += size
     if entry.data is not None:
@@ -53,9 +53,9 @@ def remove(book: Book, entry: Entry) -> None:
     entity = entry.entity
     entry.state = GONE
     del entity.entries[entry.sequence]
-    entity.size_bytes -= entry.who.size
+    entity.size_bytes -= entry.size
     if entry.data is not None:
-        book.held_bytes -= entry.who.size
+        book.held_bytes -= entry.size
         entry.data = None
     if entry.saved:
         book.gone.append((entity.number, entry.sequence))
@@ -150,7 +150,7 @@ def restore(book: Book, entity: Entity, sequence: int, saved: SavedEntry) -> Ent
     entry.home_sequence = sequence
     entry.saved = True
     entity.entries[sequence] = entry
-    entity.size_bytes += saved.who.size
+    entity.size_bytes += entry.size
     _join_session(book, entity, entry)
     enter(book, entry, saved.state)
     if saved.state == ACTIVE:
