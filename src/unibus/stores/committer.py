@@ -9,6 +9,7 @@ their decisions, so what is on disk is always some whole past of what was in mem
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, final
 
@@ -19,13 +20,15 @@ from unibus.core.life.changes import Change
 from unibus.core.life.claiming import Claimed
 from unibus.errors import BusError, StoreFailed
 from unibus.stores.journal import Journal, Slice
+from unibus.stores.pace import Pace
 from unibus.stores.pending import Commits, Outcome, Pending
 from unibus.stores.snapshot import Snapshot
 
 log = logging.getLogger("unibus")
 
+
 ENOUGH: Final = 128
-"""So many answers wait in one turn of a loop: the next group is begun before the turn is over."""
+"""So many answers wait in one turn of a loop: where the writer does it, the next group is begun before that is over."""
 
 
 @final
@@ -35,7 +38,7 @@ class Group(Outcome):
     def __init__(self, commits: Commits) -> None:
         super().__init__(commits)
         self.waiting: i64 = 0  # How many answers depend on it.
-        self.claims: list[Claimed] = []  # Handed out, with their data still on disk.
+        self.absent: list[Claimed] = []  # Handed out, with their data still on disk.
         self.sync = False
 
 
@@ -55,31 +58,34 @@ class Committer:
         self._unsynced = True  # Something that was written may not be on disk yet.
         self._kicks = threading.Lock()  # Closed while the writer has nothing to do; a kick opens it.
         self._kicks.acquire()
+        self._pace = Pace()
         self._soon: asyncio.AbstractEventLoop | None = None
         self._closing = False
         self._writer: threading.Thread | None = None
 
-    def add(self, sync: bool, claims: list[Claimed] | None = None) -> Group:
+    def add(self, sync: bool, absent: list[Claimed] | None = None) -> Group:
         """Who gets its answer with the book's fresh changes. The caller holds the lock, and kicks or leads after it."""
         group = self._group
         group.waiting += 1
-        if claims:
-            group.claims.extend(claims)
+        if absent:
+            group.absent.extend(absent)
         if sync:
             group.sync = True
         return group
 
     def kick_soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the store's own thread commit when the loop has had its turn: what comes until then goes along."""
+        """Commit when the loop has had its turn: what comes until then goes along."""
         if self._soon is not loop:
             self._soon = loop
-            loop.call_soon(self._kicked)
-        elif self._group.waiting == ENOUGH:
+            loop.call_soon(self._after_turn)
+        elif self._group.waiting == ENOUGH and not self._pace.is_quick():
             self.kick()  # Worth a commit of their own, while the loop goes on with the rest.
 
-    def _kicked(self) -> None:
+    def _after_turn(self) -> None:
+        loop = self._soon
         self._soon = None
-        self.kick()
+        if not self.commit_here(loop):
+            self.kick()
 
     def kick(self) -> None:
         """Let the store's own thread commit now."""
@@ -105,21 +111,31 @@ class Committer:
         with self._committing:
             return self._commit()
 
-    def commit_here(self, group: Group) -> None:
-        """Hand a group to the kernel from the thread of a loop, if that is a matter of microseconds.
+    def commit_here(self, loop: asyncio.AbstractEventLoop | None = None) -> bool:
+        """Commit in the thread of a loop, if that takes less time than letting the writer do it. False if not.
 
-        Going through the writer would take several times as long. Whatever could make the loop wait is left to it:
-        a sync, a piece of a snapshot, a read, another writer.
+        With `loop` the caller is that loop and no task of it. Whatever could take long is left to the writer.
         """
-        if group.waiting > 1 or group.sync or self._snapshot.is_due(self._book.seq):
-            return
-        if self._journal.is_quick() and self._committing.acquire(blocking=False):
-            try:
-                self._commit()
-            finally:
-                self._committing.release()
+        group = self._group
+        if group.absent or self._snapshot.is_due(self._book.seq) or not self._journal.is_quick():
+            return False
+        if (group.sync and not self._pace.is_quick()) or not self._committing.acquire(blocking=False):
+            return False
+        try:
+            began_ns = time.monotonic_ns()
+            self._commit(loop)
+            if group.sync:
+                self._pace.took(began_ns, time.monotonic_ns())
+        finally:
+            self._committing.release()
+        return True
 
-    def _commit(self) -> bool:
+    def is_alone(self, outcome: Outcome | None) -> bool:
+        """Whether somebody has just asked for a write, which needs no sync, and nobody else waits for one."""
+        group = self._group
+        return outcome is group and group.waiting == 1 and not group.sync
+
+    def _commit(self, here: asyncio.AbstractEventLoop | None = None) -> bool:
         with self._lock:
             group = self._group
             changes = self._book.take()
@@ -139,7 +155,7 @@ class Committer:
         except Exception as error:
             self._fail(group, error)
         else:
-            group.decide()
+            group.decide(None, here)
         return True
 
     def _next_part(self, group: Group, count: int) -> tuple[Slice | None, Exception | None]:
@@ -148,8 +164,8 @@ class Committer:
             return None, None
         wanted = {
             (claimed.entry.home_entity, claimed.entry.home_sequence)
-            for claimed in group.claims
-            if claimed.data is None and claimed.entry.home_entity
+            for claimed in group.absent
+            if claimed.entry.home_entity
         }
         try:
             return self._snapshot.next_part(self.written + count, wanted), None
@@ -165,10 +181,9 @@ class Committer:
             self._journal.append(self.written + 1, changes, group.sync, part)
             self.written += len(changes)
             self._unsynced = not group.sync and part is None
-        missing = [claimed for claimed in group.claims if claimed.data is None]
-        if missing:
-            found = self._journal.bodies([claimed.entry for claimed in missing])
-            for claimed in missing:
+        if group.absent:
+            found = self._journal.bodies([claimed.entry for claimed in group.absent])
+            for claimed in group.absent:
                 claimed.data = found[claimed.entry]
 
     def _fail(self, group: Group, error: BaseException) -> None:

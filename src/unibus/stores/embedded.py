@@ -27,7 +27,7 @@ from unibus.core.life.sending import Past, entries_of, queue_of, target_of
 from unibus.core.life.sessions import accept, held_session
 from unibus.errors import BusClosed, BusError, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
-from unibus.stores.committer import Committer, Group, as_failure
+from unibus.stores.committer import Committer, as_failure
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Journal
 from unibus.stores.pending import Pending, answered
@@ -119,10 +119,9 @@ class EmbeddedStore:
                 tokens = [self._tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
                 claimed = claim(self._book, entity, session, tokens, wish.lock, wish.consumer, now_ns)
             # Handed to the kernel is enough for a lock. A message that is removed by this must not come back.
-            pending = self._write(claimed, not wish.lock and self._syncs, claimed)
-        group = pending.outcome
-        if isinstance(group, Group) and not _any_on_disk(claimed) and asyncio._get_running_loop() is not None:
-            self._committer.commit_here(group)
+            pending = self._write(claimed, not wish.lock and self._syncs, _absent(claimed))
+        if self._committer.is_alone(pending.outcome) and asyncio._get_running_loop() is not None:
+            self._committer.commit_here()
         return self._answer(pending)
 
     def _claim_deferred(self, entity: Entity, session: Session | None, wish: Wish, now_ns: int) -> list[Claimed]:
@@ -175,7 +174,7 @@ class EmbeddedStore:
             fire(self._book, now_ns)
         return now_ns
 
-    def _write(self, value: T, sync: bool, claims: list[Claimed] | None = None) -> Pending[T]:
+    def _write(self, value: T, sync: bool, absent: list[Claimed] | None = None) -> Pending[T]:
         """Under the lock: see to it that what this call has changed is written."""
         book = self._book
         if book.due.next_ns() < self._armed_ns:
@@ -185,9 +184,9 @@ class EmbeddedStore:
                 changes = book.take()
                 self._journal.append(book.seq - len(changes) + 1, changes, False)
             return Pending(value)
-        if book.seq == self._seq_before and not sync and (claims is None or not _any_on_disk(claims)):
+        if book.seq == self._seq_before and not sync and not absent:
             return Pending(value)
-        return Pending(value, self._committer.add(sync, claims))
+        return Pending(value, self._committer.add(sync, absent))
 
     def _answer(self, pending: Pending[T]) -> Pending[T]:
         """Without the lock: wake who waits for messages, and let somebody commit."""
@@ -248,7 +247,7 @@ class EmbeddedStore:
                     break
                 if entry.sequence >= from_sequence:
                     seen.append(Claimed(entry, entry.token or b"", 0, entry.delivery_count))
-            pending = self._write(seen, False, seen)
+            pending = self._write(seen, False, _absent(seen))
         return self._answer(pending)
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
@@ -310,8 +309,9 @@ class EmbeddedStore:
             self._journal.close()
 
 
-def _any_on_disk(claims: list[Claimed]) -> bool:
-    return any([claimed.data is None for claimed in claims])
+def _absent(claims: list[Claimed]) -> list[Claimed]:
+    """Those whose data is on disk only."""
+    return [claimed for claimed in claims if claimed.data is None]
 
 
 def _info(entity: Entity) -> EntityInfo:

@@ -31,7 +31,7 @@ class Summary:
     seq: int
     overlap: int
     entities: list[tuple[int, str, int, Settings, int]]
-    dropped: list[int]
+    dropped: list[tuple[int, str]]
     retired: dict[str, int]
     sessions: dict[int, list[SavedSession]]
     marks: list[tuple[int, int, str, int]]

@@ -47,8 +47,12 @@ class Outcome:
         self._calls: list[tuple[Callable[[Pending[Any]], None], Pending[Any]]] = []
         self._arrived: threading.Event | None = None
 
-    def decide(self, failure: Callable[[], BaseException] | None = None) -> None:
-        """It is written, or it failed: tell everybody."""
+    def decide(
+        self,
+        failure: Callable[[], BaseException] | None = None,
+        here: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """It is written, or it failed: tell everybody. `here` is the loop that the caller is, if it is no task."""
         with _RARE:
             self.failure = failure
             self.done = True
@@ -56,7 +60,9 @@ class Outcome:
             self._arrived.set()
         for call, pending in self._calls:
             call(pending)
-        if self._loop is not None:
+        if self._loop is not None and self._loop is here:
+            self._go_on()
+        elif self._loop is not None:
             _soon(self._loop, self._go_on)
         for waiter in self._elsewhere:
             _soon(waiter.get_loop(), waiter.go_on)

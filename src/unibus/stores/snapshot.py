@@ -122,7 +122,7 @@ class Snapshot:
             self._begun_at,
             seq,
             [_row(each) for each in {*self._entities, *book.entities.values()}],
-            self._dropped,
+            [(number, book.known[number]) for number in self._dropped],
             dict(book.retired),
             sessions,
             self._marks,

@@ -25,8 +25,8 @@ from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
 from unibus.stores.journals.sqlite_file import PAGE_BYTES, Transaction, damaged, open_file, translated
-from unibus.stores.journals.sqlite_load import Loading, learn_names, rows_after
-from unibus.stores.journals.sqlite_rows import SEQUENCE_BITS, changes_of, pack, save_part, save_summary
+from unibus.stores.journals.sqlite_load import Loading, rows_after
+from unibus.stores.journals.sqlite_rows import SEQUENCE_BITS, changes_of, checksum, pack, save_part, save_summary
 from unibus.stores.journals.wal_room import WalRoom
 from unibus.stores.owner import Owner
 
@@ -73,7 +73,6 @@ class SqliteJournal:
         self._wal_bytes = 0
         self._log_bytes = 0
         self._groups: dict[int, list[Change]] = {}
-        self._names: dict[int, str] = {}
         self._last = 0
         self._owner = None if vfs is not None else Owner(path)
         self._room = None if vfs is not None else WalRoom(path, CHECKPOINT_BYTES)
@@ -97,7 +96,6 @@ class SqliteJournal:
             raise translated(error, self._path) from error
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise damaged(self._path, f"a row is not what was written: {error}") from error
-        self._names = loading.names
         self._log_bytes = loading.log_bytes
         self._domain = loading.domain
         self._last = book.seq
@@ -107,11 +105,12 @@ class SqliteJournal:
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
         records = pack(changes)
+        crc = checksum(records)
         last = first_seq + len(changes) - 1
         try:
             with self._mutex:
                 self._sync(sync or part is not None)
-                row = (first_seq, last, changes[0].at_ns if changes else 0, zlib.crc32(records), records)
+                row = (first_seq, last, changes[0].at_ns if changes else 0, crc, records)
                 if part is None:
                     self._connection.execute(_INSERT, row)
                 else:
@@ -128,7 +127,6 @@ class SqliteJournal:
             ) from error
         self._last = last
         self._log_bytes += len(records)
-        learn_names(self._names, changes)
 
     def is_quick(self) -> bool:
         if self._wal_bytes > CHECKPOINT_BYTES - _QUICK_BYTES or not self._mutex.acquire(blocking=False):
@@ -147,7 +145,7 @@ class SqliteJournal:
                 self._connection.execute(_INSERT, row)
             save_part(self._connection, part, last)
             if part.last is not None:
-                save_summary(self._connection, part.last, self._names, self._log_bytes)
+                save_summary(self._connection, part.last, self._log_bytes)
         self._wal_bytes += sum(len(data) for _, _, _, data in part.entries)
 
     def _checkpoint(self) -> None:
@@ -204,13 +202,12 @@ class SqliteJournal:
         raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
 
     def events_after(self, seq: int, limit: int, names: dict[int, str]) -> tuple[list[Event], int]:
-        known = {**self._names, **names}
         rows: list[Event] = []
         with self._at_the_file():
             for number, change in self.changes_after(seq):
                 if len(rows) >= limit:
                     break
-                rows.append(event_of(number, change, self._domain, known))
+                rows.append(event_of(number, change, self._domain, names))
             return rows, self._last
 
     def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:

@@ -1,14 +1,14 @@
 """Recovery from a SQLite file: the last snapshot, then the log after it. What is damaged is named, and not served."""
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import cast
 
 import apsw
 import msgspec
 
 from unibus.core.life.book import MARK_PROCESSED, Book
-from unibus.core.life.changes import Change, Declared
+from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entity
 from unibus.core.life.playing import replay
 from unibus.core.life.standing import restore, restore_session
@@ -23,10 +23,9 @@ from unibus.stores.journals.sqlite_rows import (
 
 
 class Loading:
-    """One recovery. `names` collects the names of all entities there ever were, `log_bytes` the size of the log."""
+    """One recovery. `log_bytes` is the size of the log."""
 
     def __init__(self, connection: apsw.Connection, path: str, book: Book) -> None:
-        self.names: dict[int, str] = {}
         self.log_bytes = 0
         self.domain = ""
         self._connection = connection
@@ -54,8 +53,6 @@ class Loading:
                 entity.entries = dict(sorted(entity.entries.items()))
         book.strict = True
         book.replaying = False
-        for number, entity in book.entities.items():
-            self.names[number] = entity.name
         return snapshot
 
     def _load_entities(self) -> None:
@@ -64,7 +61,7 @@ class Loading:
             "SELECT number, name, kind, sequence, dropped, settings FROM entities ORDER BY number"
         )
         for number, name, kind, sequence, dropped, settings in rows:
-            self.names[number] = name
+            book.known[number] = name  # History speaks of those that are deleted, too.
             book.numbered = max(book.numbered, number)
             if not dropped:
                 entity = Entity(number, name, kind, msgspec.json.decode(settings))
@@ -111,19 +108,11 @@ class Loading:
             if seq != expected:
                 raise damaged(self._path, f"the log, from change {expected} to {seq - 1}: it is missing")
             self.log_bytes += size
-            learn_names(self.names, changes)
             for change in changes:
                 book.strict = book.seq >= overlap
                 replay(book, change)
             book.end_group()
             expected = seq + len(changes)
-
-
-def learn_names(names: dict[int, str], changes: Sequence[Change]) -> None:
-    """History names entities that are deleted by now, also those that no snapshot has seen."""
-    for change in changes:
-        if isinstance(change, Declared):
-            names[change.entity] = change.name
 
 
 def rows_after(connection: apsw.Connection, path: str, seq: int) -> Iterator[tuple[int, list[Change], int]]:

@@ -15,11 +15,24 @@ from unibus.stores.journals.sqlite_file import damaged
 SEQUENCE_BITS: Final = 40
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
 _ROWS_PER_STATEMENT: Final = 250
+_CRC_QUICK_BYTES: Final = 200_000
+_CRC_STEP_BYTES: Final = 5_000
 
 pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(list[Change]).decode
 unpack_entry: Final = msgspec.msgpack.Decoder(SavedEntry).decode
 unpack_session: Final = msgspec.msgpack.Decoder(SavedSession).decode
+
+
+def checksum(records: bytes) -> int:
+    """The CRC of a row. In small steps, as long as that is quick: above 5 KB zlib lets go of the interpreter, and a
+    thread that computes would keep it for longer than all of this takes."""
+    if len(records) > _CRC_QUICK_BYTES:
+        return zlib.crc32(records)
+    crc = 0
+    for start in range(0, len(records), _CRC_STEP_BYTES):
+        crc = zlib.crc32(records[start : start + _CRC_STEP_BYTES], crc)
+    return crc
 
 
 def changes_of(path: str, seq: int, last: int, crc: int, records: bytes) -> list[Change]:
@@ -53,9 +66,9 @@ def save_part(connection: apsw.Connection, part: Slice, last: int) -> None:
         connection.execute(f"DELETE FROM messages WHERE key IN ({', '.join('?' * len(some))})", some)
 
 
-def save_summary(connection: apsw.Connection, summary: Summary, names: dict[int, str], log_bytes: int) -> None:
+def save_summary(connection: apsw.Connection, summary: Summary, log_bytes: int) -> None:
     """The last piece, which makes the snapshot the one to begin with."""
-    _save_entities(connection, summary, names)
+    _save_entities(connection, summary)
     _save_sessions(connection, summary)
     _insert(connection, "marks", [value for mark in summary.marks for value in mark], 4)
     for number, kind, over_ns in summary.marks_over:
@@ -64,13 +77,13 @@ def save_summary(connection: apsw.Connection, summary: Summary, names: dict[int,
     _insert(connection, "meta", meta, 2)
 
 
-def _save_entities(connection: apsw.Connection, summary: Summary, names: dict[int, str]) -> None:
+def _save_entities(connection: apsw.Connection, summary: Summary) -> None:
     _insert_entities(connection, summary.entities)
-    for number in summary.dropped:
+    for number, name in summary.dropped:
         # One that came and went between two snapshots has no row yet, and history needs its name.
         connection.execute(
             "INSERT INTO entities VALUES (?, ?, 0, 0, 1, '{}') ON CONFLICT (number) DO UPDATE SET dropped = 1",
-            (number, names.get(number, f"#{number}")),
+            (number, name),
         )
         connection.execute("DELETE FROM sessions WHERE entity = ?", (number,))
         connection.execute("DELETE FROM marks WHERE entity = ?", (number,))

@@ -1,0 +1,64 @@
+"""Where a commit is made: on the loop while the disk is quick, in the writer's thread when it is not."""
+
+import time
+
+import pytest
+
+from unibus.stores import pace
+from unibus.stores.pace import PAUSE_NS, PAUSE_NS_MAX, QUICK_NS, Pace
+
+MS = 1_000_000
+
+
+def fed(target: Pace, lasted_ns: int, times: int, now_ns: int) -> int:
+    for _ in range(times):
+        target.took(now_ns, now_ns + lasted_ns)
+        now_ns += lasted_ns
+    return now_ns
+
+
+@pytest.fixture
+def target() -> Pace:
+    return Pace()
+
+
+def is_quick_at(target: Pace, now_ns: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(pace.time, "monotonic_ns", lambda: now_ns)
+    return target.is_quick()
+
+
+def test_a_quick_disk_is_waited_for(target: Pace, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = fed(target, QUICK_NS // 2, 1_000, time.monotonic_ns())
+    assert is_quick_at(target, now_ns, monkeypatch)
+
+
+def test_a_slow_disk_is_left_to_the_thread_for_longer_each_time(target: Pace, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = time.monotonic_ns()
+    pauses = []
+    for _ in range(10):
+        tries = 0
+        while is_quick_at(target, now_ns, monkeypatch):
+            now_ns = fed(target, 10 * MS, 1, now_ns)
+            tries += 1
+        assert 1 <= tries <= 3, "a slow disk is noticed at once"
+        began_ns = now_ns
+        while not is_quick_at(target, now_ns, monkeypatch):
+            now_ns += PAUSE_NS // 4
+        pauses.append(round((now_ns - began_ns) / PAUSE_NS))
+    assert pauses == [min(2**n, PAUSE_NS_MAX // PAUSE_NS) for n in range(10)]
+
+
+def test_one_hesitation_changes_nothing(target: Pace, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = fed(target, QUICK_NS // 3, 50, time.monotonic_ns())
+    now_ns = fed(target, 500 * MS, 1, now_ns)
+    assert is_quick_at(target, now_ns, monkeypatch)
+
+
+def test_a_disk_that_recovers_is_trusted_as_before(target: Pace, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = time.monotonic_ns()
+    for _ in range(3):
+        now_ns = fed(target, 20 * MS, 3, now_ns) + PAUSE_NS_MAX
+    now_ns = fed(target, MS // 5, 1_000_000, now_ns)
+    now_ns = fed(target, 20 * MS, 3, now_ns)
+    assert not is_quick_at(target, now_ns, monkeypatch)
+    assert is_quick_at(target, now_ns + PAUSE_NS, monkeypatch), "the first pause again"
