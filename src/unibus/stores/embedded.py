@@ -40,7 +40,7 @@ log = logging.getLogger("unibus")
 T = TypeVar("T")
 
 TRIM_EVERY_NS: Final = 60_000_000_000
-SWITCH_INTERVAL_S: Final = 0.0005
+SWITCH_INTERVAL_S: Final = 0.00025
 """Beside a thread that computes each commit waits for the interpreter, and Python's 5 ms make it ten times slower."""
 
 

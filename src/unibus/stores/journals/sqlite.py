@@ -151,7 +151,7 @@ class SqliteJournal:
     def _checkpoint(self) -> None:
         """Move what is in the write-ahead log into the file, as far as no reader is in the way."""
         pages, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._wal_bytes = min((pages - moved) * PAGE_BYTES, CHECKPOINT_BYTES - _CHECKPOINT_AGAIN_BYTES)
+        self._wal_bytes = min((pages - moved) * PAGE_BYTES, max(0, CHECKPOINT_BYTES - _CHECKPOINT_AGAIN_BYTES))
 
     # Reading
 
