@@ -10,9 +10,11 @@ import sys
 import threading
 import traceback
 from dataclasses import asdict
+from typing import cast
 
 from tests.crash import planted
 from tests.crash.ledger import Op
+from tests.crash.on_loop import OnLoop
 from tests.crash.workload import Worker
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
@@ -71,10 +73,11 @@ def live(order: dict[str, object]) -> None:
         store = EmbeddedStore(journal, SYSTEM_CLOCK, timers, memory_budget_mb=0.01, snapshot_every=every)
         Worker(store, wire, f"{order['seed']}.p").prepare()
         wire.say("ready")
-        others = [threading.Thread(target=work, args=(store, wire, order["seed"], lane)) for lane in (1, 2)]
+        shown = cast("EmbeddedStore", OnLoop(store)) if order["on_loop"] else store
+        others = [threading.Thread(target=work, args=(shown, wire, order["seed"], lane)) for lane in (1, 2)]
         for other in others:
             other.start()
-        work(store, wire, order["seed"], 0)
+        work(shown, wire, order["seed"], 0)
     except BaseException:
         wire.say("error", text=traceback.format_exc())
 

@@ -19,7 +19,7 @@ from unibus.core.life.entity import FOREVER_NS, Entity, Entry
 from unibus.core.life.states import GONE
 from unibus.stores.journal import Journal, Slice, Summary
 
-PART_ENTRIES: Final = 500
+PART_ENTRIES = 500  # Not final, so that tests can make pieces of one message.
 PART_BYTES: Final = 4_000_000
 """Of one piece: what a sender may have to wait for in addition."""
 
