@@ -95,6 +95,9 @@ class Reopening:
     def move_cursor(self, name: str, seq: int) -> None:
         self._fresh().move_cursor(name, seq)
 
+    def missed(self, name: str) -> int:
+        return self._fresh().missed(name)
+
     def health(self) -> StoreHealth:
         return self._store.health()
 

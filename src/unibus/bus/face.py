@@ -15,6 +15,7 @@ from unibus.bus.durable_channels import DurableChannels
 from unibus.bus.exchange import Exchange
 from unibus.bus.health import HealthStatus
 from unibus.bus.hub import Hub, Leash
+from unibus.bus.names import checked_name
 from unibus.bus.requests import Requests
 from unibus.bus.room import post_when_room
 from unibus.bus.settings import BusConfig, ChannelConfig, SubscribeOptions, channel_config
@@ -162,6 +163,20 @@ class Face:
         Go on after the last row that was given; when there was none, after the second value.
         """
         return self._hub.queues().store.events_after(seq, limit)
+
+    def cursor(self, name: str) -> int:
+        """Where a named reader of history stands, across restarts: the seq to go on after. 0 for one that is new."""
+        return self._hub.queues().store.cursor(name)
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        """Remember that the reader has everything up to `seq`."""
+        if isinstance(seq, bool) or not isinstance(seq, int) or seq < 0:
+            raise UsageError(f"a cursor stands at a seq, not at {seq!r}", "the last one that the reader has")
+        self._hub.queues().store.move_cursor(checked_name(name), seq)
+
+    def missed_events(self, name: str) -> int:
+        """How many events were forgotten before the reader had read them: history is kept for a time only."""
+        return self._hub.queues().store.missed(name)
 
     # Subscriptions
 

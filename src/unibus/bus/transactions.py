@@ -136,9 +136,19 @@ class Transaction:
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         pending = self._leave(error)
-        results = await pending
+        try:
+            results = await pending
+        except asyncio.CancelledError:
+            # Nobody can take it back any more: what depends on it follows when it is written.
+            if error is None:
+                pending.on_done(self._outcome)
+            raise
         if error is None:
             self._committed(results)
+
+    def _outcome(self, pending: Pending[list[object]]) -> None:
+        if pending.error is None:
+            self._committed(pending.value)
 
     def __enter__(self) -> "Transaction":
         self._open()

@@ -109,25 +109,31 @@ class Committer:
     def commit(self) -> bool:
         """Write what has collected. False if there was nothing."""
         with self._committing:
-            return self._commit()
+            group = self._commit()
+        if group is None:
+            return False
+        group.tell(None)
+        return True
 
     def commit_here(self, loop: asyncio.AbstractEventLoop | None = None) -> bool:
         """Commit in the thread of a loop, if that takes less time than letting the writer do it. False if not.
 
         With `loop` the caller is that loop and no task of it. Whatever could take long is left to the writer.
         """
-        group = self._group
-        if group.absent or self._snapshot.is_due(self._book.seq) or not self._journal.is_quick():
+        coming = self._group
+        if coming.absent or self._snapshot.is_due(self._book.seq) or not self._journal.is_quick():
             return False
-        if (group.sync and not self._pace.is_quick()) or not self._committing.acquire(blocking=False):
+        if (coming.sync and not self._pace.is_quick()) or not self._committing.acquire(blocking=False):
             return False
         try:
             began_ns = time.monotonic_ns()
-            self._commit(loop)
-            if group.sync:
+            group = self._commit()
+            if group is not None and group.sync:
                 self._pace.took(began_ns, time.monotonic_ns())
         finally:
             self._committing.release()
+        if group is not None:
+            group.tell(loop)
         return True
 
     def is_alone(self, outcome: Outcome | None) -> bool:
@@ -135,14 +141,15 @@ class Committer:
         group = self._group
         return outcome is group and group.waiting == 1 and not group.sync
 
-    def _commit(self, here: asyncio.AbstractEventLoop | None = None) -> bool:
+    def _commit(self) -> Group | None:
+        """What has collected is written and its outcome settled. Whoever waits is told by the caller."""
         with self._lock:
             group = self._group
             changes = self._book.take()
             shed = self._book.to_shed
             part, unread = self._next_part(group, len(changes))
             if not changes and not group.waiting and part is None and unread is None:
-                return False
+                return None
             self._book.to_shed = []
             self._group = Group(self)
         try:
@@ -153,10 +160,11 @@ class Committer:
                 with self._lock:
                     self._book.shed(shed)
         except Exception as error:
-            self._fail(group, error)
+            self._fail(error)
+            group.settle(self.as_failure)
         else:
-            group.decide(None, here)
-        return True
+            group.settle(None)
+        return group
 
     def _next_part(self, group: Group, count: int) -> tuple[Slice | None, Exception | None]:
         """A piece of a snapshot, or why there is none: what it takes from disk is lost to the snapshot if it fails."""
@@ -186,13 +194,12 @@ class Committer:
             for claimed in group.absent:
                 claimed.data = found[claimed.entry]
 
-    def _fail(self, group: Group, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         """The outcome is unknown and memory may be ahead of the disk: nothing more is taken or answered."""
         if self.failure is None:
             self.failure = error
             log.error("the store %s has stopped: %s", self._journal.url, error)
             self.on_failure()
-        group.decide(self.as_failure)
 
     def as_failure(self) -> BaseException:
         """What to tell whoever asks for anything from now on."""
@@ -209,10 +216,10 @@ class Committer:
             group = self.add(True)
         Pending(None, group).wait()
 
-    def trim(self, now_ns: int) -> None:
-        """Let the journal forget history, but nothing that recovery needs."""
+    def trim(self, now_ns: int) -> bool:
+        """Let the journal forget some history, but nothing that recovery needs. True if there is more."""
         with self._committing:
-            self._journal.trim(now_ns, self._snapshot.seq)
+            return self._journal.trim(now_ns, self._snapshot.seq)
 
     # The store's own thread
 

@@ -8,7 +8,6 @@ system clock neither ends a lock early nor keeps it.
 
 import asyncio
 import logging
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -33,6 +32,7 @@ from unibus.stores.journal import Journal
 from unibus.stores.pending import Pending, answered
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
 from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
+from unibus.stores.switching import switching
 from unibus.stores.tokens import Tokens
 from unibus.stores.watchers import Watchers
 
@@ -40,8 +40,8 @@ log = logging.getLogger("unibus")
 T = TypeVar("T")
 
 TRIM_EVERY_NS: Final = 60_000_000_000
-SWITCH_INTERVAL_S: Final = 0.00025
-"""Beside a thread that computes each commit waits for the interpreter, and Python's 5 ms make it ten times slower."""
+TRIM_ON_NS: Final = 10_000_000
+"""Where there is more to forget than one step takes, so much time for others comes before the next."""
 
 
 class EmbeddedStore:
@@ -80,7 +80,7 @@ class EmbeddedStore:
         # Whoever waits for messages looks again, and is told.
         self._committer.on_failure = self._watchers.wake_all
         if not self._in_memory:
-            sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+            switching.quicken()
             timers.after(TRIM_EVERY_NS, self._trim)
         with self._lock:
             self._arm(self.now_ns())
@@ -114,7 +114,11 @@ class EmbeddedStore:
             if wish.session is not None:
                 session = held_session(self._book, wish.entity, wish.session[0], wish.session[1], now_ns)
             if wish.sequences:
-                claimed = self._claim_deferred(entity, session, wish, now_ns)
+                entries = deferred_entries(entity, session, list(wish.sequences))
+                claimed = [
+                    hand_out(self._book, entry, self._tokens.draw(), wish.lock, wish.consumer, now_ns)
+                    for entry in entries
+                ]
             else:
                 tokens = [self._tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
                 claimed = claim(self._book, entity, session, tokens, wish.lock, wish.consumer, now_ns)
@@ -123,10 +127,6 @@ class EmbeddedStore:
         if self._committer.is_alone(pending.outcome) and asyncio._get_running_loop() is not None:
             self._committer.commit_here()
         return self._answer(pending)
-
-    def _claim_deferred(self, entity: Entity, session: Session | None, wish: Wish, now_ns: int) -> list[Claimed]:
-        entries = deferred_entries(entity, session, list(wish.sequences))
-        return [hand_out(self._book, entry, self._tokens.draw(), wish.lock, wish.consumer, now_ns) for entry in entries]
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
         with self._lock:
@@ -226,11 +226,12 @@ class EmbeddedStore:
 
     def _trim(self) -> None:
         if not self._closed and self._committer.failure is None:
+            more = False
             try:
-                self._committer.trim(self.now_ns())
+                more = self._committer.trim(self.now_ns())
             except BusError as error:
                 log.warning("history could not be trimmed: %s", error)
-            self._timers.after(TRIM_EVERY_NS, self._trim)
+            self._timers.after(TRIM_ON_NS if more else TRIM_EVERY_NS, self._trim)
 
     # Reading
 
@@ -281,6 +282,9 @@ class EmbeddedStore:
     def move_cursor(self, name: str, seq: int) -> None:
         self._journal.move_cursor(name, seq)
 
+    def missed(self, name: str) -> int:
+        return self._journal.missed(name)
+
     # Life
 
     def health(self) -> StoreHealth:
@@ -306,6 +310,8 @@ class EmbeddedStore:
         try:
             self._committer.close()
         finally:
+            if not self._in_memory:
+                switching.restore()
             self._journal.close()
 
 

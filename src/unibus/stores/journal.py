@@ -67,8 +67,10 @@ class Journal(Protocol):
 
     def move_cursor(self, name: str, seq: int) -> None: ...
 
-    def trim(self, now_ns: int, up_to_seq: int) -> None:
-        """Forget history that is too old or too much, but nothing after `up_to_seq`."""
+    def missed(self, name: str) -> int: ...
+
+    def trim(self, now_ns: int, up_to_seq: int) -> bool:
+        """Forget some history that is too old or too much, but nothing after `up_to_seq`. True if there is more."""
 
     def size_bytes(self) -> int:
         """Of the history."""

@@ -9,12 +9,13 @@ not once per answer.
 import asyncio
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Final, Generic, Protocol, TypeVar, cast
 
 from unibus.stores.ready import awaited, ready
 from unibus.stores.waiter import Waiter
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 _RARE: Final = threading.Lock()  # For what two threads could do to one outcome at the same time.
@@ -44,18 +45,25 @@ class Outcome:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: list[Waiter] = []
         self._elsewhere: list[Waiter] = []
-        self._calls: list[tuple[Callable[[Pending[Any]], None], Pending[Any]]] = []
+        self._calls: list[tuple[Callable[[Pending[object]], None], Pending[object]]] = []
         self._arrived: threading.Event | None = None
 
-    def decide(
-        self,
-        failure: Callable[[], BaseException] | None = None,
-        here: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        """It is written, or it failed: tell everybody. `here` is the loop that the caller is, if it is no task."""
+    def decide(self, failure: Callable[[], BaseException] | None = None) -> None:
+        """It is written, or it failed: that is how it is from now on, for everybody."""
+        self.settle(failure)
+        self.tell(None)
+
+    def settle(self, failure: Callable[[], BaseException] | None) -> None:
+        """The first half of `decide`: it is true, and nobody has been told."""
         with _RARE:
             self.failure = failure
             self.done = True
+
+    def tell(self, here: asyncio.AbstractEventLoop | None) -> None:
+        """The second half, with no lock held: what is called may do anything.
+
+        `here` is the loop that the caller is, if it is no task of it: its tasks go on in this very call.
+        """
         if self._arrived is not None:
             self._arrived.set()
         for call, pending in self._calls:
@@ -98,7 +106,7 @@ class Outcome:
                 _soon(loop, waiter.go_on)
         return waiter
 
-    def call(self, call: "Callable[[Pending[Any]], None]", pending: "Pending[Any]") -> None:
+    def call(self, call: "Callable[[Pending[object]], None]", pending: "Pending[object]") -> None:
         with _RARE:
             late = self.done
             if not late:
@@ -119,17 +127,17 @@ class Outcome:
                 raise TimeoutError(f"no answer within {timeout_s} s")
 
 
-class Pending(Generic[T]):
+class Pending(Generic[T_co]):
     """`value` is the answer, which counts as soon as its outcome is known; no outcome: it counts already.
 
     `loop` is the one that is running where it was made, if any: then whoever awaits it does so there.
     """
 
-    def __init__(self, value: T, outcome: Outcome | None = None) -> None:
+    def __init__(self, value: T_co, outcome: Outcome | None = None) -> None:
         self.value = value
         self.outcome = outcome
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._view: Callable[[Any], Any] | None = None
+        self._view: Callable[[object], object] | None = None
 
     @property
     def done(self) -> bool:
@@ -141,38 +149,38 @@ class Pending(Generic[T]):
         outcome = self.outcome
         return None if outcome is None or outcome.failure is None else outcome.failure()
 
-    def seen_as(self, view: "Callable[[T], U]") -> "Pending[U]":
+    def seen_as(self, view: "Callable[[T_co], U]") -> "Pending[U]":
         """The same answer, shown through a function to whoever waits for it."""
-        self._view = view
+        self._view = cast("Callable[[object], object]", view)
         return cast("Pending[U]", self)
 
-    def on_done(self, call: "Callable[[Pending[Any]], None]") -> None:
+    def on_done(self, call: "Callable[[Pending[T_co]], None]") -> None:
         """Call this when the answer is there, at once if it is: in the thread that decided it. It must be quick."""
         if self.outcome is None:
             call(self)
         else:
-            self.outcome.call(call, self)
+            self.outcome.call(cast("Callable[[Pending[object]], None]", call), cast("Pending[object]", self))
 
-    def __await__(self) -> Generator[Any, None, T]:
+    def __await__(self) -> Generator[object, None, T_co]:
         outcome = self.outcome
         if outcome is None or outcome.done:
             return ready(self.result)
         loop = self.loop
         return awaited(outcome.add(asyncio.get_running_loop() if loop is None else loop), self)
 
-    def wait(self, timeout_s: float | None = None) -> T:
+    def wait(self, timeout_s: float | None = None) -> T_co:
         """Block this thread until the answer is there. TimeoutError leaves it on its way."""
         outcome = self.outcome
         if outcome is not None and not outcome.done:
             outcome.wait(timeout_s)
         return self.result()
 
-    def result(self) -> T:
+    def result(self) -> T_co:
         """What there is to see, or the error."""
         error = self.error
         if error is not None:
             raise error
-        return self.value if self._view is None else cast("T", self._view(self.value))
+        return self.value if self._view is None else cast("T_co", self._view(self.value))
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

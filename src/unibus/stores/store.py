@@ -132,6 +132,9 @@ class Store(Protocol):
 
     def move_cursor(self, name: str, seq: int) -> None: ...
 
+    def missed(self, name: str) -> int:
+        """How many events were forgotten before that reader had read them."""
+
     def health(self) -> StoreHealth: ...
 
     def close(self) -> None:

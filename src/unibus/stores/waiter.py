@@ -8,7 +8,7 @@ hundreds of tasks wait for one write, so they are continued one after the other 
 import asyncio
 import contextvars
 from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
 
 @final
@@ -16,7 +16,7 @@ class Waiter:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._asyncio_future_blocking = True  # By this a task knows a future; it sets it back when it waits.
         self._loop = loop
-        self._wake: Callable[[Any], object] | None = None
+        self._wake: Callable[[Waiter], object] | None = None
         self._context: contextvars.Context | None = None
         self._cancelled = False
         self._why: object = None
@@ -27,7 +27,7 @@ class Waiter:
         return self._loop
 
     def add_done_callback(
-        self, callback: Callable[[Any], object], *, context: contextvars.Context | None = None
+        self, callback: Callable[["Waiter"], object], *, context: contextvars.Context | None = None
     ) -> None:
         self._wake = callback
         self._context = context

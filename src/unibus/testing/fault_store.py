@@ -134,6 +134,9 @@ class FaultStore:
         self._check()
         self._store.move_cursor(name, seq)
 
+    def missed(self, name: str) -> int:
+        return self._store.missed(name)
+
     def health(self) -> StoreHealth:
         health = self._store.health()
         if self._failure:

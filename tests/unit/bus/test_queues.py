@@ -90,6 +90,14 @@ def test_a_dedup_key_is_heeded_and_may_be_an_error(rig: Rig) -> None:
     assert [message.body for message in rig.take("q", 10)] == [1]
 
 
+def test_a_duplicate_within_one_batch_is_an_error_too(rig: Rig) -> None:
+    with pytest.raises(DuplicateMessage):
+        rig.do(lambda: rig.bus.send_many("q", [1, 2], dedup_key="k", on_duplicate="error"))
+    assert rig.take("q", 10) == []
+    sent = rig.do(lambda: rig.bus.send_many("q", [1, 2], dedup_key="k"))
+    assert [each.duplicate for each in sent] == [False, True]
+
+
 def test_an_id_of_the_callers_own(rig: Rig) -> None:
     assert rig.send("q", 1, message_id="mine", priority=2).id == "mine"
     received = rig.one("q")
@@ -358,6 +366,17 @@ def test_history_tells_what_happened(rig: Rig) -> None:
     ]
     assert safe >= rows[-1].seq
     assert rig.bus.events_after(safe)[0] == []
+
+
+def test_a_reader_of_history_is_remembered(rig: Rig) -> None:
+    rig.send("q", 1)
+    assert (rig.bus.cursor("audit"), rig.bus.missed_events("audit")) == (0, 0)
+    _, safe = rig.bus.events_after(0)
+    rig.bus.move_cursor("audit", safe)
+    assert (rig.bus.cursor("audit"), rig.bus.missed_events("audit")) == (safe, 0)
+    for wrong in (-1, True, "3"):
+        with pytest.raises(UsageError):
+            rig.bus.move_cursor("audit", wrong)
 
 
 # A closed bus

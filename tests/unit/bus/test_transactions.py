@@ -394,6 +394,32 @@ async def test_cancelled_while_committing_it_is_whole_or_not_at_all(queue_bus: M
         assert taken[0] == taken[1]
 
 
+async def test_cancelled_while_committing_what_depends_on_it_follows(tmp_path: Path) -> None:
+    stored = 0
+    async with MessageBus(f"sqlite:///{tmp_path}/bus.db") as bus:
+        heard = Collector()
+        bus.subscribe("told", heard)
+        await bus.create_queue("q")
+        for steps in range(12):
+            opened = bus.transaction()
+
+            async def work(opened: Any = opened) -> None:
+                async with opened:
+                    await bus.send("q", 1)
+                    await bus.publish("told", "stored")
+
+            task = asyncio.create_task(work())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            taken = len(await bus.receive_batch("q", 9, timeout=0))
+            stored += taken
+            assert (opened.state == "committed") == (taken == 1)
+            assert await asyncio.to_thread(heard.wait, stored) == ["stored"] * stored
+    assert 0 < stored < 12
+
+
 # Publishing inside
 
 

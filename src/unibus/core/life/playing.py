@@ -33,7 +33,6 @@ from unibus.core.life.changes import (
     SessionLeft,
     SessionStated,
     SessionTaken,
-    Who,
 )
 from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
 from unibus.core.life.standing import enter, forget_session, leave, line_up, put, refresh_ready, remove, touch
@@ -60,21 +59,24 @@ def note(book: Book, change: Change) -> None:
 # The three that nearly every message sees, for commands that hold the message: without looking it up again.
 
 
-def note_sent(
-    book: Book,
-    entity: Entity,
-    sequence: i64,
-    who: Who,
-    priority: i64,
-    data: bytes,
-    key: str | None,
-    at_ns: i64,
-    expires_ns: i64,
-    visible_ns: i64,
-) -> None:
+def note_sent(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i64) -> None:
     book.seq += 1
-    book.fresh.append(Sent(at_ns, entity.number, sequence, who, priority, expires_ns, visible_ns, key, data))
-    _store(book, entity, sequence, who, priority, data, key, at_ns, expires_ns, visible_ns)
+    data = entry.data
+    assert data is not None
+    book.fresh.append(
+        Sent(
+            at_ns,
+            entry.entity.number,
+            entry.sequence,
+            entry.who,
+            entry.priority,
+            entry.expires_ns,
+            visible_ns,
+            key,
+            data,
+        )
+    )
+    _store(book, entry, key, at_ns, visible_ns)
 
 
 def note_delivered(
@@ -150,37 +152,16 @@ def _play_rare(book: Book, change: Change) -> None:
 
 
 def _sent(book: Book, change: Sent) -> None:
-    _store(
-        book,
-        _entity(book, change.entity),
-        change.sequence,
-        change.who,
-        change.priority,
-        change.data,
-        change.dedup_key,
-        change.at_ns,
-        change.expires_ns,
-        change.visible_ns,
-    )
+    entry = Entry(_entity(book, change.entity), change.sequence, change.who, change.priority, change.data)
+    entry.expires_ns = change.expires_ns
+    _store(book, entry, change.dedup_key, change.at_ns, change.visible_ns)
 
 
-def _store(
-    book: Book,
-    entity: Entity,
-    sequence: i64,
-    who: Who,
-    priority: i64,
-    data: bytes,
-    key: str | None,
-    at_ns: i64,
-    expires_ns: i64,
-    visible_ns: i64,
-) -> None:
+def _store(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i64) -> None:
+    entity = entry.entity
     if key is not None:
         _mark(book, entity, key, at_ns)
-    if _is_new(book, entity, sequence):
-        entry = Entry(entity, sequence, who, priority, data)
-        entry.expires_ns = expires_ns
+    if _is_new(book, entity, entry.sequence):
         entry.home_sequence = book.seq
         put(book, entity, entry, at_ns, visible_ns)
 

@@ -87,6 +87,7 @@ class Load:
     def __init__(self) -> None:
         self.size: i64 = 0
         self.count: i64 = 0
+        self.keys: set[str] = set()
 
 
 def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
@@ -95,15 +96,17 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] |
     if entity is None:
         if not command.makes or is_reserved(command.entity):
             raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
+        if command.dedup_key is not None and before is not None:
+            _check_key(command.entity, command.dedup_key, command.raises, False, before)
         return
     if entity.kind == DEAD_LETTERS or entity.kind == SUBSCRIPTION:
         raise UsageError(f"nobody sends to {entity.name!r} directly", "send to its queue or topic")
     settings = entity.settings
     if settings.requires_session and command.who.session_id is None and not settings.forward_to:
         raise SessionRequired(f"{entity.name!r} works by sessions", "give the message a session_id")
-    key = dedup_key(entity, command) if command.raises else None
-    if key is not None and entity.is_known(key, now_ns):
-        raise DuplicateMessage(f"{key!r} was sent to {entity.name!r} within its window", "nothing was stored")
+    key = dedup_key(entity, command)
+    if key is not None:
+        _check_key(entity.name, key, command.raises, entity.is_known(key, now_ns), before)
     if _is_stored_in(entity):
         _check_quota(entity, command.size, before)
     else:
@@ -112,14 +115,29 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] |
                 _check_quota(target, command.size, before)
 
 
+def _check_key(entity: str, key: str, raises: bool, known: bool, before: dict[str, Load] | None) -> None:
+    """A key that the entity knows, or that the batch has used before, is an error where the sender wants it to be."""
+    if before is not None:
+        load = _load(before, entity)
+        known = known or key in load.keys
+        load.keys.add(key)
+    if known and raises:
+        raise DuplicateMessage(f"{key!r} was sent to {entity!r} within its window", "nothing was stored")
+
+
+def _load(before: dict[str, Load], entity: str) -> Load:
+    load = before.get(entity)
+    if load is None:
+        load = Load()
+        before[entity] = load
+    return load
+
+
 def _check_quota(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
     settings = entity.settings
     count: i64 = 0
     if before is not None:
-        load = before.get(entity.name)
-        if load is None:
-            load = Load()
-            before[entity.name] = load
+        load = _load(before, entity.name)
         count = load.count
         load.count += 1
         load.size += size
@@ -164,10 +182,11 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     settings = entity.settings
     if visible_ns or _is_stored_in(entity):
-        expires_ns: i64 = 0
+        entry = Entry(entity, sequence, who, command.priority, command.data)
         if command.ttl_ns or settings.ttl_ns:
-            expires_ns = expires_at_ns(visible_ns or now_ns, effective_ttl_ns(command.ttl_ns, settings.ttl_ns))
-        note_sent(book, entity, sequence, who, command.priority, command.data, key, now_ns, expires_ns, visible_ns)
+            ttl_ns = effective_ttl_ns(command.ttl_ns, settings.ttl_ns)
+            entry.expires_ns = expires_at_ns(visible_ns or now_ns, ttl_ns)
+        note_sent(book, entry, key, now_ns, visible_ns)
     else:
         parcel = Parcel(who, command.priority, command.ttl_ns)
         parcel.data = command.data
@@ -239,7 +258,9 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
     expires_ns = expires_at_ns(now_ns, effective_ttl_ns(parcel.ttl_ns, entity.settings.ttl_ns))
     source = parcel.source
     if source is None and not parcel.carrier:
-        note_sent(book, entity, sequence, parcel.who, parcel.priority, parcel.data, None, now_ns, expires_ns, 0)
+        entry = Entry(entity, sequence, parcel.who, parcel.priority, parcel.data)
+        entry.expires_ns = expires_ns
+        note_sent(book, entry, None, now_ns, 0)
         return
     note(
         book,

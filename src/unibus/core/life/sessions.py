@@ -80,3 +80,5 @@ def session_over(book: Book, session: Session, reason: str, now_ns: i64) -> None
     for entry in list(session.locked.values()):
         give_back(book, entry, f"session_{reason}", 0, entry.overlay, now_ns)
     note(book, SessionLeft(now_ns, entity.number, entity.sequence, session.id, reason))
+    if entity.wakers:
+        book.woken.append(entity)  # Somebody may wait for this very session, with or without messages.

@@ -61,8 +61,12 @@ class MemoryJournal:
     def move_cursor(self, name: str, seq: int) -> None:
         self._cursors[name] = seq
 
-    def trim(self, now_ns: int, up_to_seq: int) -> None:
-        """The deque forgets by itself."""
+    def missed(self, name: str) -> int:
+        read = self._cursors.get(name)
+        return 0 if read is None else max(0, self.oldest_seq() - 1 - read)
+
+    def trim(self, now_ns: int, up_to_seq: int) -> bool:
+        return False  # The deque forgets by itself.
 
     def size_bytes(self) -> int:
         return 0

@@ -42,6 +42,9 @@ _CHECKPOINT_AGAIN_BYTES: Final = 4_000_000
 _QUICK_BYTES: Final = 2_000_000
 """Before a checkpoint comes this near, an append counts as one that may take a while."""
 
+TRIM_ROWS: Final = 500
+"""Groups that are forgotten in one step: what a commit may have to wait for."""
+
 _CACHED_GROUPS: Final = 8
 _INSERT: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 
@@ -74,6 +77,7 @@ class SqliteJournal:
         self._log_bytes = 0
         self._groups: dict[int, list[Change]] = {}
         self._last = 0
+        self._oldest = 1
         self._owner = None if vfs is not None else Owner(path)
         self._room = None if vfs is not None else WalRoom(path, CHECKPOINT_BYTES)
         try:
@@ -88,6 +92,7 @@ class SqliteJournal:
             with self._mutex:
                 loading = Loading(self._connection, self._path, book)
                 covered = loading.run()
+                oldest = self._connection.execute("SELECT min(seq) FROM log").get
                 # What a failed sync left only in the cache of the kernel is written once more before it counts, and
                 # a log that was given up does not come back: one write that is synced settles both.
                 self._checkpoint()
@@ -99,6 +104,7 @@ class SqliteJournal:
         self._log_bytes = loading.log_bytes
         self._domain = loading.domain
         self._last = book.seq
+        self._oldest = book.seq + 1 if oldest is None else cast(int, oldest)
         return covered
 
     # Writing
@@ -232,27 +238,27 @@ class SqliteJournal:
             self._sync(True)
             self._connection.execute(sql, (name, seq, time.time_ns()))
 
-    def trim(self, now_ns: int, up_to_seq: int) -> None:
-        """Whole rows from the old end, as long as they are too old or all of it is too much."""
+    def trim(self, now_ns: int, up_to_seq: int) -> bool:
+        """Whole rows from the old end, as long as they are too old or all of it is too much; a few at a time."""
+        sql = "SELECT last, at_ns, length(records) FROM log WHERE last <= ? ORDER BY seq LIMIT ?"
+        cut, freed, rows = 0, 0, 0
         with self._at_the_file():
-            cut, freed = 0, 0
-            for last, at_ns, size in self._connection.execute(
-                "SELECT last, at_ns, length(records) FROM log WHERE last <= ? ORDER BY seq", (up_to_seq,)
-            ):
+            for last, at_ns, size in self._connection.execute(sql, (up_to_seq, TRIM_ROWS)):
                 if at_ns >= now_ns - self._history_age_ns and self._log_bytes - freed <= self._history_bytes:
                     break
-                cut, freed = last, freed + size
+                cut, freed, rows = last, freed + size, rows + 1
             if cut:
                 self._forget(cut, freed)
+        return rows == TRIM_ROWS
 
     def _forget(self, cut: int, freed: int) -> None:
-        first = self.oldest_seq()
         with Transaction(self._connection):
             self._connection.execute(
-                "UPDATE cursors SET missed = missed + ? - max(seq, ?) WHERE seq < ?", (cut, first - 1, cut)
+                "UPDATE cursors SET missed = missed + ? - max(seq, ?) WHERE seq < ?", (cut, self._oldest - 1, cut)
             )
             self._connection.execute("DELETE FROM log WHERE last <= ?", (cut,))
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('log_bytes', ?)", (self._log_bytes - freed,))
+        self._oldest = cut + 1
         self._log_bytes -= freed
         self._groups.clear()
         self._connection.execute("PRAGMA incremental_vacuum(2000)").fetchall()
@@ -266,9 +272,7 @@ class SqliteJournal:
         return self._log_bytes
 
     def oldest_seq(self) -> int:
-        with self._at_the_file():
-            found = self._connection.execute("SELECT min(seq) FROM log").get
-            return self._last + 1 if found is None else cast(int, found)
+        return self._oldest
 
     def close(self) -> None:
         with self._mutex:

@@ -8,6 +8,7 @@ import pytest
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Declared, Sent, Who
 from unibus.errors import StoreBusy
+from unibus.stores.journals import sqlite
 from unibus.stores.journals.sqlite import SqliteJournal
 
 SECOND = 1_000_000_000
@@ -96,3 +97,13 @@ def test_events_come_by_pages_and_tell_how_far_is_safe(journal: SqliteJournal) -
 def test_the_second_owner_is_told_who_the_first_one_is(journal: SqliteJournal, path: str) -> None:
     with pytest.raises(StoreBusy, match=r"process \d+"):
         SqliteJournal(path)
+
+
+def test_much_is_forgotten_in_steps(journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "TRIM_ROWS", 4)
+    fill(journal, 20)
+    journal.move_cursor("slow", 4)
+    steps = [journal.trim(110 * SECOND, 21) for _ in range(4)]
+    assert steps == [True, True, False, False]
+    assert seqs(journal) == list(range(11, 22))
+    assert (journal.oldest_seq(), journal.missed("slow")) == (11, 6)

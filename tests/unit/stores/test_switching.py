@@ -1,0 +1,44 @@
+"""The switch interval while stores are open, and after them."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from unibus.stores.switching import INTERVAL_S, Switching
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_the_last_store_puts_it_back() -> None:
+    switching = Switching()
+    switching.quicken()
+    switching.quicken()
+    assert sys.getswitchinterval() == pytest.approx(INTERVAL_S)
+    switching.restore()
+    assert sys.getswitchinterval() == pytest.approx(INTERVAL_S)
+    switching.restore()
+    assert sys.getswitchinterval() == pytest.approx(0.005)
+
+
+def test_one_that_is_shorter_already_is_left_alone() -> None:
+    sys.setswitchinterval(0.0001)
+    switching = Switching()
+    switching.quicken()
+    assert sys.getswitchinterval() == pytest.approx(0.0001, abs=2e-6)
+    switching.restore()
+    assert sys.getswitchinterval() == pytest.approx(0.0001, abs=2e-6)
+
+
+def test_what_somebody_chose_meanwhile_stays() -> None:
+    switching = Switching()
+    switching.quicken()
+    sys.setswitchinterval(0.002)
+    switching.restore()
+    assert sys.getswitchinterval() == pytest.approx(0.002)
