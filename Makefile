@@ -16,6 +16,8 @@ READY := .venv/.ready
 # The plain runs see src through the editable install, the compiled runs see .build/compiled before it.
 PLAIN := env -u PYTHONPATH $(BIN)/python
 COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
+# The tests start some hundred interpreters, and each would compile the package again where nothing may be kept.
+unexport PYTHONDONTWRITEBYTECODE
 # What compiling cannot change.
 NOT_COMPILED := --ignore=tests/tidy --ignore=tests/docs
 
@@ -35,9 +37,10 @@ demo: $(READY) ## A minute in the terminal that shows the bus at work
 
 .PHONY: test
 test: check ## Everything: check, the whole suite on plain Python, the suite again on the compiled package
-	@echo; echo "=== tests, run 1 of 2: plain Python, the whole suite ==="
+	@$(PLAIN) tools/prepare.py servers
+	@echo; echo "=== tests, run 1 of 2: plain Python, the whole suite; tidy has just run ==="
 	@$(PLAIN) tools/prepare.py expect plain
-	$(PLAIN) -m pytest
+	$(PLAIN) -m pytest --ignore=tests/tidy
 	@echo; echo "=== tests, run 2 of 2: compiled by mypyc, the suite without tidy and docs ==="
 	@$(PLAIN) tools/prepare.py compiled
 	@$(COMPILED) tools/prepare.py expect compiled

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks.durable_load import BATCH, QUEUE, Phase, from_many_tasks, in_batches
@@ -34,7 +35,7 @@ class Ours:
             yield cls(bus)
 
     async def send_each(self, phase: Phase) -> None:
-        await from_many_tasks(lambda body: self._bus.send(QUEUE, body), phase)
+        await from_many_tasks(partial(self._bus.send, QUEUE), phase)
 
     async def send_batches(self, phase: Phase) -> None:
         for batch in phase.batches():

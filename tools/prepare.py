@@ -1,10 +1,11 @@
-"""What `make` needs before it can work: an environment, a C compiler, a compiled copy of the package.
+"""What `make` needs before it can work: an environment, a C compiler, the servers of the tests, a compiled package.
 
 Standard library only, because the first step runs before anything is installed. Each step does nothing when its
 work is done already, installs through apt only as root and only what is missing, and otherwise says what to install.
 
     prepare.py venv             .venv with unibus (editable, never compiled) and the tools of the `dev` extra
     prepare.py compiler         a C compiler and the headers of this Python
+    prepare.py servers          the servers that are measured, and so tested, beside us
     prepare.py compiled         .build/compiled, made again only when a source changed
     prepare.py expect compiled  fails unless `import unibus.core` finds the compiled package (or `expect plain`)
 """
@@ -43,7 +44,8 @@ def apt_install(what: str, *packages: str) -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise fail(f"{what} is missing", f"on Debian and Ubuntu, as root: {command}")
     print(f"{what} is missing; as root, so: {command}")
-    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    # Run level 1 keeps a package from starting a server for the whole machine, which nobody asked for.
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     run("apt-get", "-qq", "update", **quiet)  # A failing mirror shows in the next line, where it matters.
     if not run("apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages, **quiet):
         raise fail(f"apt-get could not install {what}", f"see above; then try again: {command}")
@@ -84,6 +86,11 @@ def compiler() -> None:
         apt_install("Python.h, the C headers of Python,", "libc6-dev", f"{version_name()}-dev")
 
 
+def servers() -> None:
+    if shutil.which("redis-server") is None:
+        apt_install("redis-server", "redis-server")
+
+
 def compiled() -> None:
     print_of_sources = fingerprint()
     if COMPILED_STAMP.exists() and COMPILED_STAMP.read_text() == print_of_sources:
@@ -120,7 +127,7 @@ def expect(kind: str) -> None:
         raise fail(f"this run needs the {kind} package", "a leftover .so in src, or PYTHONPATH, hides it: make clean")
 
 
-STEPS = {"venv": venv, "compiler": compiler, "compiled": compiled, "expect": expect}
+STEPS = {"venv": venv, "compiler": compiler, "servers": servers, "compiled": compiled, "expect": expect}
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # So that our lines stand before those of the commands they announce.

@@ -35,8 +35,8 @@ from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.pending import Pending
 from unibus.stores.store import SessionLock, Wish
+from unibus.testing.model import SECOND
 
-SECOND = 1_000_000_000
 GUARD_S = 30.0
 """Nobody waits that long: an answer that does not come is an error."""
 

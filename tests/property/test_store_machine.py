@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.crash.power import StillTimers
 from unibus.clock import Clock
 from unibus.core.codec import encode
 from unibus.core.deadletter import sub_queue
@@ -100,16 +101,6 @@ class HeldSession:
     @property
     def proof(self) -> tuple[str, bytes]:
         return self.id, self.token
-
-
-class Asleep:
-    """Timers that never fire: every verb does what is due before it does anything else."""
-
-    def after(self, delay_ns: int, action: Callable[[], None]) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
 
 
 def settings_of(rules: Rules) -> Settings:
@@ -511,7 +502,7 @@ def line(waiting: Waiting) -> list[int]:
 class MemoryMachine(Machine):
     def open_store(self) -> EmbeddedStore:
         self.journal = MemoryJournal()
-        return EmbeddedStore(self.journal, self.clock, Asleep())
+        return EmbeddedStore(self.journal, self.clock, StillTimers())
 
     def teardown(self) -> None:
         """The changes that were made, played again in their order, make the same state."""
@@ -531,7 +522,7 @@ class SqliteMachine(Machine):
         return EmbeddedStore(
             SqliteJournal(str(self.folder / "bus.db")),
             self.clock,
-            Asleep(),
+            StillTimers(),
             snapshot_every=self.every,
             memory_budget_mb=self.memory_mb,
         )
@@ -549,14 +540,19 @@ def memory_disk() -> str | None:
 
 
 MODEST = settings(
-    max_examples=15,
-    stateful_step_count=35,
+    max_examples=40,
+    stateful_step_count=50,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 
-TestMemory = MemoryMachine.TestCase
-TestMemory.settings = MODEST
-TestSqlite = SqliteMachine.TestCase
-TestSqlite.settings = MODEST
+
+# Classes of their own: hypothesis keeps one TestCase for each machine, and whoever sets something on that one sets it
+# for everybody who runs the machine. Soak does, and is collected in the same run.
+class TestMemory(MemoryMachine.TestCase):
+    settings = MODEST
+
+
+class TestSqlite(SqliteMachine.TestCase):
+    settings = MODEST

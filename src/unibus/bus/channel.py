@@ -62,6 +62,7 @@ class Channel:
         self.declared = declared  # Made by create_channel: keeps messages while nobody subscribes.
         self.metrics = ChannelMetrics(name)
         self.sequence: i64 = 0
+        self.stored_max: i64 = 0  # The bound of what a store keeps; 0 = none.
         self.max_size: i64 = 0
         self.policy: i64 = POLICY_DROP_NEW
         self.default_priority: i64 = Priority.NORMAL

@@ -2,35 +2,58 @@
 
 `publish` stores one copy for each group and answers when that is durable. A group keeps its place when nobody listens:
 its messages wait in the store. Subscribers by pattern, and lossy ones, hear what is published while they are there.
+
+    publish ─▶ rate, room ─▶ store ─▶ answer ─▶ those who only listen
+                    │ none, and the policy is `block`
+                    ▼
+                  Line ─▶ whatever settles a message lets the first one try again
+
+A channel drops nothing that it has stored: it is full when its slowest group has `max_queue_size` messages unsettled.
 """
 
+import math
+import threading
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
+from typing import TypeVar
 
 from unibus.bus.aftermath import BusAftermath
-from unibus.bus.channel import DUPLICATE, FULL, Channel
+from unibus.bus.channel import POLICY_BLOCK, Channel
 from unibus.bus.exchange import Exchange, is_internal
-from unibus.bus.feeds import Feed
+from unibus.bus.feeds import Echoes, Feed
 from unibus.bus.group import Consumer, Group, wake_all
 from unibus.bus.handlers import Plan, durable_name, plan_for
+from unibus.bus.lines import Line, Place, Waiting, queue_full
 from unibus.bus.places import Places
 from unibus.bus.queues import EPOCH, Queues, checked_subscription_name
 from unibus.bus.registry import Registry
-from unibus.bus.settings import ChannelConfig, SubscribeOptions
+from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, ChannelConfig, SubscribeOptions
 from unibus.bus.subscription import Cancelled, Subscription
 from unibus.bus.subscriptions import checked_options, next_number, pattern_of
 from unibus.bus.transactions import Transaction, current
 from unibus.core.atomic import LOCK
 from unibus.core.life.changes import Settings
 from unibus.core.life.commands import Declare, Send, SendResult
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
+from unibus.core.life.entity import (
+    KIND_NAMES,
+    QUEUE,
+    SUBSCRIPTION,
+    SUBSCRIPTIONS,
+    TOPIC,
+    subscription_path,
+)
 from unibus.core.life.envelope import send_of
 from unibus.core.message import Message
 from unibus.core.pattern import EXACT, Pattern
 from unibus.core.retry import RetryPolicy
 from unibus.errors import BusError, ConfigInvalid, RateLimited, UsageError
 from unibus.stores.pending import Pending, answered
+from unibus.stores.store import EntityInfo, Store
+
+T = TypeVar("T")
+
+Publication = Pending[T] | Waiting[T]
+"""What a publish gives: the store's answer, or one that waits for room first."""
 
 _REFUSED = ("dispatch", "requeue", "queue_size")
 
@@ -51,6 +74,10 @@ class DurableChannels:
         self._configs: dict[str, ChannelConfig] = {}
         self._feeds: dict[str, Feed] = {}
         self._subscriptions: list[Subscription] = []
+        echoes = Echoes(exchange, places.pool, aftermath)
+        self._publishing = Publishing(queues, exchange, registry, echoes)
+        with LOCK:
+            registry.durable = [*registry.durable, echoes.group]
 
     def takes(self, channel: str) -> bool:
         """Whether the channel is a persistent one. Replies and the like never are."""
@@ -71,6 +98,7 @@ class DurableChannels:
         if self._configs.get(name, config) != config and not update:
             return self._chosen[name]  # The registry refuses it, so nothing may change here.
         if persistent:
+            _check_policy(name, config)
             settings: Settings = {"keeps": True}
             if config.ttl is not None:
                 settings["default_ttl"] = config.ttl
@@ -81,66 +109,18 @@ class DurableChannels:
             self._settled(self._queues.update(name, settings))
         self._chosen[name] = persistent
         self._configs[name] = config
+        self._publishing.recount(name)
         return persistent
 
     # Publishing
 
-    def publish(self, target: Channel, message: Message) -> Pending[Message]:
+    def publish(self, target: Channel, message: Message) -> Publication[Message]:
         """Store it for every group. An error means that it was not stored."""
-        return self._publish(target, [message]).seen_as(lambda _: message)
+        return self._publishing.publish(target, [message]).seen_as(lambda _: message)
 
-    def publish_many(self, target: Channel, messages: list[Message]) -> Pending[list[Message]]:
+    def publish_many(self, target: Channel, messages: list[Message]) -> Publication[list[Message]]:
         """All of them or none, in one batch."""
-        return self._publish(target, messages).seen_as(lambda _: messages)
-
-    def _publish(self, target: Channel, messages: list[Message]) -> Pending[list[object]]:
-        try:
-            self._registry.check_open(f"published to {target.name!r}")
-            commands = [_command(target, message) for message in messages]
-            self._check_rate(target, len(messages))
-            transaction = current(self._queues.store)
-            if transaction is not None:
-                return self._collect(transaction, target, messages, commands)
-            pending = self._queues.store.apply(commands) if commands else answered([])
-        except BusError as error:
-            target.metrics.count_refusal(error, len(messages))
-            raise
-        for message, result in zip(messages, pending.value, strict=True):
-            assert isinstance(result, SendResult)
-            self._published(target, message, result)
-        return pending
-
-    def _collect(
-        self, transaction: Transaction, target: Channel, messages: list[Message], commands: list[Send]
-    ) -> Pending[list[object]]:
-        """Inside of a transaction: stored with it, and heard by those who only listen once it is committed."""
-        for message, command in zip(messages, commands, strict=True):
-            result = SendResult(target.name, 0, message.id, False)
-            transaction.add(command, result)
-            transaction.afterwards(partial(self._published, target, message, result))
-        return answered([])
-
-    def _check_rate(self, target: Channel, count: int) -> None:
-        if target.bucket is not None and not target.bucket.try_acquire(count, self._exchange.monotonic_ns()):
-            raise RateLimited(f"channel {target.name!r} is over its rate", "publish slower")
-
-    def _published(self, target: Channel, message: Message, result: SendResult) -> None:
-        message.sequence = result.sequence
-        if result.duplicate:
-            target.metrics.count("duplicate")
-        elif not self._is_heard(target) or self._heard(target, message) > DUPLICATE:
-            target.metrics.count("published")
-
-    def _is_heard(self, target: Channel) -> bool:
-        """Whether somebody listens now. That the channel was created does not count: the store is what keeps."""
-        return self._exchange.is_listened_to(target.name) and len(target.routes) > 0
-
-    def _heard(self, target: Channel, message: Message) -> int:
-        """Those who only listen get it too: by pattern, or with a queue of their own that may overflow."""
-        if target.bucket is None:
-            return self._exchange.post(target, message.fresh())
-        self._exchange.force(target, message.fresh())  # It has paid for its rate.
-        return FULL
+        return self._publishing.publish(target, messages).seen_as(lambda _: messages)
 
     # Subscribing
 
@@ -170,6 +150,7 @@ class DurableChannels:
         name = given or (durable_name(handler) if module is None else f"{module}.{plan.name}")
         checked_subscription_name(name)
         self._declare(channel.name, name, retry, options)
+        self._publishing.recount(channel.name)
         feed = self._feed(channel, name, options)
         with LOCK:
             self._check_alone(feed, handler, given)
@@ -273,6 +254,7 @@ class DurableChannels:
         return None
 
     def stop(self) -> None:
+        self._publishing.stop()
         for feed in list(self._feeds.values()):
             feed.stop()
 
@@ -281,13 +263,27 @@ class DurableChannels:
         pending.on_done(lambda _: None)
 
 
-def _command(target: Channel, message: Message) -> Send:
-    """What stores a message, no longer than its channel allows."""
-    command = send_of(message, target.name)
-    command.makes = TOPIC
-    if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
-        command.ttl_ns = target.ttl_ns
-    return command
+def _check_policy(name: str, config: ChannelConfig) -> None:
+    if config.drop_policy == DROP_OLD:
+        raise ConfigInvalid(
+            f"channel {name!r} is persistent and drops nothing: it cannot have drop_policy {DROP_OLD!r}",
+            f"use {DROP_NEW!r} or {BLOCK!r}, or persistent=False",
+        )
+
+
+def groups_of(store: Store, channel: str) -> list[EntityInfo]:
+    """The durable subscriptions of a channel; the channel itself as long as it has none, and keeps."""
+    infos = store.entities().wait()
+    path = subscription_path(channel, "")
+    groups = [info for info in infos if info.kind == KIND_NAMES[SUBSCRIPTION] and info.name.startswith(path)]
+    return groups or [info for info in infos if info.name == channel]
+
+
+def unsettled(info: EntityInfo) -> int:
+    """What a group has not settled yet. What a channel keeps waits for its first group; what is scheduled does not."""
+    if info.kind == KIND_NAMES[TOPIC]:
+        return info.active
+    return info.active + info.locked + info.scheduled + info.deferred
 
 
 def _start(start: object) -> tuple[int, int]:
@@ -303,3 +299,155 @@ def _start(start: object) -> tuple[int, int]:
     if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
         return start, 0
     raise ConfigInvalid(f"start is {start!r}", "use 'beginning', 'end', a sequence or a datetime")
+
+
+# Publishing
+
+
+class Publishing:
+    """The way into the store: all is looked at before anything is stored, and a refusal leaves no trace."""
+
+    def __init__(self, queues: Queues, exchange: Exchange, registry: Registry, echoes: Echoes) -> None:
+        self._queues = queues
+        self._exchange = exchange
+        self._registry = registry
+        self._echoes = echoes
+        self._deciding = threading.RLock()  # From the look at rate and room to the place among the echoes.
+        self._left: dict[str, int] = {}  # So many more a channel takes, at least; counted anew when they are used up.
+        self._promised: dict[str, int] = {}  # So many stand in transactions that are open.
+        self._lines: dict[str, Line] = {}
+
+    def publish(self, target: Channel, messages: list[Message]) -> Publication[list[object]]:
+        try:
+            self._registry.check_open(f"published to {target.name!r}")
+            commands = [_command(target, message) for message in messages]
+            transaction = current(self._queues.store)
+            if transaction is not None:
+                return self._collect(transaction, target, messages, commands)
+            if not commands:
+                return answered([])
+            line = self._lines.get(target.name) if target.policy == POLICY_BLOCK else None
+            if line is None or not line.is_waiting():
+                pending = self._admit(target, messages, commands)
+                if pending is not None:
+                    return pending
+            return self._stand_in_line(target, messages, commands)
+        except BusError as error:
+            target.metrics.count_refusal(error, len(messages))
+            raise
+
+    def _admit(self, target: Channel, messages: list[Message], commands: list[Send]) -> Pending[list[object]] | None:
+        """Store them. None where there is no room."""
+        with self._deciding:
+            self._check_rate(target, len(commands))
+            if not self._has_room(target, len(commands)):
+                return None
+            pending = self._queues.store.apply(commands)
+            self._pay(target, len(commands))
+            self._published(target, messages, pending)
+        return pending
+
+    def _collect(
+        self, transaction: Transaction, target: Channel, messages: list[Message], commands: list[Send]
+    ) -> Pending[list[object]]:
+        """Inside of a transaction: stored with it, and heard by those who only listen once it is committed."""
+        with self._deciding:
+            self._check_rate(target, len(commands))
+            if not self._has_room(target, len(commands)):
+                raise queue_full(target, messages)  # It cannot wait: room may be made by its own end only.
+            self._pay(target, len(commands))
+            self._promise(target.name, len(commands))
+        results = [SendResult(target.name, 0, message.id, False) for message in messages]
+        for command, result in zip(commands, results, strict=True):
+            transaction.add(command, result)
+        transaction.otherwise(lambda: self._promise(target.name, -len(commands)))
+        transaction.afterwards(lambda: self._promise(target.name, -len(commands)))
+        transaction.afterwards(lambda: self._published(target, messages, answered(list(results))))
+        return answered([])
+
+    def _promise(self, channel: str, count: int) -> None:
+        with self._deciding:
+            self._promised[channel] = self._promised.get(channel, 0) + count
+
+    def _check_rate(self, target: Channel, count: int) -> None:
+        now_ns = self._exchange.monotonic_ns()
+        bucket = target.bucket
+        if bucket is not None and not bucket.has(count, now_ns):
+            wait_s = bucket.wait_s(count, now_ns)
+            hint = (
+                f"try again in {wait_s:.3f} s" if math.isfinite(wait_s) else "more than its burst: send fewer at once"
+            )
+            raise RateLimited(f"channel {target.name!r} is over its rate", hint, wait_s)
+
+    def _has_room(self, target: Channel, count: int) -> bool:
+        if not target.stored_max:
+            return True
+        if self._left.get(target.name, 0) < count:
+            groups = groups_of(self._queues.store, target.name)
+            held = max([unsettled(info) for info in groups], default=0) + self._promised.get(target.name, 0)
+            self._left[target.name] = target.stored_max - held
+        return self._left[target.name] >= count
+
+    def _pay(self, target: Channel, count: int) -> None:
+        if target.bucket is not None:
+            target.bucket.try_acquire(count, self._exchange.monotonic_ns())
+        if target.stored_max:
+            self._left[target.name] -= count
+
+    def _published(self, target: Channel, messages: list[Message], pending: Pending[list[object]]) -> None:
+        fresh: list[Message] = []
+        for message, result in zip(messages, pending.value or [], strict=False):  # A store that failed gives none.
+            assert isinstance(result, SendResult)
+            message.sequence = result.sequence
+            if result.duplicate:
+                target.metrics.count("duplicate")
+            else:
+                fresh.append(message)
+        if fresh and self._echoes.are_wanted(target):
+            self._echoes.follow(pending, fresh)
+        else:
+            for _ in fresh:
+                target.metrics.count("published")
+
+    # Room
+
+    def _stand_in_line(self, target: Channel, messages: list[Message], commands: list[Send]) -> Waiting[list[object]]:
+        timeout_s = self._registry.config_of(target.name).block_timeout
+        blocks = target.policy == POLICY_BLOCK and len(messages) <= target.stored_max and timeout_s != 0
+        if not blocks:
+            raise queue_full(target, messages)
+        with self._deciding:
+            line = self._lines.setdefault(target.name, Line(target, self._queues.timers))
+        self._queues.renewals.on_settled = self._on_settled
+        place = Place(messages, lambda: self._admit(target, messages, commands))
+        line.join(place, timeout_s)
+        if self._exchange.closed:
+            line.close()  # Nobody makes room any more, and whoever closed the bus may not have seen it.
+        return Waiting(line, place)
+
+    def recount(self, channel: str) -> None:
+        """How much room there is may have changed: other settings, or a group that is new."""
+        with self._deciding:
+            self._left.pop(channel, None)
+        self.made_room(channel)
+
+    def made_room(self, channel: str) -> None:
+        line = self._lines.get(channel)
+        if line is not None:
+            line.advance()
+
+    def _on_settled(self, entity: str) -> None:
+        self.made_room(entity.rpartition(f"/{SUBSCRIPTIONS}/")[0])
+
+    def stop(self) -> None:
+        for line in list(self._lines.values()):
+            line.close()
+
+
+def _command(target: Channel, message: Message) -> Send:
+    """What stores a message, no longer than its channel allows."""
+    command = send_of(message, target.name)
+    command.makes = TOPIC
+    if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
+        command.ttl_ns = target.ttl_ns
+    return command

@@ -6,21 +6,28 @@
 
 A feed holds few messages at a time, so that urgent ones do not wait behind many. It keeps their locks until they are
 settled. Nobody waits for a settlement to be durable: if the process dies before that, the message is delivered again.
+
+Those who only listen, by pattern or with a lossy queue, have no subscription. They get an echo of what was published
+as soon as it is durable.
 """
 
 import asyncio
 import logging
 import threading
 import traceback
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from unibus.bus.aftermath import UNANSWERED, BusAftermath
-from unibus.bus.delivery import call, wants_reply
-from unibus.bus.group import Consumer, Group, wake
+from unibus.bus.channel import DUPLICATE, FULL, Channel
+from unibus.bus.delivery import TAKES_MESSAGE, call, wants_reply
+from unibus.bus.exchange import Exchange
+from unibus.bus.group import Consumer, Group, Launcher, wake, wake_all
 from unibus.bus.letters import described, error_text
 from unibus.bus.queues import Queues
+from unibus.bus.subscriptions import next_number
 from unibus.core.atomic import LOCK
 from unibus.core.deadletter import (
     MAX_DELIVERY_COUNT_EXCEEDED,
@@ -326,6 +333,7 @@ class Feed:
             log.error("%s #%d could not be settled: %s", self.entity, claimed.sequence, error)
         except BusError as error:
             log.warning("%s #%d was not settled, it comes again: %s", self.entity, claimed.sequence, error)
+        self._queues.renewals.settled(self.entity)
         self._dropped(claimed)
 
     def _dropped(self, claimed: Claimed) -> None:
@@ -338,5 +346,68 @@ class Feed:
             self.pull()
 
 
-def _ignore(pending: Pending[object]) -> None:
+def _ignore(pending: Pending[Any]) -> None:
     """The store says by itself when it has stopped."""
+
+
+class Echoes:
+    """What was published to persistent channels, for those who only listen: once it is durable, and in order.
+
+    Filters and inline handlers are somebody's code. They run on a worker, where they can hold up no commit.
+    """
+
+    def __init__(self, exchange: Exchange, workers: Launcher, aftermath: BusAftermath) -> None:
+        self.group = Group(next_number(), "$listeners", 0)
+        self.group.metrics = ChannelMetrics()  # Nobody's: the channel counts those who heard it.
+        self._exchange = exchange
+        self._aftermath = aftermath
+        self._lock = threading.RLock()
+        self._waiting: deque[tuple[Pending[list[object]], list[Message]]] = deque()
+        consumer = Consumer(next_number(), self.group, self._tell, TAKES_MESSAGE)
+        consumer.launcher = workers
+        consumer.bus = exchange
+        self.group.add(consumer)
+
+    def are_wanted(self, target: Channel) -> bool:
+        """Whether somebody listens now. That the channel was created does not count: the store is what keeps."""
+        if target.routes_version != self._exchange.version:
+            self._exchange.refresh(target)
+        return len(target.routes) > 0
+
+    def follow(self, pending: Pending[list[object]], messages: list[Message]) -> None:
+        """Let the listeners hear these after the answer. Calls come in the order of what the store decided."""
+        copies = [message.fresh() for message in messages]
+        with self._lock:
+            self._waiting.append((pending, copies))
+            self.group.delayed = len(self._waiting)  # The bus is not quiet until they were heard.
+        pending.on_done(self._answered)
+
+    def _answered(self, answered: Pending[list[object]]) -> None:
+        """Those in front whose answers are there, and no others: an answer may overtake the one before it."""
+        with self._lock:
+            while self._waiting and self._waiting[0][0].done:
+                pending, messages = self._waiting.popleft()
+                for message in messages if pending.error is None else []:
+                    self.group.queue.append(message, 0)
+            self.group.delayed = len(self._waiting)
+        wake(self.group)
+        self._aftermath.rested(self.group)
+
+    def _tell(self, message: Message) -> object:
+        target = self._exchange.channels.get(message.channel)
+        if target is None:
+            return UNANSWERED  # Nobody has used it for long, and many others have come since.
+        try:
+            if not self.are_wanted(target) or self._heard(target, message) > DUPLICATE:
+                target.metrics.count("published")
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            log.warning("%s: a listener raised at %s: %s", message.channel, message.id, described(error))
+            for group in target.routes:
+                wake_all(group)  # It may have kept the others from being woken.
+        return UNANSWERED
+
+    def _heard(self, target: Channel, message: Message) -> int:
+        if target.bucket is None:
+            return self._exchange.post(target, message)
+        self._exchange.force(target, message)  # It has paid for its rate.
+        return FULL

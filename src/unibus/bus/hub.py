@@ -15,13 +15,14 @@ from typing import Final, cast
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.delivery import Delivery
-from unibus.bus.durable_channels import DurableChannels
+from unibus.bus.durable_channels import DurableChannels, groups_of, unsettled
 from unibus.bus.exchange import Exchange
 from unibus.bus.group import INSIDE, notify, wake_all
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.places import Places, report
 from unibus.bus.queues import Queues
 from unibus.bus.quiet import Quiet
+from unibus.bus.receivers import claim
 from unibus.bus.registry import Registry
 from unibus.bus.settings import BusConfig
 from unibus.bus.subscriptions import Subscriptions
@@ -30,12 +31,13 @@ from unibus.clock import SYSTEM_CLOCK, Clock
 from unibus.core.atomic import LOCK
 from unibus.core.deadletter import sub_queue
 from unibus.core.expiry import is_expired
+from unibus.core.life.envelope import message_of
 from unibus.core.message import Message
 from unibus.core.metrics import MetricsSnapshot, total
 from unibus.core.stamp import Stamper, lend_stamper
-from unibus.errors import ChannelNotFound
+from unibus.errors import ChannelNotFound, UsageError
 from unibus.stores.opening import open_store
-from unibus.stores.store import Store
+from unibus.stores.store import EntityInfo, Store, Wish
 
 log = logging.getLogger("unibus")
 
@@ -113,7 +115,13 @@ class Hub:
     # Channels
 
     def queue_size(self, name: str) -> int | None:
-        """Messages that wait: the longest of the reliable groups' queues, or what is kept. None for an unknown name."""
+        """Messages that wait: the longest of the reliable groups' queues, or what is kept. None for an unknown name.
+
+        On a persistent channel: what its slowest group has not settled.
+        """
+        stored = self._stored(name)
+        if stored:
+            return max(unsettled(info) for info in stored)
         channel = self.exchange.channels.get(name)
         if channel is None:
             return None
@@ -123,8 +131,9 @@ class Hub:
     def pop(self, name: str) -> Message | None:
         """Take the next message by hand: one that is kept, else one that waits for the channel's first group."""
         channel = self.exchange.channels.get(name)
-        if channel is None:
-            return None
+        stored = self._stored(name)
+        if stored or channel is None:
+            return self._pop_stored(name, stored)
         for queue in [channel.kept, *[group.queue for group in channel.groups if group.bound == 0]]:
             while (message := queue.pop()) is not None:
                 notify(channel.take_kept_waiters())
@@ -133,7 +142,35 @@ class Hub:
                 self.aftermath.expired("", message)
         return None
 
+    def _stored(self, name: str) -> list[EntityInfo]:
+        """What the store holds of a persistent channel; nothing for any other."""
+        if self.durable is None or self._queues is None or not self.durable.takes(name):
+            return []
+        return groups_of(self._queues.store, name)
+
+    def _pop_stored(self, name: str, stored: list[EntityInfo]) -> Message | None:
+        """From the first group that has one. It is gone for good when this returns."""
+        for info in stored:
+            if info.name == name:
+                if info.active:
+                    raise UsageError(
+                        f"the messages of {name!r} are kept for its first group", "subscribe one, then pop or receive"
+                    )
+            elif info.active:
+                wish = Wish(info.name, 1, lock=False)
+                for claimed in claim(self.queues(), wish).wait():
+                    return message_of(claimed)
+        return None
+
     def dead_letters(self, name: str) -> list[Message]:
+        """Those of its groups, in the store, and those of who only listens."""
+        letters = self._dead_letters_in_memory(name)
+        for info in self._stored(name):
+            if info.dead:
+                letters += self.queues().peek(sub_queue(info.name), info.dead, 0).wait()
+        return letters
+
+    def _dead_letters_in_memory(self, name: str) -> list[Message]:
         with LOCK:
             channel = self.exchange.channels.get(sub_queue(name))
             if channel is None:

@@ -214,7 +214,10 @@ class MessageBus(Face):
     def accept_session(
         self, entity: str, session_id: str | None = None, timeout: float | None = None, consumer: str = ""
     ) -> Awaitable[SessionReceiver]:
-        """Lock a session: this one, or the next that is free and has messages. SessionNotFound at the time-out."""
+        """Lock a session: this one, or the next that is free and has messages.
+
+        At the time-out SessionLocked, or SessionNotFound where none was named. 0 does not wait, None does so for ever.
+        """
         return receivers.accept_session(self._hub.queues(), entity, session_id, timeout, consumer)
 
     def create_queue(self, name: str, **settings: object) -> Pending[None]:

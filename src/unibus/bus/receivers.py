@@ -5,10 +5,12 @@
       ▼
     watch ─▶ claim again (it may have come in between) ─▶ wait to be woken ─▶ claim …
 
-Whoever is cancelled while its messages are on their way gives them back, uncounted.
+A session that somebody else holds is waited for in the same way. Whoever is cancelled while its messages are on their
+way gives them back, uncounted. Work in a session whose lock is lost is stopped.
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -29,10 +31,11 @@ from unibus.core.life.commands import (
     Settle,
 )
 from unibus.core.life.entity import QUEUE
-from unibus.errors import BusError, EntityNotFound, SessionNotFound, UsageError
-from unibus.stores.pending import Pending
+from unibus.errors import BusError, EntityNotFound, LockLost, SessionLocked, SessionNotFound, UsageError
+from unibus.stores.pending import Pending, answered
 from unibus.stores.store import SessionLock, Wish
 
+log = logging.getLogger("unibus")
 T = TypeVar("T")
 
 BATCH_MAX = 10_000
@@ -52,10 +55,13 @@ def wish_for(entity: str, count: int, mode: str, consumer: str, session: Session
 def claim(queues: Queues, wish: Wish) -> Pending[list[Claimed]]:
     """A missing queue is made, unless the bus is strict: its first message may come from elsewhere."""
     try:
-        return queues.store.claim(wish)
+        pending = queues.store.claim(wish)
     except EntityNotFound:
         make_missing(queues, wish.entity)
-        return queues.store.claim(wish)
+        pending = queues.store.claim(wish)
+    if not wish.lock:
+        queues.renewals.settled(wish.entity)
+    return pending
 
 
 def make_missing(queues: Queues, entity: str) -> None:
@@ -97,16 +103,19 @@ async def until_async(queues: Queues, entity: str, look: Callable[[], Pending[T]
     while True:
         woken = asyncio.Event()
         stop = queues.store.watch(entity, partial(_set_soon, loop, woken))
+        looks_again = False
         try:
             found = await _cancellable(queues, look())
             if found:
                 return found
             async with asyncio.timeout_at(deadline_s):
                 await woken.wait()
+            looks_again = True
         except TimeoutError:
             return found
         finally:
-            stop()
+            if not looks_again:  # Who goes away passes the wake-up on. Two who stay would pass it to and fro for ever.
+                stop()
 
 
 def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
@@ -156,14 +165,34 @@ def _deferred(entity: str, sequences: Iterable[int]) -> Wish:
 async def accept_session(
     queues: Queues, entity: str, session_id: str | None, timeout_s: float | None, consumer: str
 ) -> "SessionReceiver":
-    lock = await until_async(queues, entity, lambda: queues.store.accept(entity, session_id, consumer), timeout_s)
-    return SessionReceiver(queues, _accepted(entity, lock))
+    wanted = WantedSession(queues, entity, session_id, consumer)
+    return SessionReceiver(queues, wanted.found(await until_async(queues, entity, wanted.look, timeout_s)))
 
 
-def _accepted(entity: str, lock: SessionLock | None) -> SessionLock:
-    if lock is None:
-        raise SessionNotFound(f"no session of {entity!r} with messages is free", "try again, or name one")
-    return lock
+class WantedSession:
+    """A session that somebody wants: the one of that id, also if it is held by another one now, or the next free."""
+
+    def __init__(self, queues: Queues, entity: str, session_id: str | None, consumer: str) -> None:
+        self._queues = queues
+        self._entity = entity
+        self._session_id = session_id
+        self._consumer = consumer
+
+    def look(self) -> Pending[SessionLock | None]:
+        try:
+            return self._queues.store.accept(self._entity, self._session_id, self._consumer)
+        except SessionLocked:
+            return answered(None)
+
+    def found(self, lock: SessionLock | None) -> SessionLock:
+        """What the last look found, or the error that says why it found nothing."""
+        if lock is not None:
+            return lock
+        if self._session_id is None:
+            raise SessionNotFound(f"no session of {self._entity!r} with messages is free", "try again, or name one")
+        raise SessionLocked(
+            f"session {self._session_id!r} of {self._entity!r} is held by another receiver", "wait, or take another"
+        )
 
 
 # For threads
@@ -177,6 +206,7 @@ def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s
     while True:
         woken = threading.Event()
         stop = queues.store.watch(entity, woken.set)
+        looks_again = False
         try:
             found = look().wait()
             if found:
@@ -184,8 +214,10 @@ def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s
             left_s = None if deadline_s is None else deadline_s - time.monotonic()
             if (left_s is not None and left_s <= 0) or not woken.wait(left_s):
                 return found
+            looks_again = True
         finally:
-            stop()
+            if not looks_again:
+                stop()
 
 
 def receive_batch_sync(queues: Queues, wish: Wish, timeout_s: float | None) -> list[SyncReceived]:
@@ -206,8 +238,8 @@ def receive_deferred_sync(queues: Queues, entity: str, sequences: Iterable[int])
 def accept_session_sync(
     queues: Queues, entity: str, session_id: str | None, timeout_s: float | None, consumer: str
 ) -> "SyncSessionReceiver":
-    lock = until(queues, entity, lambda: queues.store.accept(entity, session_id, consumer), timeout_s)
-    return SyncSessionReceiver(queues, _accepted(entity, lock))
+    wanted = WantedSession(queues, entity, session_id, consumer)
+    return SyncSessionReceiver(queues, wanted.found(until(queues, entity, wanted.look, timeout_s)))
 
 
 # Sessions
@@ -224,10 +256,6 @@ class HeldSession:
         self.closed = False
         self._kept = KeptSession(lock, lock.until_ns)
 
-    def _keep(self) -> None:
-        """Renew the lock by itself while the block is open. One that is lost shows in the next call."""
-        self._queues.renewals.start(self._kept, None)
-
     def _leave(self) -> Pending[None]:
         self.closed = True
         self._queues.renewals.stop(self._kept)
@@ -243,9 +271,21 @@ class HeldSession:
     def _wish(self, count: int, mode: str) -> Wish:
         return wish_for(self.entity, count, mode, "", self._lock)
 
+    def _not_freed(self, hindrance: BusError) -> None:
+        """The error of the block is the one to tell."""
+        log.warning("session %r of %r was not freed, its lock ends by itself: %s", self.id, self.entity, hindrance)
+
 
 class SessionReceiver(HeldSession):
-    """An accepted session for async programs: `async with await bus.accept_session(…) as session`."""
+    """An accepted session for async programs: `async with await bus.accept_session(…) as session`.
+
+    The lock is renewed while the block is open. If that fails the block is cancelled, and raises SessionLockLost.
+    """
+
+    def __init__(self, queues: Queues, lock: SessionLock) -> None:
+        super().__init__(queues, lock)
+        self._task: asyncio.Task[object] | None = None  # The one that is inside of the block.
+        self._lost: LockLost | None = None
 
     def receive(self, timeout: float | None = None, mode: str = PEEK_LOCK) -> AsyncIterator[Received]:
         return receive(self._queues, self._wish(1, mode), timeout)
@@ -273,15 +313,39 @@ class SessionReceiver(HeldSession):
             await self._leave()
 
     async def __aenter__(self) -> "SessionReceiver":
-        self._keep()
+        self._task = asyncio.current_task()
+        self._queues.renewals.start(self._kept, partial(self._on_lost, asyncio.get_running_loop()))
         return self
 
+    def _on_lost(self, loop: asyncio.AbstractEventLoop, error: LockLost) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._cancel, error)
+
+    def _cancel(self, error: LockLost) -> None:
+        """The session may be with somebody else by now: whatever is being done in it here must stop."""
+        if self._task is not None and not self.closed:
+            self._lost = error
+            self._task.cancel(msg=str(error))
+
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        await self.close()
+        task, self._task = self._task, None  # News of a lost lock that comes now comes too late to stop anything.
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            self.closed = True
+            self._queues.renewals.stop(self._kept)
+            if task is not None:
+                task.uncancel()
+            raise lost from error
+        try:
+            await self.close()
+        except BusError as hindrance:
+            if error is None:
+                raise
+            self._not_freed(hindrance)
 
 
 class SyncSessionReceiver(HeldSession):
-    """The same for synchronous programs."""
+    """The same for synchronous programs. A thread cannot be cancelled: a lock that is lost shows in the next call."""
 
     def receive(self, timeout: float | None = None, mode: str = PEEK_LOCK) -> Iterator[SyncReceived]:
         return receive_sync(self._queues, self._wish(1, mode), timeout)
@@ -307,8 +371,13 @@ class SyncSessionReceiver(HeldSession):
             self._leave().wait()
 
     def __enter__(self) -> "SyncSessionReceiver":
-        self._keep()
+        self._queues.renewals.start(self._kept, None)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self.close()
+        try:
+            self.close()
+        except BusError as hindrance:
+            if error is None:
+                raise
+            self._not_freed(hindrance)

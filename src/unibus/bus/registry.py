@@ -19,7 +19,7 @@ from unibus.bus.channel import (
 from unibus.bus.exchange import Exchange, Steward
 from unibus.bus.group import Group, notify
 from unibus.bus.names import checked_name
-from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, BusConfig, ChannelConfig
+from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, BusConfig, ChannelConfig, UnaskedSize
 from unibus.core.atomic import LOCK
 from unibus.core.deadletter import is_sub_queue
 from unibus.core.dedup import Deduplicator
@@ -190,6 +190,7 @@ class Registry(Steward):
         before = self._configs.get(channel.name, _IMPLICIT)
         self._configs[channel.name] = config
         channel.max_size = config.max_queue_size
+        channel.stored_max = 0 if isinstance(config.max_queue_size, UnaskedSize) else config.max_queue_size
         channel.policy = _POLICIES[config.drop_policy]
         channel.default_priority = config.default_priority
         channel.ttl_ns = 0 if config.ttl is None else seconds_ns("ttl", config.ttl)

@@ -7,12 +7,12 @@ it is told, once.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from unibus.clock import Timers
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import RENEW_SESSION, Command, Renew, SessionCommand
-from unibus.errors import BusError, LockLost, StoreFailed
+from unibus.errors import BusError, LockLost, SessionLockLost, StoreFailed
 from unibus.stores.durability import Durability
 from unibus.stores.pending import Pending
 from unibus.stores.store import SessionLock, Store
@@ -47,6 +47,7 @@ class Renewals:
         self._lock = threading.Lock()
         self._held: dict[int, tuple[Lock, OnLost | None, int]] = {}
         self._tick_at_ns: int | None = None
+        self.on_settled: Callable[[str], None] | None = None  # Told of every entity where somebody settled a message.
 
     def start(self, claimed: Lock, on_lost: OnLost | None) -> None:
         """Keep this lock until `stop`. Inside of a session the session's lock is the one that counts."""
@@ -62,6 +63,13 @@ class Renewals:
         if self._held:  # Most locks were never kept.
             with self._lock:
                 self._held.pop(id(claimed), None)
+        if self.on_settled is not None and isinstance(claimed, Claimed):
+            self.on_settled(claimed.entity)
+
+    def settled(self, entity: str) -> None:
+        """The same for a message that had no lock, or that lost it before it was settled."""
+        if self.on_settled is not None:
+            self.on_settled(entity)
 
     def _arm(self, now_ns: int, delay_ns: int) -> None:
         if self._tick_at_ns is None or now_ns + delay_ns < self._tick_at_ns:
@@ -114,8 +122,9 @@ class Renewals:
     def _lost(self, due: list[tuple[Lock, OnLost | None, int]], error: LockLost) -> None:
         for claimed, on_lost, _ in due:
             if self._held.pop(id(claimed), None) is not None and on_lost is not None:
-                on_lost(LockLost(error.what, error.hint))
+                kind = SessionLockLost if isinstance(claimed, KeptSession) else LockLost
+                on_lost(kind(error.what, error.hint))
 
 
-def _ignore(pending: Pending[object]) -> None:
+def _ignore(pending: Pending[Any]) -> None:
     """The store says by itself when it has stopped."""

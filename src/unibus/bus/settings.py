@@ -18,6 +18,10 @@ BLOCK: Final = "block"
 DROP_POLICIES: Final = (DROP_NEW, DROP_OLD, BLOCK)
 
 
+class UnaskedSize(int):
+    """A bound that nobody has asked for. It holds for what waits in memory; what a store keeps may wait as it likes."""
+
+
 @dataclass(frozen=True)
 class ChannelConfig:
     """How a channel treats its messages.
@@ -26,10 +30,10 @@ class ChannelConfig:
     (0 = unbounded): `drop_new` refuses it with QueueFull, `drop_old` evicts the oldest of the least urgent, `block`
     waits for room, at most `block_timeout` seconds. `ttl` is in seconds. `dedup_window` (seconds) drops repeated ids
     and dedup keys. `persistent` keeps the channel's messages in the bus's store, and each group's place in them; None
-    means: if the bus stands on a durable URL.
+    means: if the bus stands on a durable URL. Such a channel is unbounded unless a size is given.
     """
 
-    max_queue_size: int = QUEUE_SIZE_DEFAULT
+    max_queue_size: int = UnaskedSize(QUEUE_SIZE_DEFAULT)
     drop_policy: str = DROP_NEW
     rate_limit_per_sec: float | None = None
     rate_limit_burst: float | None = None

@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
+from unibus.cli.awake import Source, awake
 from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
@@ -119,7 +120,8 @@ def body_of(data: bytes) -> object:
 
 def _input_body() -> object:
     _invite()
-    body = body_of(sys.stdin.buffer.read())
+    with awake(sys.stdin.buffer) as source:
+        body = body_of(b"".join(iter(lambda: source.read1(CHUNK_BYTES), b"")))
     if isinstance(body, str):
         return body.removesuffix("\n").removesuffix("\r")
     return body
@@ -130,10 +132,10 @@ def _invite() -> None:
         aside("reading from the terminal; Ctrl-D ends the input")
 
 
-def lines_of(source: BinaryIO) -> Iterator[list[bytes]]:
+def lines_of(source: Source) -> Iterator[list[bytes]]:
     """What has come by now, in batches of whole lines: a slow input is sent at once, a fast one in few batches."""
     rest = b""
-    while chunk := source.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+    while chunk := source.read1(CHUNK_BYTES):
         *whole, rest = (rest + chunk).split(b"\n")
         yield from _batches(whole)
         if len(rest) > BODY_BYTES_MAX:
@@ -187,9 +189,10 @@ def _send_lines(bus: "SyncMessageBus", queue: str, fields: dict[str, object]) ->
     _invite()
     tally = Tally(queue)
     try:
-        for batch in lines_of(sys.stdin.buffer):
-            with undisturbed():
-                tally.add(bus.send_many(queue, [body_of(line) for line in batch], **fields))
+        with awake(sys.stdin.buffer) as source:
+            for batch in lines_of(source):
+                with undisturbed():
+                    tally.add(bus.send_many(queue, [body_of(line) for line in batch], **fields))
     finally:
         tally.tell()
 

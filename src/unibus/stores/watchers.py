@@ -22,8 +22,9 @@ class Watchers:
             with self._lock:
                 if call in entity.wakers:
                     entity.wakers.remove(call)
-                elif entity.active and entity.wakers:
-                    # It was woken and goes away: the message it was woken for is another one's.
+                elif entity.active and entity.wakers and not entity.settings.requires_session:
+                    # It was woken and goes away: the message it was woken for is another one's. Those who wait for
+                    # sessions were all woken together.
                     self._book.woken.append(entity)
             self.wake()
 

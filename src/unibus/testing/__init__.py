@@ -1,4 +1,5 @@
-"""The test kit that is shipped to users: a clock moved by hand, buses that remember, and fixtures for pytest.
+"""The test kit that is shipped to users: a clock moved by hand, buses that remember, fixtures for pytest, and for
+durable code a disk whose power can be cut, a store that fails on demand, the suite for stores and a model of one.
 
 The names are fetched when they are first used, because pytest imports this package at every start, for every project
 that has unibus installed, whether its tests use a bus or not.
@@ -8,15 +9,92 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
+    from unibus.testing.contracts.routes import ForwardContract, TopicContract
+    from unibus.testing.contracts.sessions import SessionContract
+    from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
+    from unibus.testing.contracts.whole import (
+        BatchContract,
+        EntityContract,
+        HistoryContract,
+        QuotaContract,
+        WatchContract,
+    )
+    from unibus.testing.fault_store import FaultStore
+    from unibus.testing.model import Letter, ModelStore, Post, Rules
+    from unibus.testing.power import Fault, SimulatedDisk
     from unibus.testing.recording import RecordingBus, RecordingSyncBus
+    from unibus.testing.store_contract import OpenStore, Rig, StoreContract
     from unibus.testing.virtual_clock import VirtualClock
 
-__all__ = ["RecordingBus", "RecordingSyncBus", "VirtualClock"]
+__all__ = [
+    "BatchContract",
+    "DedupContract",
+    "DeferContract",
+    "EntityContract",
+    "ExpiryContract",
+    "Fault",
+    "FaultStore",
+    "ForwardContract",
+    "HistoryContract",
+    "Letter",
+    "LockContract",
+    "ModelStore",
+    "OpenStore",
+    "OrderContract",
+    "Post",
+    "ProcessedContract",
+    "QuotaContract",
+    "RecordingBus",
+    "RecordingSyncBus",
+    "Rig",
+    "Rules",
+    "ScheduleContract",
+    "SessionContract",
+    "SimulatedDisk",
+    "StoreContract",
+    "TopicContract",
+    "VirtualClock",
+    "WatchContract",
+]
 
-_HOMES = {"RecordingBus": "recording", "RecordingSyncBus": "recording", "VirtualClock": "virtual_clock"}
+_HOMES = {
+    "BatchContract": "contracts.whole",
+    "DedupContract": "contracts.timing",
+    "DeferContract": "contracts.delivery",
+    "EntityContract": "contracts.whole",
+    "ExpiryContract": "contracts.timing",
+    "Fault": "power",
+    "FaultStore": "fault_store",
+    "ForwardContract": "contracts.routes",
+    "HistoryContract": "contracts.whole",
+    "Letter": "model",
+    "LockContract": "contracts.delivery",
+    "ModelStore": "model",
+    "OpenStore": "store_contract",
+    "OrderContract": "contracts.delivery",
+    "Post": "model",
+    "ProcessedContract": "contracts.delivery",
+    "QuotaContract": "contracts.whole",
+    "RecordingBus": "recording",
+    "RecordingSyncBus": "recording",
+    "Rig": "store_contract",
+    "Rules": "model",
+    "ScheduleContract": "contracts.timing",
+    "SessionContract": "contracts.sessions",
+    "SimulatedDisk": "power",
+    "StoreContract": "store_contract",
+    "TopicContract": "contracts.routes",
+    "VirtualClock": "virtual_clock",
+    "WatchContract": "contracts.whole",
+}
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

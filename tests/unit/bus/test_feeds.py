@@ -155,7 +155,8 @@ def test_whatever_a_handler_raises_is_a_failure(channel_rig: Rig, error: type[Ba
     channel_rig.publish("c", 1)
     assert channel_rig.drain(GUARD_S)
     assert channel_rig.counts(GROUP) == (0, 0, 0, 0, 1)
-    assert channel_rig.bus.dead_letters("c") == []  # They are in the store, and only there.
+    assert "c/$DeadLetterQueue" not in channel_rig.bus.channels()  # They are in the store, and only there.
+    assert [letter.body for letter in channel_rig.bus.dead_letters("c")] == [1]
     assert channel_rig.one(f"{GROUP}/$DeadLetterQueue").headers["DeadLetterErrorType"] == error.__name__
 
 
@@ -420,6 +421,7 @@ def test_stop_hands_over_nothing_and_start_goes_on(channel_rig: Rig) -> None:
 @pytest.mark.parametrize("backlog", [40, 2_000])
 def test_close_does_not_wait_for_a_durable_backlog(saved_rig: Rig, backlog: int) -> None:
     gate = Gate()
+    saved_rig.create_channel("c", persistent=True, max_queue_size=0, update=True)
     saved_rig.subscribe("c", gate, group="g", retry_attempts=0)
     saved_rig.publish_many("c", list(range(backlog)))
     gate.wait_entered()

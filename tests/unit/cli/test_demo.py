@@ -1,45 +1,31 @@
 """`unibus demo` tells its story in a terminal and through a pipe, and ends at once and cleanly on Ctrl-C."""
 
 import logging
-import os
 import re
-import select
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.unit.cli.programs import PATIENCE_S, command, environment
 from unibus.cli.demo_stages import STAGES
 from unibus.cli.demo_table import Row, Watch, lines, shown
 from unibus.cli.main import app
 from unibus.core import COMPILED
 from unibus.sync import MessageBus
 
-# A parent that ignores SIGINT (a job in the background) hands that down; the program itself never does.
-START = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from unibus.cli.main import app
-app(prog_name="unibus")
-"""
-COMMAND = [sys.executable, "-W", "error", "-c", START, "demo"]
+COMMAND = command("demo")
 LAST_LINE = re.compile(r"[\d,]+ published, [\d,]+ dispatched, [\d,]+ dead letters in \d+\.\d s")
-PATIENCE_S = 60.0
-
-
-def environment() -> dict[str, str]:
-    kept = {name: text for name, text in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR", "COLUMNS")}
-    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TERM": "xterm", "PYTHONUNBUFFERED": "1"}
+ENVIRONMENT = {**environment(), "PYTHONUNBUFFERED": "1"}
 
 
 @pytest.fixture(scope="module")
 def piped() -> str:
     done = subprocess.run(
-        [*COMMAND, "--seconds", "1.5"], capture_output=True, text=True, env=environment(), timeout=PATIENCE_S
+        [*COMMAND, "--seconds", "1.5"], capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE_S
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -94,7 +80,7 @@ def test_a_time_that_is_none_is_refused(seconds: str) -> None:
 
 def test_ctrl_c_ends_a_piped_demo_with_a_summary() -> None:
     demo = subprocess.Popen(
-        [*COMMAND, "--seconds", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        [*COMMAND, "--seconds", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
     assert demo.stdout is not None
     first = demo.stdout.readline()  # It is under way.
@@ -105,57 +91,11 @@ def test_ctrl_c_ends_a_piped_demo_with_a_summary() -> None:
     assert LAST_LINE.fullmatch(rest.splitlines()[-1])
 
 
-class Terminal:
-    """The demo in a terminal of its own."""
-
-    def __init__(self, *arguments: str) -> None:
-        pty = pytest.importorskip("pty")
-        self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env={**environment(), "COLUMNS": "100", "LINES": "40"},
-        )
-        os.close(theirs)
-        self.output = ""
-
-    def read_until(self, wanted: str) -> None:
-        while wanted not in self.output and (chunk := self._chunk()):
-            self.output += chunk
-        assert wanted in self.output
-
-    def read_all(self) -> int:
-        while chunk := self._chunk():
-            self.output += chunk
-        return self.process.wait(PATIENCE_S)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
-
-    def _chunk(self) -> str:
-        readable, _, _ = select.select([self._ours], [], [], PATIENCE_S)
-        assert readable, "the demo has gone silent"
-        try:
-            return os.read(self._ours, 65_536).decode("utf-8", "replace")
-        except OSError:  # How Linux says that the other end was closed.
-            return ""
-
-
-@pytest.fixture
-def live() -> Iterator[Terminal]:
-    terminal = Terminal("--seconds", "600")
-    yield terminal
-    terminal.close()
-
-
-def test_a_terminal_gets_a_live_table_and_its_cursor_back_after_ctrl_c(live: Terminal) -> None:
+def test_a_terminal_gets_a_live_table_and_its_cursor_back_after_ctrl_c(terminal: Any) -> None:
+    live = terminal("demo", "--seconds", "600", columns=100)
     live.read_until("orders")
     assert "\x1b[?25l" in live.output  # The cursor is hidden while the table is redrawn.
-    live.process.send_signal(signal.SIGINT)
+    live.interrupt()
     assert live.read_all() == 128 + signal.SIGINT
     after = live.output.rpartition("\x1b[?25h")[2]
     assert "rate/s" not in after
@@ -163,14 +103,11 @@ def test_a_terminal_gets_a_live_table_and_its_cursor_back_after_ctrl_c(live: Ter
     assert "Traceback" not in live.output
 
 
-def test_plain_asks_for_lines_in_a_terminal_too() -> None:
-    terminal = Terminal("--seconds", "0.2", "--plain")
-    try:
-        assert terminal.read_all() == 0
-        assert "\x1b" not in terminal.output
-        assert LAST_LINE.search(terminal.output)
-    finally:
-        terminal.close()
+def test_plain_asks_for_lines_in_a_terminal_too(terminal: Any) -> None:
+    plain = terminal("demo", "--seconds", "0.2", "--plain", columns=100)
+    assert plain.read_all() == 0
+    assert "\x1b" not in plain.output
+    assert LAST_LINE.search(plain.output)
 
 
 def test_rates_are_those_of_the_last_second() -> None:

@@ -7,7 +7,7 @@ with the message has used one up.
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from unibus.core.expiry import is_expired
 from unibus.core.life.book import Book
@@ -67,6 +67,7 @@ def activate(book: Book, entry: Entry, now_ns: i64) -> None:
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Claimed:
     """A message as it was handed out. `data` may still be on disk: then `entry` tells where."""
 

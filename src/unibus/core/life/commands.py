@@ -3,7 +3,7 @@
 
 from typing import Final, TypeAlias, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from unibus.core.life.changes import Overlay, Settings, Who
 from unibus.core.life.entity import Entry
@@ -24,7 +24,9 @@ SETTLEMENTS: Final[dict[int, str]] = {
 }
 
 
+# What holds only data is no business of the cycle collector (decision 0006): there are thousands of them.
 @final
+@mypyc_attr(acyclic=True)
 class Send:
     """`data` is the encoded envelope. `makes` lets a missing queue be made; `raises` makes a duplicate an error."""
 
@@ -42,6 +44,7 @@ class Send:
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Settle:
     """End the lock on one message in one of the ways of SETTLEMENTS."""
 
@@ -116,6 +119,7 @@ Command: TypeAlias = Send | Settle | Renew | Cancel | SessionCommand | Declare |
 
 
 @final
+@mypyc_attr(acyclic=True)
 class SendResult:
     """What became of a send. `duplicate`: it was known already, and nothing was stored."""
 
