@@ -3,9 +3,10 @@
 `SECONDS` in the environment says how long the crash campaigns last, half of it each; `SEED` repeats one of them.
 """
 
+import logging
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("campaigns")
     for line in lines:
         terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True)
+def nothing_logged() -> Iterator[None]:
+    """pytest keeps every record until its test is over, with the error in it, and all that the error's frames hold.
+
+    Stores that stop are the business of these campaigns: after half an hour that was more than the machine had.
+    """
+    logger = logging.getLogger("unibus")
+    logger.disabled = True
+    yield
+    logger.disabled = False

@@ -59,6 +59,7 @@ class Committer:
         self._kicks = threading.Lock()  # Closed while the writer has nothing to do; a kick opens it.
         self._kicks.acquire()
         self._pace = Pace()
+        self._asked_ns: i64 = 0  # When a loop left its commit to the writer.
         self._soon: asyncio.AbstractEventLoop | None = None
         self._closing = False
         self._writer: threading.Thread | None = None
@@ -85,6 +86,7 @@ class Committer:
         loop = self._soon
         self._soon = None
         if not self.commit_here(loop):
+            self._asked_ns = time.monotonic_ns()
             self.kick()
 
     def kick(self) -> None:
@@ -231,8 +233,12 @@ class Committer:
 
     def _run(self) -> None:
         while not self._closing:
+            asked_ns = self._asked_ns
             if not self.commit():
                 self._kicks.acquire()
+            elif asked_ns:
+                self._asked_ns = 0
+                self._pace.took_there(asked_ns, time.monotonic_ns())
 
     def close(self) -> None:
         """Write what is left, and end the thread."""

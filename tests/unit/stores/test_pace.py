@@ -62,3 +62,30 @@ def test_a_disk_that_recovers_is_trusted_as_before(target: Pace, monkeypatch: py
     now_ns = fed(target, 20 * MS, 3, now_ns)
     assert not is_quick_at(target, now_ns, monkeypatch)
     assert is_quick_at(target, now_ns + PAUSE_NS, monkeypatch), "the first pause again"
+
+
+def until_paused(target: Pace, lasted_ns: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    now_ns = time.monotonic_ns()
+    while is_quick_at(target, now_ns, monkeypatch):
+        now_ns = fed(target, lasted_ns, 1, now_ns)
+    return now_ns
+
+
+def test_where_the_thread_is_much_slower_the_loop_goes_on_waiting(
+    target: Pace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = until_paused(target, 3 * MS, monkeypatch)
+    for _ in range(20):
+        target.took_there(now_ns, now_ns + 12 * MS)
+        now_ns += 12 * MS
+    assert is_quick_at(target, now_ns, monkeypatch)
+    now_ns = fed(target, 3 * MS, 100, now_ns)
+    assert is_quick_at(target, now_ns, monkeypatch), "it is known to be no worse"
+
+
+def test_where_the_thread_is_about_as_quick_it_is_left_to_it(target: Pace, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = until_paused(target, 5 * MS, monkeypatch)
+    for _ in range(20):
+        target.took_there(now_ns, now_ns + 6 * MS)
+        now_ns += 6 * MS
+    assert is_quick_at(target, now_ns, monkeypatch) is (20 * 6 * MS > PAUSE_NS)
