@@ -2,8 +2,8 @@
 """Group commit: what was decided in memory is written in groups, and only then answered.
 
 While one group is being written the next one collects. A thread that waits for its answer commits for all who wait
-with it; callers on an event loop leave that to a thread of the store's own. A store writes its changes in the order of
-their decisions, so what is on disk is always some whole past of what was in memory.
+with it. A loop commits at the end of its turn, or leaves that to a thread of the store's own (pace.py). A store writes
+its changes in the order of their decisions, so what is on disk is always some whole past of what was in memory.
 """
 
 import asyncio
@@ -25,7 +25,6 @@ from unibus.stores.pending import Commits, Outcome, Pending
 from unibus.stores.snapshot import Snapshot
 
 log = logging.getLogger("unibus")
-
 
 ENOUGH: Final = 128
 """So many answers wait in one turn of a loop: where the writer does it, the next group is begun before that is over."""
@@ -78,13 +77,13 @@ class Committer:
         """Commit when the loop has had its turn: what comes until then goes along."""
         if self._soon is not loop:
             self._soon = loop
-            loop.call_soon(self._after_turn)
+            loop.call_soon(self._after_turn, loop)
         elif self._group.waiting == ENOUGH and not self._pace.is_quick():
             self.kick()  # Worth a commit of their own, while the loop goes on with the rest.
 
-    def _after_turn(self) -> None:
-        loop = self._soon
-        self._soon = None
+    def _after_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._soon is loop:  # Not so when another loop has asked since.
+            self._soon = None
         if not self.commit_here(loop):
             self._asked_ns = time.monotonic_ns()
             self.kick()
@@ -145,28 +144,39 @@ class Committer:
 
     def _commit(self) -> Group | None:
         """What has collected is written and its outcome settled. Whoever waits is told by the caller."""
-        with self._lock:
-            group = self._group
-            changes = self._book.take()
-            shed = self._book.to_shed
-            part, unread = self._next_part(group, len(changes))
-            if not changes and not group.waiting and part is None and unread is None:
-                return None
-            self._book.to_shed = []
-            self._group = Group(self)
+        group = self._group
         try:
-            if unread is not None:
-                raise unread
-            self._write(group, changes, part)
-            if shed:
-                with self._lock:
-                    self._book.shed(shed)
-        except Exception as error:
+            if not self._write_group(group):
+                return None
+        except BaseException as error:
             self._fail(error)
             group.settle(self.as_failure)
+            if not isinstance(error, Exception):
+                # Ctrl-C in the middle of a write. Nobody knows whether it took place, so the store has stopped. The
+                # others are told by a thread that holds no lock.
+                threading.Thread(target=group.tell, args=(None,), name="unibus-tell", daemon=True).start()
+                raise
         else:
             group.settle(None)
         return group
+
+    def _write_group(self, group: Group) -> bool:
+        """False if there is nothing to write. The next group begins with the first thing that is taken from memory."""
+        with self._lock:
+            changes = self._book.fresh
+            part, unread = self._next_part(group, len(changes))
+            if not changes and not group.waiting and part is None and unread is None:
+                return False
+            self._group = Group(self)
+            self._book.take()
+            shed, self._book.to_shed = self._book.to_shed, []
+        if unread is not None:
+            raise unread
+        self._write(group, changes, part)
+        if shed:
+            with self._lock:
+                self._book.shed(shed)
+        return True
 
     def _next_part(self, group: Group, count: int) -> tuple[Slice | None, Exception | None]:
         """A piece of a snapshot, or why there is none: what it takes from disk is lost to the snapshot if it fails."""

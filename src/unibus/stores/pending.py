@@ -7,6 +7,7 @@ not once per answer.
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Generator
 from typing import Final, Generic, Protocol, TypeVar, cast
@@ -14,6 +15,7 @@ from typing import Final, Generic, Protocol, TypeVar, cast
 from unibus.stores.ready import awaited, ready
 from unibus.stores.waiter import Waiter
 
+log = logging.getLogger("unibus")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
@@ -67,7 +69,10 @@ class Outcome:
         if self._arrived is not None:
             self._arrived.set()
         for call, pending in self._calls:
-            call(pending)
+            try:
+                call(pending)
+            except Exception:
+                log.exception("whoever wanted to be called about a write has raised")  # The others must hear of it.
         if self._loop is not None and self._loop is here:
             self._go_on()
         elif self._loop is not None:

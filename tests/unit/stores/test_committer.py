@@ -139,6 +139,75 @@ def test_a_failed_write_fails_every_waiter_and_every_later_call() -> None:
     assert len(journal.groups) == 1, "nothing was tried again"
 
 
+def test_ctrl_c_in_the_middle_of_a_write_stops_the_store() -> None:
+    """Whether the write took place nobody knows. Going on would put a gap into the log."""
+    journal = SlowJournal()
+    store = opened(journal)
+    store.apply([a_send()]).wait()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    journal.writing = interrupted
+    mine, other = store.apply([a_send()]), store.apply([a_send()])
+    with pytest.raises(KeyboardInterrupt):
+        mine.wait()
+    with pytest.raises(StoreFailed):
+        other.wait(10)
+    with pytest.raises(StoreFailed):
+        store.apply([a_send()])
+    store.close()
+
+
+def test_whoever_raises_when_it_is_called_keeps_nobody_from_an_answer() -> None:
+    journal = SlowJournal()
+    store = opened(journal)
+    busy, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        busy.set()
+        assert go_on.wait(10)
+
+    journal.writing = hold
+    first = store.apply([a_send()])
+    first.on_done(lambda _: None)  # The store's thread begins with it.
+    assert busy.wait(10)
+    heard: list[str] = []
+    rude, other = store.apply([a_send()]), store.apply([a_send()])
+    rude.on_done(lambda _: 1 // 0)
+    other.on_done(lambda _: heard.append("other"))
+    go_on.set()
+    other.wait(10)
+    store.close()
+    assert heard == ["other"]
+
+
+def test_two_loops_at_once() -> None:
+    """Each has its commits at the end of its own turns, and its tasks go on in its own thread."""
+    store = opened(SlowJournal())
+    wrong: list[object] = []
+
+    async def send(loop: asyncio.AbstractEventLoop, thread: int) -> None:
+        for _ in range(200):
+            await store.apply([a_send()])
+            if asyncio.get_running_loop() is not loop or threading.get_ident() != thread:
+                wrong.append(threading.current_thread().name)
+
+    async def work() -> None:
+        loop, thread = asyncio.get_running_loop(), threading.get_ident()
+        await asyncio.wait_for(asyncio.gather(*(send(loop, thread) for _ in range(5))), 30)
+
+    threads = [threading.Thread(target=asyncio.run, args=(work(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert wrong == []
+    assert store.entities().wait()[0].active == 3 * 5 * 200
+    store.close()
+
+
 async def test_many_tasks_are_answered_by_few_commits() -> None:
     journal = SlowJournal()
     store = opened(journal)
