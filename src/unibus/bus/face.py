@@ -168,7 +168,7 @@ class Face:
         """Where a named reader of history stands, across restarts: the seq to go on after. 0 for one that is new."""
         return self._hub.queues().store.cursor(name)
 
-    def move_cursor(self, name: str, seq: int) -> None:
+    def move_cursor(self, name: str, seq: object) -> None:
         """Remember that the reader has everything up to `seq`."""
         if isinstance(seq, bool) or not isinstance(seq, int) or seq < 0:
             raise UsageError(f"a cursor stands at a seq, not at {seq!r}", "the last one that the reader has")
