@@ -312,6 +312,8 @@ class EmbeddedStore:
         finally:
             if not self._in_memory:
                 switching.restore()
+            with self._lock:
+                self._book.let_go()
             self._journal.close()
 
 

@@ -62,6 +62,15 @@ class Book:
         self.carrier = 0
         self.carried = b""
 
+    def let_go(self) -> None:
+        """The end: nobody will ask any more, and what is held must not outlive its store."""
+        for entity in self.entities.values():
+            entity.let_go()
+        self.due = Due()
+        self.unsaved = []
+        self.to_shed = []
+        self.fresh = []
+
     def shed(self, entries: list[Entry]) -> None:
         """Their data was written and stays on disk until it is asked for."""
         for entry in entries:

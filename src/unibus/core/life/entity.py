@@ -187,6 +187,16 @@ class Entity:
     def was_processed(self, key: str, now_ns: i64) -> bool:
         return self.processed is not None and self.processed.has(key, now_ns)
 
+    def let_go(self) -> None:
+        """Forget everything that knows this entity. The cycle collector does not look into messages, nor sessions."""
+        self.entries = {}
+        self.waiting = Waiting(self.settings.by_priority)
+        for session in self.sessions.values():
+            session.waiting = Waiting(False)
+            session.locked = {}
+        self.sessions = {}
+        self.ready = {}
+
     def change_settings(self, settings: Settings) -> None:
         self.settings = EntitySettings(settings)
         if self.marks is not None:

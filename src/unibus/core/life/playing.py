@@ -372,6 +372,7 @@ def _dropped(book: Book, change: Dropped) -> None:
         remove(book, entry)
     for session in entity.sessions.values():
         session.token = None  # Else its lock would end some day, in an entity that nobody knows any more.
+    entity.let_go()
     book.dropped.append(entity.number)
     entity.deleted = True
     del book.entities[change.entity]
