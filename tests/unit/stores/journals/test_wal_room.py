@@ -1,0 +1,82 @@
+"""A write-ahead log that is longer than its content: made in good time, and nothing to whoever reads it."""
+
+import shutil
+from pathlib import Path
+
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Declared, Sent, Who
+from unibus.stores.journals.sqlite import CHECKPOINT_BYTES, SqliteJournal
+from unibus.stores.journals.wal_room import BEGIN_BYTES, STEP_BYTES, WalRoom
+
+GROUP_BYTES = 20_000
+
+
+def opened(path: Path) -> tuple[SqliteJournal, Book]:
+    journal, book = SqliteJournal(str(path)), Book(10**9)
+    journal.load(book)
+    return journal, book
+
+
+def fill(journal: SqliteJournal, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        sent = Sent(number, 1, number, Who(f"m{number}", GROUP_BYTES), 50, 0, 0, None, bytes(GROUP_BYTES))
+        journal.append(number + 1, [sent], True)
+
+
+def after_a_crash(path: Path, folder: Path) -> Path:
+    """The files as a process that is killed now would leave them."""
+    folder.mkdir()
+    for name in (path.name, f"{path.name}-wal"):
+        shutil.copy(path.parent / name, folder / name)
+    return folder / path.name
+
+
+def test_what_was_written_is_found_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "bus.db"
+    journal, _ = opened(path)
+    journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
+    fill(journal, 1, 60)
+    log = tmp_path / "bus.db-wal"
+    assert log.stat().st_size > 60 * (GROUP_BYTES + 4 * 4096), "there is room"
+    left = after_a_crash(path, tmp_path / "left")
+    fill(journal, 61, 40)  # Into the room.
+    later = after_a_crash(path, tmp_path / "later")
+    journal.close()
+    for crashed, count in ((left, 60), (later, 100)):
+        again, book = opened(crashed)
+        assert list(book.entities[1].entries) == list(range(1, count + 1))
+        fill(again, count + 1, 40)
+        again.close()
+        last, book = opened(crashed)
+        assert len(book.entities[1].entries) == count + 40
+        last.close()
+
+
+def test_a_few_messages_need_no_room(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path / "bus.db")
+    journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
+    assert (tmp_path / "bus.db-wal").stat().st_size < BEGIN_BYTES
+    journal.close()
+
+
+def test_it_grows_in_steps_up_to_its_bound(tmp_path: Path) -> None:
+    log = tmp_path / "x-wal"
+    log.write_bytes(b"content")
+    room = WalRoom(str(tmp_path / "x"), CHECKPOINT_BYTES)
+    room.make(BEGIN_BYTES - 1)
+    assert log.read_bytes() == b"content"
+    sizes = set()
+    for used in range(BEGIN_BYTES, CHECKPOINT_BYTES, 100_000):
+        room.make(used)
+        sizes.add(log.stat().st_size)
+        assert log.stat().st_size > used or log.stat().st_size == CHECKPOINT_BYTES
+    assert max(sizes) == CHECKPOINT_BYTES
+    assert len(sizes) <= CHECKPOINT_BYTES // (STEP_BYTES // 2)
+    assert log.read_bytes().rstrip(b"\0") == b"content"
+
+
+def test_what_cannot_be_made_longer_stays_as_it_is(tmp_path: Path) -> None:
+    room = WalRoom(str(tmp_path / "missing" / "x"), CHECKPOINT_BYTES)
+    for used in range(0, CHECKPOINT_BYTES, 1_000_000):
+        room.make(used)
+    assert list(tmp_path.iterdir()) == []
