@@ -73,3 +73,9 @@ def test_a_planted_bug_is_found(planting: Planting, kind: str) -> None:
         if getattr(found_in(f"planted-{number}", planting, False).findings, kind):
             return
     raise AssertionError(f"{planting} was not found")
+
+
+@pytest.mark.parametrize("seed", ["decade.1210"])
+def test_what_a_campaign_has_found(seed: str) -> None:
+    """decade.1210: a scheduled message gets its place, and is dead-lettered while a snapshot is being written."""
+    assert one_cycle(seed).findings.all() == []

@@ -37,6 +37,7 @@ class Snapshot:
         self._journal = journal
         self._book = book
         self._running = False
+        self._copies_saved = False
         self._begun_at = 0
         self._entries: list[Entry] = []
         self._gone: list[tuple[int, int]] = []
@@ -59,6 +60,12 @@ class Snapshot:
             self.begin(seq)
         if self._entries:
             return self._entries_part()
+        if self._gone and not self._copies_saved:
+            # A row that goes may hold the data of a copy that was made since: that has to stand in a row of its own first.
+            self._entries = self._late_copies()
+            if self._entries:
+                return self._entries_part()
+            self._copies_saved = True
         if self._gone:
             gone = self._gone[-PART_ENTRIES:]
             del self._gone[-PART_ENTRIES:]
@@ -78,6 +85,7 @@ class Snapshot:
     def begin(self, seq: int) -> None:
         book = self._book
         self._running = True
+        self._copies_saved = False
         self._begun_at = seq
         self._entries, book.unsaved = book.unsaved, []
         self._gone, book.gone = book.gone, []
