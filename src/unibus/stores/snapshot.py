@@ -61,7 +61,7 @@ class Snapshot:
         if self._entries:
             return self._entries_part()
         if self._gone and not self._copies_saved:
-            # A row that goes may hold the data of a copy that was made since: that has to stand in a row of its own first.
+            # A row that goes may hold the data of a copy that was made since. That needs a row of its own first.
             self._entries = self._late_copies()
             if self._entries:
                 return self._entries_part()
