@@ -3,12 +3,21 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Declared, Sent, Who
-from unibus.stores.journals.sqlite import CHECKPOINT_BYTES, SqliteJournal
+from unibus.stores.journals import sqlite
+from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.stores.journals.wal_room import BEGIN_BYTES, STEP_BYTES, WalRoom
 
 GROUP_BYTES = 20_000
+CHECKPOINT_BYTES = 16_000_000
+
+
+@pytest.fixture(autouse=True)
+def a_long_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "CHECKPOINT_BYTES", CHECKPOINT_BYTES)
 
 
 def opened(path: Path) -> tuple[SqliteJournal, Book]:
