@@ -242,13 +242,17 @@ class Committer:
                 self._writer.start()
 
     def _run(self) -> None:
+        free_ns: i64 = 0  # When the commit before this one was over.
         while not self._closing:
             asked_ns = self._asked_ns
             if not self.commit():
                 self._kicks.acquire()
-            elif asked_ns:
+                continue
+            ended_ns = time.monotonic_ns()
+            if asked_ns:
                 self._asked_ns = 0
-                self._pace.took_there(asked_ns, time.monotonic_ns())
+                self._pace.took_there(max(asked_ns, free_ns), ended_ns)
+            free_ns = ended_ns
 
     def close(self) -> None:
         """Write what is left, and end the thread."""

@@ -17,6 +17,9 @@ from mypy_extensions import i64
 QUICK_NS: Final = 1_500_000
 """What a sync may take on average: about as long as other tasks keep a loop busy anyway."""
 
+PATIENCE_NS: Final = 12_000_000
+"""Longer than this no loop is ever held up again and again, however slow the other way is."""
+
 PAUSE_NS: Final = 1_000_000_000
 PAUSE_NS_MAX: Final = 60_000_000_000
 _WEIGHT: Final = 8
@@ -39,12 +42,12 @@ class Pace:
 
     def took(self, began_ns: i64, ended_ns: i64) -> None:
         """A sync that a loop has waited for."""
-        # One that took very long is no more than a hint: disks hesitate now and then.
-        lasted_ns = min(ended_ns - began_ns, QUICK_NS * 4)
+        lasted_ns = ended_ns - began_ns
         if self._was_slow:
             self._was_slow = False
             self._here_ns = 0
-        self._here_ns += (lasted_ns - self._here_ns) // _WEIGHT
+        # One that took very long is no more than a hint: disks hesitate now and then.
+        self._here_ns += (min(lasted_ns, QUICK_NS * 4) - self._here_ns) // _WEIGHT
         self._last_ns += (lasted_ns - self._last_ns) // 2
         if self._here_ns > self._quick_ns:
             self._was_slow = True
@@ -56,11 +59,13 @@ class Pace:
             self._pause_ns = PAUSE_NS
             self._quick_ns = QUICK_NS
 
-    def took_there(self, asked_ns: i64, answered_ns: i64) -> None:
-        """A sync that a loop has left to the thread."""
-        lasted_ns = answered_ns - asked_ns
+    def took_there(self, began_ns: i64, answered_ns: i64) -> None:
+        """A sync that a loop has left to the thread, from the request, or from when the thread was free for it."""
+        lasted_ns = answered_ns - began_ns
         self._there_count += 1
         self._there_ns = lasted_ns if self._there_count == 1 else self._there_ns + (lasted_ns - self._there_ns) // 4
-        if self._paused_until_ns and self._there_count >= _WEIGHT and 2 * self._there_ns > 3 * self._last_ns:
+        if self._there_count < _WEIGHT or self._paused_until_ns == 0:
+            return
+        if self._last_ns <= PATIENCE_NS and 2 * self._there_ns > 3 * self._last_ns:
             self._quick_ns = max(self._quick_ns, 2 * self._last_ns)
             self._paused_until_ns = answered_ns

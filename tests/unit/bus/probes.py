@@ -195,3 +195,27 @@ def run_together(count: int, action: Callable[[int], None]) -> None:
     assert not any(thread.is_alive() for thread in threads), "a thread does not end"
     if errors:
         raise errors[0]
+
+
+class Publisher:
+    """A thread that publishes once and has to wait for it."""
+
+    def __init__(self, publish: Callable[[], object]) -> None:
+        self.error: BaseException | None = None
+        self._publish = publish
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._publish()
+        except BaseException as error:
+            self.error = error
+
+    def join(self) -> None:
+        self._thread.join(GUARD_S)
+        assert not self._thread.is_alive(), "the publisher still waits"
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._thread.is_alive()

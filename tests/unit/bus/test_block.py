@@ -3,38 +3,13 @@
 import asyncio
 import gc
 import threading
-from collections.abc import Callable
 
 import pytest
 
-from tests.unit.bus.probes import GUARD_S, Collector, Gate, within
+from tests.unit.bus.probes import GUARD_S, Collector, Gate, Publisher, within
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.errors import BusClosed, PublishError, QueueFull
-
-
-class Publisher:
-    """A thread that publishes once and has to wait for it."""
-
-    def __init__(self, publish: Callable[[], object]) -> None:
-        self.error: BaseException | None = None
-        self._publish = publish
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._publish()
-        except BaseException as error:
-            self.error = error
-
-    def join(self) -> None:
-        self._thread.join(GUARD_S)
-        assert not self._thread.is_alive(), "the publisher still waits"
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._thread.is_alive()
 
 
 def waiting_publisher(bus: SyncMessageBus, body: object = "waiting") -> Publisher:

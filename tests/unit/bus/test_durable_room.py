@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.bus.probes import GUARD_S, Collector, Gate, HandClock, HandTimers, run_together
+from tests.unit.bus.probes import GUARD_S, Collector, Gate, HandClock, HandTimers, Publisher, run_together
 from tests.unit.bus.rigs import BreakingJournal, NoTimers, Rig, fails
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.settings import ChannelConfig
@@ -22,30 +22,6 @@ from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Slice
 
 GROUP = "c/Subscriptions/g"
-
-
-class Publisher:
-    """A publish in a thread, which may have to wait."""
-
-    def __init__(self, publish: Callable[[], object]) -> None:
-        self.error: BaseException | None = None
-        self._publish = publish
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._publish()
-        except BaseException as error:
-            self.error = error
-
-    def join(self) -> None:
-        self._thread.join(GUARD_S)
-        assert not self._thread.is_alive(), "the publisher still waits"
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._thread.is_alive()
 
 
 def full(rig: Rig, size: int = 2, **settings: object) -> None:

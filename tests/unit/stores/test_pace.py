@@ -83,6 +83,25 @@ def test_where_the_thread_is_much_slower_the_loop_goes_on_waiting(
     assert is_quick_at(target, now_ns, monkeypatch), "it is known to be no worse"
 
 
+@pytest.mark.parametrize("disk_ms", [10, 50])
+def test_a_disk_that_is_slow_either_way_is_left_to_the_thread(
+    target: Pace, disk_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = until_paused(target, disk_ms * MS, monkeypatch)
+    for _ in range(PAUSE_NS // (disk_ms * MS) - 1):
+        target.took_there(now_ns, now_ns + disk_ms * MS + MS // 10)
+        now_ns += disk_ms * MS
+        assert not is_quick_at(target, now_ns, monkeypatch)
+
+
+def test_no_loop_is_held_up_for_long_however_slow_the_thread_is(target: Pace, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = until_paused(target, 20 * MS, monkeypatch)
+    for _ in range(10):
+        target.took_there(now_ns, now_ns + 90 * MS)
+        now_ns += 90 * MS
+    assert not is_quick_at(target, now_ns, monkeypatch)
+
+
 def test_where_the_thread_is_about_as_quick_it_is_left_to_it(target: Pace, monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = until_paused(target, 5 * MS, monkeypatch)
     for _ in range(20):

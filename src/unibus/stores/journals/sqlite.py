@@ -116,6 +116,8 @@ class SqliteJournal:
         try:
             with self._mutex:
                 self._sync(sync or part is not None)
+                if sync and self._room is not None and self._room.is_due(self._wal_bytes):
+                    self._room.make(self._wal_bytes)
                 row = (first_seq, last, changes[0].at_ns if changes else 0, crc, records)
                 if part is None:
                     self._connection.execute(_INSERT, row)
@@ -124,8 +126,6 @@ class SqliteJournal:
                 self._wal_bytes += len(records) + _ROW_BYTES
                 if self._wal_bytes > CHECKPOINT_BYTES:
                     self._checkpoint()
-                elif sync and self._room is not None:
-                    self._room.make(self._wal_bytes)
         except apsw.Error as error:
             raise StoreFailed(
                 f"{self._name} could not be written: {error}",
@@ -135,7 +135,9 @@ class SqliteJournal:
         self._log_bytes += len(records)
 
     def is_quick(self) -> bool:
-        if self._wal_bytes > CHECKPOINT_BYTES - _QUICK_BYTES or not self._mutex.acquire(blocking=False):
+        if self._wal_bytes > CHECKPOINT_BYTES - _QUICK_BYTES:
+            return False
+        if (self._room is not None and self._room.is_due(self._wal_bytes)) or not self._mutex.acquire(blocking=False):
             return False
         self._mutex.release()
         return True

@@ -14,6 +14,7 @@ BEGIN_BYTES: Final = 256_000
 
 STEP_BYTES: Final = 2_000_000
 AHEAD_BYTES: Final = 250_000
+_NEVER: Final = 1 << 62
 
 
 class WalRoom:
@@ -22,12 +23,14 @@ class WalRoom:
         self._bytes_max = bytes_max
         self._next = BEGIN_BYTES  # How much is used when there has to be more.
 
+    def is_due(self, used: int) -> bool:
+        """Whether the next write, after so many bytes, should make room first. That takes some milliseconds."""
+        return used >= self._next
+
     def make(self, used: int) -> None:
-        """Called by the one writer, between two writes, with how much is used by now."""
-        if used < self._next:
-            return
+        """Called by the one writer, between two writes."""
         wanted = min(used + STEP_BYTES, self._bytes_max)
-        self._next = wanted - AHEAD_BYTES if wanted < self._bytes_max else self._bytes_max * 1_000
+        self._next = wanted - AHEAD_BYTES if wanted < self._bytes_max else _NEVER
         try:
             file = os.open(self._path, os.O_WRONLY)
             try:
@@ -37,4 +40,4 @@ class WalRoom:
             finally:
                 os.close(file)
         except OSError:
-            self._next = self._bytes_max * 1_000  # It is only about speed; what is wrong will show with the next write.
+            self._next = _NEVER  # It is only about speed; what is wrong will show with the next write.
