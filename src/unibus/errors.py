@@ -226,6 +226,13 @@ class MessageNotFound(BusError, LookupError):
     code = "message_not_found"
 
 
+class PositionMoved(BusError):
+    """A named position does not stand where the caller believes. The batch was refused: it has had its effect before,
+    or somebody else does the same work."""
+
+    code = "position_moved"
+
+
 class TransactionInvalid(BusError, RuntimeError):
     """The transaction is over, or cannot hold what it was given."""
 

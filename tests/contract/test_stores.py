@@ -9,9 +9,10 @@ import pytest
 
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
-from unibus.core.life.events import Event
+from unibus.core.life.entity import Entry
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.history import History
 from unibus.stores.journals.memory import MemoryJournal
 from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.stores.pending import Pending
@@ -83,20 +84,21 @@ class Reopening:
     def was_processed(self, entity: str, key: str) -> bool:
         return self._fresh().was_processed(entity, key)
 
-    def events_after(self, seq: int, limit: int) -> tuple[list[Event], int]:
-        return self._fresh().events_after(seq, limit)
-
     def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
         return self._fresh().subscribe_from(declare, after_sequence, since_ns)
 
-    def cursor(self, name: str) -> int:
-        return self._fresh().cursor(name)
+    def position(self, name: str) -> int:
+        return self._fresh().position(name)
 
-    def move_cursor(self, name: str, seq: int) -> None:
-        self._fresh().move_cursor(name, seq)
+    def held(self, entity: str | None = None) -> list[Entry]:
+        return self._fresh().held(entity)
 
-    def missed(self, name: str) -> int:
-        return self._fresh().missed(name)
+    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+        return self._store.data_of(entries)  # They belong to the object that gave them.
+
+    @property
+    def history(self) -> History:
+        return self._fresh().history
 
     def health(self) -> StoreHealth:
         return self._store.health()

@@ -147,7 +147,7 @@ def held_messages(store: EmbeddedStore, ledger: Ledger) -> dict[str, dict[int, H
 
 def read_history(store: EmbeddedStore, ledger: Ledger, floor: int) -> None:
     """Take the store's history over into the ledger. What was read before is still the same, as far as it survived."""
-    rows, safe = store.events_after(0, 10**9)
+    rows, safe = store.history.events_after(0, 10**9)
     known = ledger.history
     first = rows[0].seq if rows else safe + 1
     if first > len(known) + 1 or [row.seq for row in rows] != list(range(first, safe + 1)):

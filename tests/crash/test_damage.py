@@ -45,7 +45,7 @@ def truth_of(seed: str) -> Truth:
     while store.health().snapshot_seq < 300:
         worker.step()
     worker.flush()
-    rows, _ = store.events_after(0, 10**9)
+    rows, _ = store.history.events_after(0, 10**9)
     machine.disk.kill()
     machine.let_go(store)
     return Truth(machine.disk, rows)
@@ -101,7 +101,7 @@ def refused(error: BusError) -> None:
 
 
 def everything(store: EmbeddedStore) -> tuple[list[Event], dict[str, dict[int, tuple[str, int, int]]]]:
-    rows, safe = store.events_after(0, 10**9)
+    rows, safe = store.history.events_after(0, 10**9)
     assert [row.seq for row in rows] == list(range(1, safe + 1))
     found: dict[str, dict[int, tuple[str, int, int]]] = {}
     for info in store.entities().wait():

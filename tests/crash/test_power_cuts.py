@@ -32,12 +32,12 @@ def test_a_reader_of_history_finds_its_place_again(seed: int) -> None:
     store = machine.start()
     worker = Worker(store, machine.ledger, "w")
     worker.prepare()
-    store.move_cursor("reader", 3)
-    store.move_cursor("reader", 5)
+    store.history.move_cursor("reader", 3)
+    store.history.move_cursor("reader", 5)
     machine.disk.cut()
     machine.let_go(store)
     store = machine.start()
-    assert store.cursor("reader") == 5
+    assert store.history.cursor("reader") == 5
     store.close()
 
 

@@ -86,7 +86,7 @@ def test_what_comes_due_in_a_call_that_writes_nothing_is_written_before_a_snapsh
     store.entities().wait(10)
     pending.wait(10)
     store = restarted(machine, store)
-    events, _ = store.events_after(0)
+    events, _ = store.history.events_after(0)
     assert [event.kind for event in events] == ["declared", "scheduled", "sent", "activated"]
     assert [(each.sequence, each.state) for each in store.peek("q", 0, 10).wait(10)] == [(2, ACTIVE), (3, ACTIVE)]
     store.close()
@@ -98,9 +98,9 @@ def test_history_names_a_queue_that_no_snapshot_has_seen() -> None:
     store.apply([Declare("brief", QUEUE, {})]).wait(10)
     store.apply([send("m", "brief")]).wait(10)
     store.apply([Drop("brief")]).wait(10)
-    assert {event.channel for event in store.events_after(0)[0]} == {"brief"}
+    assert {event.channel for event in store.history.events_after(0)[0]} == {"brief"}
     store = restarted(machine, store)
-    assert {event.channel for event in store.events_after(0)[0]} == {"brief"}
+    assert {event.channel for event in store.history.events_after(0)[0]} == {"brief"}
     store.close()
 
 

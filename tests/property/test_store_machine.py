@@ -530,7 +530,7 @@ class SqliteMachine(Machine):
     @invariant()
     def history_has_no_gap(self) -> None:
         if hasattr(self, "store"):
-            rows, safe = self.store.events_after(0, 100_000)
+            rows, safe = self.store.history.events_after(0, 100_000)
             assert [row.seq for row in rows] == list(range(1, safe + 1))
 
 

@@ -162,21 +162,21 @@ class Face:
 
         Go on after the last row that was given; when there was none, after the second value.
         """
-        return self._hub.queues().store.events_after(seq, limit)
+        return self._hub.queues().store.history.events_after(seq, limit)
 
     def cursor(self, name: str) -> int:
         """Where a named reader of history stands, across restarts: the seq to go on after. 0 for one that is new."""
-        return self._hub.queues().store.cursor(name)
+        return self._hub.queues().store.history.cursor(name)
 
     def move_cursor(self, name: str, seq: object) -> None:
         """Remember that the reader has everything up to `seq`."""
         if isinstance(seq, bool) or not isinstance(seq, int) or seq < 0:
             raise UsageError(f"a cursor stands at a seq, not at {seq!r}", "the last one that the reader has")
-        self._hub.queues().store.move_cursor(checked_name(name), seq)
+        self._hub.queues().store.history.move_cursor(checked_name(name), seq)
 
     def missed_events(self, name: str) -> int:
         """How many events were forgotten before the reader had read them: history is kept for a time only."""
-        return self._hub.queues().store.missed(name)
+        return self._hub.queues().store.history.missed(name)
 
     # Subscriptions
 
@@ -398,7 +398,7 @@ def cannot_schedule() -> UsageError:
 
 def is_store(value: object) -> bool:
     """An open store, of ours or of somebody else's."""
-    return hasattr(value, "apply") and hasattr(value, "claim") and hasattr(value, "events_after")
+    return hasattr(value, "apply") and hasattr(value, "claim") and hasattr(value, "watch")
 
 
 def several(payloads: Iterable[object]) -> list[object]:

@@ -18,6 +18,8 @@ from mypy_extensions import i64
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.claiming import Claimed
+from unibus.core.life.entity import Entry
+from unibus.core.life.states import GONE
 from unibus.errors import BusError, StoreFailed
 from unibus.stores.journal import Journal, Slice
 from unibus.stores.pace import Pace
@@ -227,6 +229,13 @@ class Committer:
         with self._lock:
             group = self.add(True)
         Pending(None, group).wait()
+
+    def bodies(self, entries: list[Entry]) -> dict[Entry, bytes]:
+        """The data of messages that is on disk only. No row goes meanwhile; what is gone already is left out."""
+        with self._committing:
+            with self._lock:
+                there = [entry for entry in entries if entry.state != GONE]
+            return self._journal.bodies(there)
 
     def trim(self, now_ns: int) -> bool:
         """Let the journal forget some history, but nothing that recovery needs. True if there is more."""

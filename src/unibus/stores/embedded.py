@@ -20,14 +20,16 @@ from unibus.core.life.book import Book, owner_name
 from unibus.core.life.claiming import Claimed, claim, deferred_entries, fire, hand_out
 from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.due import NEVER
-from unibus.core.life.entity import KIND_NAMES, Entity, Session
-from unibus.core.life.events import Event
-from unibus.core.life.sending import Past, entries_of, queue_of, target_of
+from unibus.core.life.entity import KIND_NAMES, Entity, Entry, Session
+from unibus.core.life.past import Beginning
+from unibus.core.life.sending import entries_of, queue_of, target_of
 from unibus.core.life.sessions import accept, held_session
+from unibus.core.life.states import GONE
 from unibus.errors import BusClosed, BusError, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.stores.committer import Committer, as_failure
 from unibus.stores.durability import Durability
+from unibus.stores.history import EmbeddedHistory
 from unibus.stores.journal import Journal
 from unibus.stores.pending import Pending, answered
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
@@ -73,6 +75,8 @@ class EmbeddedStore:
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
         self._watchers = Watchers(self._book, self._lock)
         self._committer = Committer(journal, self._book, self._lock, self._snapshot)
+        syncs = self._syncs and not self._in_memory
+        self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs)
         self._armed_ns: i64 = NEVER
         self._seq_before: i64 = 0  # Where the book stood when this call began.
         self._closed = False
@@ -156,9 +160,11 @@ class EmbeddedStore:
                 return None
             batch.check(self._book, [declare], now_ns)
             topic = target_of(self._book, owner_name(declare.name, declare.kind))
-            past = Past(topic, self._journal.changes_after(0), after_sequence, since_ns)
+            beginning = Beginning(topic, after_sequence, since_ns)
+            for seq, change in self._journal.changes_after(0):
+                beginning.see(seq, change)
             batch.run(self._book, [declare], now_ns)
-            copies = past.copy_to(self._book, target_of(self._book, declare.name), now_ns)
+            copies = beginning.copy_to(self._book, target_of(self._book, declare.name), now_ns)
             return self._write(copies, self._syncs)
 
     # From a decision to its answer
@@ -266,24 +272,32 @@ class EmbeddedStore:
         with self._lock:
             return target_of(self._book, entity).was_processed(key, self._begin())
 
-    # History
-
-    def events_after(self, seq: int, limit: int = 1_000) -> tuple[list[Event], int]:
+    def position(self, name: str) -> int:
         with self._lock:
             self._begin()
-            names = dict(self._book.known)
-        if not self._in_memory and self._syncs:
-            self._committer.sync()  # A reader must not see what a loss of power could still undo.
-        return self._journal.events_after(seq, limit, names)
+            return self._book.positions.get(name, 0)
 
-    def cursor(self, name: str) -> int:
-        return self._journal.cursors().get(name, 0)
+    def held(self, entity: str | None = None) -> list[Entry]:
+        with self._lock:
+            self._begin()
+            if entity is not None:
+                return list(entries_of(self._book, entity))
+            return [entry for each in self._book.entities.values() for entry in each.entries.values()]
 
-    def move_cursor(self, name: str, seq: int) -> None:
-        self._journal.move_cursor(name, seq)
-
-    def missed(self, name: str) -> int:
-        return self._journal.missed(name)
+    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+        found: dict[Entry, bytes] = {}
+        absent: list[Entry] = []
+        with self._lock:
+            self._begin()
+            for entry in entries:
+                data = entry.data
+                if data is not None:
+                    found[entry] = data
+                elif entry.state != GONE:
+                    absent.append(entry)
+        if absent:
+            found.update(self._committer.bodies(absent))
+        return found
 
     # Life
 

@@ -3,7 +3,7 @@
 A journal is told everything in groups. A group is written as one: all of it is there after a crash, or nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -36,6 +36,7 @@ class Summary:
     sessions: dict[int, list[SavedSession]]
     marks: list[tuple[int, int, str, int]]
     marks_over: list[tuple[int, int, int]]  # (entity, kind, instant): marks from before are over.
+    positions: dict[str, int]
 
 
 class Journal(Protocol):
@@ -58,7 +59,13 @@ class Journal(Protocol):
     def bodies(self, entries: Iterable[Entry]) -> dict[Entry, bytes]:
         """The data of messages that are not in memory, all of which were written."""
 
-    def events_after(self, seq: int, limit: int, names: dict[int, str]) -> tuple[list[Event], int]: ...
+    def events_after(
+        self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
+    ) -> tuple[list[Event], int]:
+        """Rows of history, only of some kinds where they are named, and the last seq there is."""
+
+    def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
+        """Everything that history has of one message, in order."""
 
     def changes_after(self, seq: int) -> Iterable[tuple[int, Change]]:
         """The changes themselves, with their seq, as far as they are still there."""

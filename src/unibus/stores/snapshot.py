@@ -135,6 +135,7 @@ class Snapshot:
             sessions,
             self._marks,
             over,
+            dict(book.positions),
         )
         self._running = False
         self._marks, self._dropped, self._entities = [], [], []

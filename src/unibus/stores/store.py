@@ -13,8 +13,9 @@ from typing import Protocol
 from unibus.core.life.changes import Settings
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
-from unibus.core.life.events import Event
+from unibus.core.life.entity import Entry
 from unibus.stores.durability import Durability
+from unibus.stores.history import History
 from unibus.stores.pending import Pending
 
 
@@ -84,6 +85,9 @@ class Store(Protocol):
     url: str
     durability: Durability
 
+    @property
+    def history(self) -> History: ...
+
     def apply(
         self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
     ) -> Pending[list[object]]:
@@ -115,25 +119,20 @@ class Store(Protocol):
     def was_processed(self, entity: str, key: str) -> bool:
         """Whether a consumer of the entity has committed its effect for this key."""
 
-    def events_after(self, seq: int, limit: int) -> tuple[list[Event], int]:
-        """Rows of history after `seq`, and the seq up to which no row can appear any more (safe_seq).
-
-        Seqs may have gaps, safe_seq may stand still, and it may be larger than that of the last row.
-        """
-
     def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
         """Make a subscription that begins in the past: with those messages of its topic that history still has.
 
         Those with a higher sequence, and not before that instant. Says how many. One that exists gets none.
         """
 
-    def cursor(self, name: str) -> int:
-        """Where a named reader of history stands; 0 for one that is new."""
+    def position(self, name: str) -> int:
+        """How far somebody has come whose work goes into the store (the command Advance); 0 for one that is new."""
 
-    def move_cursor(self, name: str, seq: int) -> None: ...
+    def held(self, entity: str | None = None) -> list[Entry]:
+        """The messages that are there now, of one entity or of all. They go on living while the caller reads them."""
 
-    def missed(self, name: str) -> int:
-        """How many events were forgotten before that reader had read them."""
+    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+        """The encoded messages, but for those that are gone by now."""
 
     def health(self) -> StoreHealth: ...
 

@@ -15,9 +15,10 @@ from typing import Final, TypeVar, cast
 
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
-from unibus.core.life.events import Event
+from unibus.core.life.entity import Entry
 from unibus.errors import StoreFailed, UsageError
 from unibus.stores.durability import Durability
+from unibus.stores.history import History
 from unibus.stores.pending import Outcome, Pending
 from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
 
@@ -123,19 +124,22 @@ class FaultStore:
         self._check()
         return self._store.was_processed(entity, key)
 
-    def events_after(self, seq: int, limit: int = 1_000) -> tuple[list[Event], int]:
+    def position(self, name: str) -> int:
         self._check()
-        return self._store.events_after(seq, limit)
+        return self._store.position(name)
 
-    def cursor(self, name: str) -> int:
-        return self._store.cursor(name)
-
-    def move_cursor(self, name: str, seq: int) -> None:
+    def held(self, entity: str | None = None) -> list[Entry]:
         self._check()
-        self._store.move_cursor(name, seq)
+        return self._store.held(entity)
 
-    def missed(self, name: str) -> int:
-        return self._store.missed(name)
+    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+        self._check()
+        return self._store.data_of(entries)
+
+    @property
+    def history(self) -> History:
+        self._check()
+        return self._store.history
 
     def health(self) -> StoreHealth:
         health = self._store.health()

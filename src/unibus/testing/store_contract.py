@@ -10,6 +10,7 @@ later goes through the timers of the clock. Nothing here sleeps, and a store tha
 """
 
 from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
+from unibus.testing.contracts.mending import MoveContract, PositionContract, SeeingContract
 from unibus.testing.contracts.rig import OpenStore, Rig
 from unibus.testing.contracts.routes import ForwardContract, TopicContract
 from unibus.testing.contracts.sessions import SessionContract
@@ -35,5 +36,8 @@ class StoreContract(
     EntityContract,
     HistoryContract,
     WatchContract,
+    MoveContract,
+    PositionContract,
+    SeeingContract,
 ):
     """All of it. Each part can be run alone."""

@@ -70,9 +70,9 @@ def test_after_a_failure_the_store_has_stopped_until_it_is_healed(store: FaultSt
         lambda: store.apply([send(2)]),
         lambda: store.claim(Wish("orders")),
         lambda: store.peek("orders", 0, 1),
-        lambda: store.events_after(0),
+        lambda: store.history.events_after(0),
         lambda: store.watch("orders", lambda: None),
-        lambda: store.move_cursor("reader", 1),
+        lambda: store.history.move_cursor("reader", 1),
     ):
         with pytest.raises(StoreFailed):
             call()

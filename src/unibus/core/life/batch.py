@@ -8,10 +8,14 @@ from mypy_extensions import i64
 from unibus.core.life.book import Book
 from unibus.core.life.commands import (
     LEAVE_SESSION,
+    Advance,
     Cancel,
     Command,
     Declare,
     Drop,
+    Forget,
+    Move,
+    Remove,
     Renew,
     Send,
     SessionCommand,
@@ -19,7 +23,16 @@ from unibus.core.life.commands import (
 )
 from unibus.core.life.declaring import check_declare, check_drop, declare_entity, drop_entity
 from unibus.core.life.entity import Entry, Session
-from unibus.core.life.sending import Load, check_send, send
+from unibus.core.life.moving import (
+    advance,
+    check_advance,
+    check_move,
+    forget,
+    move,
+    remove_by_hand,
+    waiting_entry,
+)
+from unibus.core.life.sending import Load, check_send, send, target_of
 from unibus.core.life.sessions import change_session, check_session
 from unibus.core.life.settling import cancel, locked_entry, renew, scheduled_entry, settle
 from unibus.errors import UsageError
@@ -44,6 +57,7 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
     before: dict[str, Load] = {}
     settled: set[Entry] = set()
     left: set[tuple[str, str]] = set()
+    positions: set[str] = set()
     for command in commands:
         if isinstance(command, Send):
             check_send(book, command, now_ns, before)
@@ -65,10 +79,25 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
             _not_left(left, session)
             if command.verb == LEAVE_SESSION:
                 left.add((session.entity.name, session.id))
+        elif isinstance(command, (Move, Remove)):
+            _check_by_hand(book, command, settled)
+        elif isinstance(command, Advance):
+            check_advance(book, command, positions)
+        elif isinstance(command, Forget):
+            target_of(book, command.entity)
         elif isinstance(command, Declare):
             check_declare(book, command, len(commands) == 1)
         else:
             check_drop(book, command, len(commands) == 1)
+
+
+def _check_by_hand(book: Book, command: Move | Remove, settled: set[Entry]) -> None:
+    if isinstance(command, Move):
+        entry = check_move(book, command)
+    else:
+        entry = waiting_entry(book, command.entity, command.sequence, command.raises)
+    if entry is not None:
+        _once(settled, entry)
 
 
 def _once(settled: set[Entry], entry: Entry) -> None:
@@ -94,6 +123,14 @@ def _do(book: Book, command: Command, now_ns: i64) -> object:
         cancel(book, command, now_ns)
     elif isinstance(command, SessionCommand):
         return change_session(book, command, now_ns)
+    elif isinstance(command, Move):
+        return move(book, command, now_ns)
+    elif isinstance(command, Remove):
+        return remove_by_hand(book, command, now_ns)
+    elif isinstance(command, Advance):
+        advance(book, command, now_ns)
+    elif isinstance(command, Forget):
+        forget(book, command, now_ns)
     elif isinstance(command, Declare):
         declare_entity(book, command, now_ns)
     else:

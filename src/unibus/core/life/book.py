@@ -22,6 +22,7 @@ class Book:
         self.names: dict[str, Entity] = {}  # By the exact name, and by the name without case.
         self.known: dict[int, str] = {}  # The names of all entities by number, deleted ones included: for history.
         self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they used.
+        self.positions: dict[str, int] = {}  # How far others have come whose work goes into the store.
         self.due = Due()
         self.seq: i64 = 0
         self.fresh: list[Change] = []

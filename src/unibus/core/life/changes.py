@@ -254,6 +254,46 @@ class Purged(msgspec.Struct, array_like=True, gc=False, tag=21):
     reason: str
 
 
+class Moved(msgspec.Struct, array_like=True, gc=False, tag=22):
+    """Gone from here, by hand or by a rule of recovery. The copies stand in the records before."""
+
+    at_ns: int
+    entity: int
+    sequence: int
+    who: Who
+    delivery_count: int
+    enqueued_ns: int
+    target: str
+    action: str
+
+
+class Advanced(msgspec.Struct, array_like=True, gc=False, tag=23):
+    """A named position went on, in the batch whose effect it stands for. No entity: both numbers are 0."""
+
+    at_ns: int
+    entity: int
+    sequence: int
+    name: str
+    position: int
+
+
+class Pruned(msgspec.Struct, array_like=True, gc=False, tag=24):
+    """What was stored in the entity up to this sequence is not replayed any more."""
+
+    at_ns: int
+    entity: int
+    sequence: int
+
+
+class Forgotten(msgspec.Struct, array_like=True, gc=False, tag=25):
+    """The same for one message, which is gone already."""
+
+    at_ns: int
+    entity: int
+    sequence: int
+    who: Who
+
+
 Change: TypeAlias = (
     Sent
     | Passed
@@ -276,6 +316,10 @@ Change: TypeAlias = (
     | Declared
     | Dropped
     | Purged
+    | Moved
+    | Advanced
+    | Pruned
+    | Forgotten
 )
 
 

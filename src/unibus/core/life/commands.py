@@ -115,7 +115,66 @@ class Drop:
         self.name = name
 
 
-Command: TypeAlias = Send | Settle | Renew | Cancel | SessionCommand | Declare | Drop
+@final
+class Move:
+    """Take one message from where it waits to another entity, in one step. No lock is needed: operators do this.
+
+    `overlay` replaces the present one unless it is None. `data` and `who` are those of a message that was edited.
+    `raises` is for those that need to know: else one that is gone or locked is left alone, and the result is None.
+    """
+
+    def __init__(self, entity: str, sequence: int, target: str) -> None:
+        self.entity = entity
+        self.sequence: i64 = sequence
+        self.target = target
+        self.action = MOVE_RETRY
+        self.overlay: Overlay | None = None
+        self.ttl_ns: i64 = 0
+        self.data: bytes | None = None
+        self.who: Who | None = None
+        self.raises = True
+
+
+MOVE_RETRY: Final = "retry"
+MOVE_REDIRECT: Final = "redirect"
+MOVE_EDIT: Final = "edit"
+
+
+@final
+class Remove:
+    """Throw one message away, by hand. `raises` as for Move; the result tells whether it was there."""
+
+    def __init__(self, entity: str, sequence: int, reason: str) -> None:
+        self.entity = entity
+        self.sequence: i64 = sequence
+        self.reason = reason
+        self.raises = True
+
+
+@final
+class Advance:
+    """Let a named position go on, together with the batch whose effect it stands for.
+
+    PositionMoved if it does not stand where the caller believes: then the batch has had its effect before.
+    """
+
+    def __init__(self, name: str, expected: int, to: int) -> None:
+        self.name = name
+        self.expected: i64 = expected
+        self.to: i64 = to
+
+
+@final
+class Forget:
+    """History shall not replay what an entity stored up to `sequence`; with `who` only that one message."""
+
+    def __init__(self, entity: str, sequence: int, who: Who | None = None) -> None:
+        self.entity = entity
+        self.sequence: i64 = sequence
+        self.who = who
+
+
+Command: TypeAlias = Send | Settle | Renew | Cancel | SessionCommand | Declare | Drop | Move | Remove | Advance | Forget
 
 
 @final

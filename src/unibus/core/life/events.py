@@ -4,7 +4,7 @@ Terminal events carry when the message was enqueued and first delivered, so that
 how long it took. Times are microseconds since 1970. This file stays plain, as changes.py does.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -57,52 +57,114 @@ _KINDS: Final[dict[type, str]] = {
     changes.Declared: "declared",
     changes.Dropped: "dropped",
     changes.Purged: "purged",
+    changes.Moved: "moved",
+    changes.Advanced: "advanced",
+    changes.Pruned: "pruned",
+    changes.Forgotten: "forgotten",
 }
-KINDS: Final = (*_KINDS.values(), "scheduled")
+SCHEDULED: Final = "scheduled"
+KINDS: Final = (*_KINDS.values(), SCHEDULED)
 
-# Fields that say more than the columns do, by name, with how they are written.
-_ATTRS: Final = ("priority", "copies", "source_entity", "source_sequence", "new_sequence", "dedup_key", "key", "kind")
+# Fields that say more than the columns do, with the name they have there.
+_ATTRS: Final = {
+    "priority": "priority",
+    "copies": "copies",
+    "source_sequence": "source_sequence",
+    "new_sequence": "new_sequence",
+    "dedup_key": "dedup_key",
+    "key": "key",
+    "kind": "kind",
+    "target": "target",
+    "action": "action",
+    "name": "name",
+    "position": "position",
+    "messages": "messages",
+}
+_TIMES: Final = {"visible_ns": "visible_us", "until_ns": "until_us"}
 
 
-def event_of(seq: int, change: Change, domain: str, names: dict[int, str]) -> Event:
-    """`names` knows the entities by number, deleted ones included."""
-    who: Who | None = getattr(change, "who", None)
-    kind = _KINDS[type(change)]
+class _Shape:
+    """What a kind of change has to tell. Worked out once: asking an object for what it may not have takes long."""
+
+    def __init__(self, change: type[msgspec.Struct], kind: str) -> None:
+        has = change.__struct_fields__
+        self.kind = kind
+        self.who = "who" in has
+        self.session = "session_id" in has
+        self.count = "delivery_count" in has
+        self.enqueued = "enqueued_ns" in has
+        self.delivered = "first_delivered_ns" in has
+        self.reason = "reason" in has
+        self.signature = "signature" in has
+        self.consumer = "consumer" in has
+        self.copy = change is changes.Copied
+        self.attrs = [(field, name) for field, name in _ATTRS.items() if field in has]
+        self.times = [(field, name) for field, name in _TIMES.items() if field in has]
+
+
+_SHAPES: Final = {change: _Shape(change, kind) for change, kind in _KINDS.items()}
+_NOBODY: Final = Who("", 0)
+
+
+def kind_of(change: Change) -> str:
     if isinstance(change, changes.Sent) and change.visible_ns:
-        kind = "scheduled"
+        return SCHEDULED
+    return _KINDS[type(change)]
+
+
+def is_about(change: Change, message_id: str) -> bool:
+    who: Who | None = getattr(change, "who", None)
+    return who is not None and who.message_id == message_id
+
+
+def event_of(seq: int, change: Any, domain: str, names: dict[int, str]) -> Event:
+    """`names` knows the entities by number, deleted ones included."""
+    shape = _SHAPES[type(change)]
+    who = change.who if shape.who else _NOBODY
     return Event(
         seq,
         change.at_ns // 1_000,
         domain,
-        names.get(change.entity, f"#{change.entity}"),
-        kind,
+        _name(change.entity, names),
+        kind_of(change),
         change.sequence,
-        who.message_id if who is not None else None,
-        who.correlation_id if who is not None else None,
-        who.trace_id if who is not None else None,
-        who.session_id if who is not None else getattr(change, "session_id", None),
-        getattr(change, "delivery_count", None),
-        who.size if who is not None else None,
-        _us(getattr(change, "enqueued_ns", 0)),
-        _us(getattr(change, "first_delivered_ns", 0)),
-        getattr(change, "reason", None),
-        getattr(change, "signature", "") or None,
-        getattr(change, "consumer", "") or None,
-        _attrs(change, names),
+        who.message_id if shape.who else None,
+        who.correlation_id,
+        who.trace_id,
+        change.session_id if shape.session else who.session_id,
+        change.delivery_count if shape.count else None,
+        who.size if shape.who else None,
+        _us(change.enqueued_ns) if shape.enqueued else None,
+        _us(change.first_delivered_ns) if shape.delivered else None,
+        change.reason if shape.reason else None,
+        change.signature or None if shape.signature else None,
+        change.consumer or None if shape.consumer else None,
+        _attrs(seq, change, shape, names),
     )
+
+
+def _name(entity: int, names: dict[int, str]) -> str:
+    return names.get(entity, f"#{entity}") if entity else ""
 
 
 def _us(instant_ns: int) -> int | None:
     return instant_ns // 1_000 if instant_ns else None
 
 
-def _attrs(change: Change, names: dict[int, str]) -> dict[str, str] | None:
-    found = {name: str(getattr(change, name)) for name in _ATTRS if getattr(change, name, None) not in (None, 0)}
-    source = found.pop("source_entity", None)
-    if source is not None:
-        found["source"] = names.get(int(source), source)
-    for name in ("visible_ns", "until_ns"):
-        instant = getattr(change, name, 0)
-        if instant:
-            found[name.removesuffix("_ns") + "_us"] = str(instant // 1_000)
+def _attrs(seq: int, change: Any, shape: _Shape, names: dict[int, str]) -> dict[str, str] | None:
+    found = {}
+    for field, name in shape.attrs:
+        value = getattr(change, field)
+        if value is not None and value != 0:
+            found[name] = str(value)
+    for field, name in shape.times:
+        instant_ns = getattr(change, field)
+        if instant_ns:
+            found[name] = str(instant_ns // 1_000)
+    if shape.copy:
+        # What it is a copy of: another message, or what went through an entity that kept none.
+        if change.source_entity:
+            found["source"] = _name(change.source_entity, names)
+        else:
+            found["source_seq"] = str(seq - change.back)
     return found or None

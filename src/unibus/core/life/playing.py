@@ -5,13 +5,14 @@ A command never touches the state itself. It notes changes here, one after the o
 in the book's `fresh` until the store takes it to the journal. At open the journal's changes are played in the same way.
 """
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from mypy_extensions import i64
 
 from unibus.core.life.book import MARK_PROCESSED, MARK_SENT, Book, owner_name
 from unibus.core.life.changes import (
     Activated,
+    Advanced,
     Cancelled,
     Change,
     Completed,
@@ -23,8 +24,11 @@ from unibus.core.life.changes import (
     Dropped,
     Duplicated,
     Expired,
+    Forgotten,
+    Moved,
     Passed,
     Processed,
+    Pruned,
     Purged,
     Renewed,
     Returned,
@@ -46,7 +50,11 @@ _ENDS: Final = {
     Cancelled: "cancelled",
     Routed: "routed",
     Purged: "purged",
+    Moved: "moved",
 }
+
+
+_End: TypeAlias = Completed | Expired | DeadLettered | Cancelled | Routed | Purged | Moved
 
 
 def note(book: Book, change: Change) -> None:
@@ -104,7 +112,7 @@ def note_completed(book: Book, entry: Entry, count: i64, consumer: str, at_ns: i
 def replay(book: Book, change: Change) -> None:
     """A decision of the past, from the journal. Not strict, it may be about what is gone by now."""
     book.seq += 1
-    if book.strict or change.entity in book.entities or isinstance(change, Declared):
+    if book.strict or change.entity in book.entities or isinstance(change, (Declared, Advanced)):
         _play(book, change)
     elif isinstance(change, Passed):
         _carry(book, change)  # The entity is gone by now; what went on from it is not.
@@ -124,7 +132,7 @@ def _play(book: Book, change: Change) -> None:
         _passed(book, change)
     elif isinstance(change, Returned):
         _returned(book, change)
-    elif isinstance(change, (Expired, DeadLettered, Cancelled, Routed, Purged)):
+    elif isinstance(change, (Expired, DeadLettered, Cancelled, Routed, Purged, Moved)):
         _end(book, change, _ENDS[type(change)])
     else:
         _play_rare(book, change)
@@ -147,8 +155,10 @@ def _play_rare(book: Book, change: Change) -> None:
             book.unsaved_marks.append((change.entity, MARK_PROCESSED, change.key, change.at_ns))
     elif isinstance(change, (SessionTaken, SessionLeft, SessionStated)):
         _session_changed(book, change)
+    elif isinstance(change, Advanced):
+        book.positions[change.name] = change.position
     else:
-        assert isinstance(change, Duplicated)
+        assert isinstance(change, (Duplicated, Pruned, Forgotten))  # Only history cares.
 
 
 def _sent(book: Book, change: Sent) -> None:
@@ -301,7 +311,7 @@ def _activated(book: Book, change: Activated) -> None:
     line_up(book, entry)
 
 
-def _end(book: Book, change: Completed | Expired | DeadLettered | Cancelled | Routed | Purged, name: str) -> None:
+def _end(book: Book, change: _End, name: str) -> None:
     entry = _moving(book, change.entity, change.sequence, name)
     if entry is None:
         return

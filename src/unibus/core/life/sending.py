@@ -15,7 +15,6 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.core.codec import decode
 from unibus.core.deadletter import (
     MAX_TRANSFER_HOP_COUNT_EXCEEDED,
     SESSION_ID_IS_NULL,
@@ -26,15 +25,12 @@ from unibus.core.deadletter import (
 from unibus.core.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.life.book import Book
 from unibus.core.life.changes import (
-    Change,
     Copied,
     Declared,
     Duplicated,
-    Expired,
     Overlay,
     Passed,
     Routed,
-    Sent,
     Settings,
     Who,
 )
@@ -279,48 +275,6 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
             parcel.overlay,
         ),
     )
-
-
-@final
-class Past:
-    """What went through a topic before, for a subscription that begins there. Made before the subscription is.
-
-    What the topic still holds is not of the past: its first subscription gets that anyway, and what is scheduled comes.
-    What was forwarded into the topic is not found here: its data stands elsewhere.
-    """
-
-    def __init__(
-        self, topic: Entity, changes: Iterable[tuple[int, Change]], after_sequence: int, since_ns: int
-    ) -> None:
-        self._found: dict[int, Sent | Passed] = {}
-        scheduled: dict[int, Sent] = {}
-        for _, change in changes:
-            if change.entity != topic.number or change.sequence <= after_sequence:
-                continue
-            if isinstance(change, Sent) and change.visible_ns:
-                scheduled[change.sequence] = change
-            elif isinstance(change, Routed) and change.sequence in scheduled:
-                if change.at_ns >= since_ns:
-                    self._found[change.sequence] = scheduled[change.sequence]
-            elif isinstance(change, (Sent, Passed)):
-                if change.at_ns >= since_ns and change.data and change.sequence not in topic.entries:
-                    self._found[change.sequence] = change
-            elif isinstance(change, Expired):
-                self._found.pop(change.sequence, None)
-
-    def copy_to(self, book: Book, subscription: Entity, now_ns: i64) -> int:
-        """What its own time-to-live has ended meanwhile stays in the past."""
-        copies = 0
-        for change in self._found.values():
-            cold = decode(change.data).cold
-            ttl_ns = 0 if cold is None else cold.ttl_ns
-            left_ns = change.at_ns + ttl_ns - now_ns if ttl_ns else 0
-            if left_ns >= 0:
-                parcel = Parcel(change.who, change.priority, left_ns)
-                parcel.data = change.data
-                route(book, subscription, parcel, None, now_ns)
-                copies += 1
-        return copies
 
 
 def hand_kept(book: Book, subscription: Entity, now_ns: i64) -> None:

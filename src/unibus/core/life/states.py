@@ -41,6 +41,7 @@ TRANSITIONS: Final[dict[str, tuple[frozenset[int], frozenset[int]]]] = {
     "dead_lettered": (frozenset({SCHEDULED, ACTIVE, LOCKED, DEFERRED}), frozenset({GONE})),
     "routed": (frozenset({SCHEDULED, ACTIVE}), frozenset({GONE})),
     "purged": (_HELD, frozenset({GONE})),
+    "moved": (_HELD, frozenset({GONE})),
 }
 """By the name of a change: the states it may find a message in, and those it may leave it in."""
 

@@ -1,13 +1,13 @@
 """The journal of a bus that lives in memory: it keeps some history to look at, and nothing else."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entry
-from unibus.core.life.events import Event, event_of
+from unibus.core.life.events import Event, event_of, is_about, kind_of
 from unibus.errors import StoreFailed
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
@@ -41,13 +41,23 @@ class MemoryJournal:
             raise StoreFailed(f"the data of {entry.entity.name!r} #{entry.sequence} is gone from memory")
         return {}
 
-    def events_after(self, seq: int, limit: int, names: dict[int, str]) -> tuple[list[Event], int]:
+    def events_after(
+        self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
+    ) -> tuple[list[Event], int]:
         rows: list[Event] = []
         for number, change in self.changes_after(seq):
             if len(rows) == limit:
                 break
-            rows.append(event_of(number, change, self._domain, names))
+            if not kinds or kind_of(change) in kinds:
+                rows.append(event_of(number, change, self._domain, names))
         return rows, self._last
+
+    def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
+        return [
+            event_of(seq, change, self._domain, names)
+            for seq, change in self.changes_after(0)
+            if is_about(change, message_id)
+        ]
 
     def changes_after(self, seq: int) -> Iterable[tuple[int, Change]]:
         kept = list(self._changes)

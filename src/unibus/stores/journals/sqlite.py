@@ -8,7 +8,7 @@ WAL mode, not exclusive: other processes may read it, read-only.
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, cast
@@ -19,14 +19,25 @@ import msgspec
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change, Passed, Sent
 from unibus.core.life.entity import Entry
-from unibus.core.life.events import Event, event_of
+from unibus.core.life.events import Event, event_of, is_about, kind_of
 from unibus.errors import StoreFailed
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
+from unibus.stores.journals import trace_index
 from unibus.stores.journals.sqlite_file import PAGE_BYTES, Transaction, damaged, open_file, translated
 from unibus.stores.journals.sqlite_load import Loading, rows_after
-from unibus.stores.journals.sqlite_rows import SEQUENCE_BITS, changes_of, checksum, pack, save_part, save_summary
+from unibus.stores.journals.sqlite_rows import (
+    SEQUENCE_BITS,
+    changes_of,
+    checksum,
+    forget_blocks,
+    pack,
+    save_block,
+    save_part,
+    save_summary,
+)
+from unibus.stores.journals.trace_index import BUCKETS, Block, bucket_of, crc_of, find
 from unibus.stores.journals.wal_room import WalRoom
 from unibus.stores.owner import Owner
 
@@ -47,6 +58,7 @@ TRIM_ROWS: Final = 500
 
 _CACHED_GROUPS: Final = 8
 _INSERT: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
+_GROUP: Final = "SELECT seq, last, crc, records FROM log WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
 
 
 class SqliteJournal:
@@ -78,6 +90,8 @@ class SqliteJournal:
         self._groups: dict[int, list[Change]] = {}
         self._last = 0
         self._oldest = 1
+        self._block = Block(1)  # What the index of history has not got yet, as far as it was written since the opening.
+        self._indexed = 0
         self._owner = None if vfs is not None else Owner(path)
         self._room = None if vfs is not None else WalRoom(path, CHECKPOINT_BYTES)
         try:
@@ -93,6 +107,7 @@ class SqliteJournal:
                 loading = Loading(self._connection, self._path, book)
                 covered = loading.run()
                 oldest = self._connection.execute("SELECT min(seq) FROM log").get
+                indexed = self._connection.execute("SELECT max(last) FROM trace_blocks").get
                 # What a failed sync left only in the cache of the kernel is written once more before it counts, and
                 # a log that was given up does not come back: one write that is synced settles both.
                 self._checkpoint()
@@ -105,6 +120,8 @@ class SqliteJournal:
         self._domain = loading.domain
         self._last = book.seq
         self._oldest = book.seq + 1 if oldest is None else cast(int, oldest)
+        self._indexed = cast(int, indexed or 0)
+        self._block = Block(book.seq + 1)
         return covered
 
     # Writing
@@ -119,10 +136,11 @@ class SqliteJournal:
                 if sync and self._room is not None and self._room.is_due(self._wal_bytes):
                     self._room.make(self._wal_bytes)
                 row = (first_seq, last, changes[0].at_ns if changes else 0, crc, records)
-                if part is None:
+                if part is None and not self._is_index_due():
                     self._connection.execute(_INSERT, row)
                 else:
-                    self._append_part(row if changes else None, part, last)
+                    self._append_more(row if changes else None, part, last)
+                self._block.add(changes)
                 self._wal_bytes += len(records) + _ROW_BYTES
                 if self._wal_bytes > CHECKPOINT_BYTES:
                     self._checkpoint()
@@ -135,7 +153,7 @@ class SqliteJournal:
         self._log_bytes += len(records)
 
     def is_quick(self) -> bool:
-        if self._wal_bytes > CHECKPOINT_BYTES - _QUICK_BYTES:
+        if self._wal_bytes > CHECKPOINT_BYTES - _QUICK_BYTES or self._is_index_due():
             return False
         if (self._room is not None and self._room.is_due(self._wal_bytes)) or not self._mutex.acquire(blocking=False):
             return False
@@ -147,14 +165,37 @@ class SqliteJournal:
             self._connection.execute("PRAGMA synchronous = FULL" if sync else "PRAGMA synchronous = NORMAL")
             self._synced = sync
 
-    def _append_part(self, row: tuple[int, int, int, int, bytes] | None, part: Slice, last: int) -> None:
+    def _append_more(self, row: tuple[int, int, int, int, bytes] | None, part: Slice | None, last: int) -> None:
+        """A group with a piece of a snapshot, or with a block of the index that is full."""
+        block = self._complete_block() if self._is_index_due() else None
         with Transaction(self._connection):
             if row is not None:
                 self._connection.execute(_INSERT, row)
-            save_part(self._connection, part, last)
-            if part.last is not None:
-                save_summary(self._connection, part.last, self._log_bytes)
-        self._wal_bytes += sum(len(data) for _, _, _, data in part.entries)
+            if part is not None:
+                save_part(self._connection, part, last)
+                if part.last is not None:
+                    save_summary(self._connection, part.last, self._log_bytes)
+            if block is not None:
+                save_block(self._connection, block)
+        if block is not None:
+            self._indexed = block.next - 1
+            self._block = Block(block.next)
+            self._wal_bytes += BUCKETS * 2 * PAGE_BYTES
+        if part is not None:
+            self._wal_bytes += sum(len(data) for _, _, _, data in part.entries)
+
+    def _is_index_due(self) -> bool:
+        return self._block.next - 1 - self._indexed >= trace_index.BLOCK_CHANGES
+
+    def _complete_block(self) -> Block:
+        """The block from where the index ends. What was written before the opening is in the log only."""
+        first = max(self._indexed + 1, self._oldest)
+        if self._block.first <= first:
+            return self._block
+        block = Block(first)
+        for seq, changes, _ in rows_after(self._connection, self._path, first - 1):
+            block.add(changes[max(0, first - seq) :])
+        return block
 
     def _checkpoint(self) -> None:
         """Move what is in the write-ahead log into the file, as far as no reader is in the way."""
@@ -192,8 +233,7 @@ class SqliteJournal:
         for first, changes in self._groups.items():
             if first <= wanted < first + len(changes):
                 return self._data_of(entry, changes[wanted - first])
-        sql = "SELECT seq, last, crc, records FROM log WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
-        for row in self._connection.execute(sql, (wanted,)):
+        for row in self._connection.execute(_GROUP, (wanted,)):
             changes = changes_of(self._path, *row)
             if wanted <= row[1]:
                 while len(self._groups) >= _CACHED_GROUPS:
@@ -209,14 +249,46 @@ class SqliteJournal:
             return change.data
         raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
 
-    def events_after(self, seq: int, limit: int, names: dict[int, str]) -> tuple[list[Event], int]:
+    def events_after(
+        self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
+    ) -> tuple[list[Event], int]:
         rows: list[Event] = []
         with self._at_the_file():
             for number, change in self.changes_after(seq):
                 if len(rows) >= limit:
                     break
-                rows.append(event_of(number, change, self._domain, names))
+                if not kinds or kind_of(change) in kinds:
+                    rows.append(event_of(number, change, self._domain, names))
             return rows, self._last
+
+    def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
+        crc = crc_of(message_id)
+        sql = "SELECT first, data FROM trace_index WHERE bucket = ? ORDER BY first"
+        with self._at_the_file():
+            if self._block.first > self._indexed + 1:
+                self._block = self._complete_block()  # Once after an opening: from now on it is known.
+            found = [
+                seq
+                for first, data in self._connection.execute(sql, (bucket_of(crc),))
+                for seq in find(first, data, crc)
+            ]
+            found += self._block.find(crc)
+            return [
+                event_of(seq, change, self._domain, names)
+                for seq, change in self._changes_at(found)
+                if is_about(change, message_id)
+            ]
+
+    def _changes_at(self, seqs: list[int]) -> Iterator[tuple[int, Change]]:
+        """Those changes, which the log may have forgotten by now."""
+        first, changes = 0, list[Change]()
+        for seq in seqs:
+            if not first <= seq < first + len(changes):
+                row = self._connection.execute(_GROUP, (seq,)).fetchone()
+                if row is None or row[1] < seq:
+                    continue
+                first, changes = row[0], changes_of(self._path, *row)
+            yield seq, changes[seq - first]
 
     def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
         with self._at_the_file():
@@ -259,6 +331,7 @@ class SqliteJournal:
                 "UPDATE cursors SET missed = missed + ? - max(seq, ?) WHERE seq < ?", (cut, self._oldest - 1, cut)
             )
             self._connection.execute("DELETE FROM log WHERE last <= ?", (cut,))
+            forget_blocks(self._connection, cut)
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('log_bytes', ?)", (self._log_bytes - freed,))
         self._oldest = cut + 1
         self._log_bytes -= freed

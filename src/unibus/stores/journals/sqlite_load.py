@@ -45,6 +45,7 @@ class Loading:
         self._load_messages()
         self._load_sessions()
         self._load_marks()
+        book.positions.update(self._connection.execute("SELECT name, position FROM positions"))
         book.seq = snapshot
         overlap = cast(int, meta.get("overlap", 0))
         self._replay(snapshot, overlap)

@@ -11,6 +11,7 @@ from unibus.core.life.changes import Change, SavedEntry, SavedSession, Settings
 from unibus.errors import StoreVersion
 from unibus.stores.journal import Slice, Summary
 from unibus.stores.journals.sqlite_file import damaged
+from unibus.stores.journals.trace_index import BUCKETS, Block
 
 SEQUENCE_BITS: Final = 40
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
@@ -73,6 +74,7 @@ def save_summary(connection: apsw.Connection, summary: Summary, log_bytes: int) 
     _insert(connection, "marks", [value for mark in summary.marks for value in mark], 4)
     for number, kind, over_ns in summary.marks_over:
         connection.execute("DELETE FROM marks WHERE entity = ? AND kind = ? AND at_ns < ?", (number, kind, over_ns))
+    _insert(connection, "positions", [value for pair in summary.positions.items() for value in pair], 2)
     meta = ("snapshot", summary.seq, "overlap", summary.overlap, "log_bytes", log_bytes)
     _insert(connection, "meta", meta, 2)
 
@@ -115,3 +117,22 @@ def _insert(connection: apsw.Connection, table: str, values: Sequence[object], w
         some = values[start : start + step]
         rows = ", ".join([row] * (len(some) // width))
         connection.execute(f"INSERT OR REPLACE INTO {table} VALUES {rows}", some)
+
+
+def save_block(connection: apsw.Connection, block: Block) -> None:
+    """A block of the index of history, inside of a transaction."""
+    rows: list[object] = []
+    for bucket, pairs in enumerate(block.buckets):
+        if pairs:
+            rows += (bucket, block.first, pairs.tobytes())
+    _insert(connection, "trace_index", rows, 3)
+    _insert(connection, "trace_blocks", (block.first, block.next - 1), 2)
+
+
+def forget_blocks(connection: apsw.Connection, cut: int) -> None:
+    """Blocks that only speak of changes up to `cut`, inside of a transaction."""
+    for (first,) in connection.execute("SELECT first FROM trace_blocks WHERE last <= ?", (cut,)).fetchall():
+        places = [value for bucket in range(BUCKETS) for value in (bucket, first)]
+        pairs = ", ".join(["(?, ?)"] * BUCKETS)
+        connection.execute(f"DELETE FROM trace_index WHERE (bucket, first) IN (VALUES {pairs})", places)
+        connection.execute("DELETE FROM trace_blocks WHERE first = ?", (first,))

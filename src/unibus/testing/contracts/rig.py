@@ -148,7 +148,7 @@ class Rig(Entities):
         """What history has, read page by page as a reader does."""
         found: list[Event] = []
         while True:
-            rows, safe = self.store.events_after(found[-1].seq if found else after, 7)
+            rows, safe = self.store.history.events_after(found[-1].seq if found else after, 7)
             if not rows:
                 return found
             assert rows[-1].seq <= safe

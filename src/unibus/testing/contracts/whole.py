@@ -313,16 +313,16 @@ class HistoryContract(Contract):
             part = rig.events(seq)
             seq = part[-1].seq
             parts += part
-            rows, safe = rig.store.events_after(seq, 10)
+            rows, safe = rig.store.history.events_after(seq, 10)
             assert (rows, safe >= seq) == ([], True)
         assert parts == rig.events()
 
     def test_a_cursor_is_kept_by_name(self, rig: Rig) -> None:
-        assert rig.store.cursor("reader") == 0
-        rig.store.move_cursor("reader", 5)
-        rig.store.move_cursor("other", 7)
-        rig.store.move_cursor("reader", 6)
-        assert (rig.store.cursor("reader"), rig.store.cursor("other")) == (6, 7)
+        assert rig.store.history.cursor("reader") == 0
+        rig.store.history.move_cursor("reader", 5)
+        rig.store.history.move_cursor("other", 7)
+        rig.store.history.move_cursor("reader", 6)
+        assert (rig.store.history.cursor("reader"), rig.store.history.cursor("other")) == (6, 7)
 
     def test_what_time_does_is_history_too(self, rig: Rig) -> None:
         rig.queue("q", lock_duration=10)

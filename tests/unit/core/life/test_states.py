@@ -13,6 +13,7 @@ from unibus.core.life.changes import (
     Deferred,
     Delivered,
     Expired,
+    Moved,
     Purged,
     Renewed,
     Returned,
@@ -50,6 +51,7 @@ CHANGES: dict[str, list[Change]] = {
     "dead_lettered": [DeadLettered(4, 1, 1, WHO, 1, 1, 2, "why")],
     "routed": [Routed(4, 1, 1, WHO)],
     "purged": [Purged(4, 1, 1, WHO, "by hand")],
+    "moved": [Moved(4, 1, 1, WHO, 1, 1, "other", "retry")],
 }
 
 

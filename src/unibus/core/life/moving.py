@@ -1,0 +1,103 @@
+# mypyc: compiled
+"""What operators do to messages that wait: move them on, throw them away. And positions: work that has one effect.
+
+A move is one change to the state: the message is in the one place or in the other, never in both and never in none.
+"""
+
+from mypy_extensions import i64
+
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Advanced, Forgotten, Moved, Pruned, Purged
+from unibus.core.life.commands import Advance, Forget, Move, Remove, SendResult
+from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
+from unibus.core.life.playing import note
+from unibus.core.life.sending import Parcel, route, target_of
+from unibus.core.life.states import LOCKED, STATE_NAMES
+from unibus.errors import MessageNotFound, PositionMoved, SessionRequired, UsageError
+
+
+def waiting_entry(book: Book, name: str, sequence: int, raises: bool) -> Entry | None:
+    """The message, if it is there and nobody works on it."""
+    entity = target_of(book, name) if raises else book.find(name)
+    entry = None if entity is None else entity.entries.get(sequence)
+    if entry is not None and entry.state != LOCKED:
+        return entry
+    if raises:
+        is_now = "is not there" if entry is None else f"is {STATE_NAMES[entry.state]}"
+        raise MessageNotFound(f"{name!r} #{sequence} {is_now}", "look again; somebody may be working on it")
+    return None
+
+
+def check_move(book: Book, command: Move) -> Entry | None:
+    target = target_of(book, command.target)
+    if target.kind == DEAD_LETTERS:
+        raise UsageError(f"nobody sends to {target.name!r} directly", "move it to a queue, a topic or a subscription")
+    entry = waiting_entry(book, command.entity, command.sequence, command.raises)
+    if entry is not None:
+        who = entry.who if command.who is None else command.who
+        if target.settings.requires_session and who.session_id is None and not target.settings.forward_to:
+            raise SessionRequired(f"{target.name!r} works by sessions", "the message has no session_id")
+    return entry
+
+
+def move(book: Book, command: Move, now_ns: i64) -> SendResult | None:
+    """Carry out a move that was checked. None where there was nothing to move."""
+    entry = waiting_entry(book, command.entity, command.sequence, False)
+    if entry is None:
+        return None
+    target = target_of(book, command.target)
+    parcel = Parcel(entry.who if command.who is None else command.who, entry.priority, command.ttl_ns)
+    parcel.overlay = entry.overlay if command.overlay is None else command.overlay
+    if command.data is None:
+        parcel.source = entry
+    else:
+        parcel.data = command.data
+    route(book, target, parcel, None, now_ns)
+    note(
+        book,
+        Moved(
+            now_ns,
+            entry.entity.number,
+            entry.sequence,
+            entry.who,
+            entry.delivery_count,
+            entry.enqueued_ns,
+            target.name,
+            command.action,
+        ),
+    )
+    return SendResult(target.name, target.sequence, parcel.who.message_id, False)
+
+
+def remove_by_hand(book: Book, command: Remove, now_ns: i64) -> bool:
+    entry = waiting_entry(book, command.entity, command.sequence, command.raises)
+    if entry is None:
+        return False
+    note(book, Purged(now_ns, entry.entity.number, entry.sequence, entry.who, command.reason))
+    return True
+
+
+def check_advance(book: Book, command: Advance, before: set[str]) -> None:
+    if command.name in before:
+        raise UsageError(f"position {command.name!r} goes on twice in one batch")
+    before.add(command.name)
+    stands = book.positions.get(command.name, 0)
+    if stands != command.expected:
+        raise PositionMoved(
+            f"position {command.name!r} stands at {stands}, not at {command.expected}",
+            "read it again: what comes before it is done",
+        )
+    if command.to < stands:
+        raise UsageError(f"position {command.name!r} cannot go back from {stands} to {command.to}")
+
+
+def advance(book: Book, command: Advance, now_ns: i64) -> None:
+    note(book, Advanced(now_ns, 0, 0, command.name, command.to))
+
+
+def forget(book: Book, command: Forget, now_ns: i64) -> None:
+    entity: Entity = target_of(book, command.entity)
+    if command.who is None:
+        note(book, Pruned(now_ns, entity.number, command.sequence))
+    else:
+        note(book, Forgotten(now_ns, entity.number, command.sequence, command.who))

@@ -1,0 +1,99 @@
+"""History: everything that happened to the messages of a store, for whoever reads it.
+
+One history, many readers: tracing, SQL, capture, replay. Rows are numbered by `seq` without gaps. A reader that comes
+again remembers where it stands by a cursor. History is kept for a time only; what recovery does not need goes.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
+
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Passed, Sent
+from unibus.core.life.events import Event
+from unibus.core.life.past import Past
+from unibus.core.life.sending import target_of
+from unibus.stores.committer import Committer
+from unibus.stores.journal import Journal
+
+
+class History(Protocol):
+    def events_after(self, seq: int, limit: int = 1_000, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
+        """Rows after `seq`, of those kinds only if any are named, and the seq up to which no row can appear any more.
+
+        Seqs may have gaps, the second value (safe_seq) may stand still, and it may be larger than the last row's.
+        """
+
+    def events_of(self, message_id: str) -> list[Event]:
+        """Everything there is about one message, in all the places where it was."""
+
+    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
+        """What was stored in an entity, or went through it: its sequence there, and the encoded message."""
+
+    def cursor(self, name: str) -> int:
+        """Where a named reader stands; 0 for one that is new."""
+
+    def move_cursor(self, name: str, seq: int) -> None: ...
+
+    def missed(self, name: str) -> int:
+        """How many events were forgotten before that reader had read them."""
+
+
+class EmbeddedHistory:
+    """`check` raises what speaks against any call: a store that is closed, or has stopped."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        committer: Committer,
+        book: Book,
+        lock: threading.RLock,
+        check: Callable[[], int],
+        syncs: bool,
+    ) -> None:
+        self._journal = journal
+        self._committer = committer
+        self._book = book
+        self._lock = lock
+        self._check = check
+        self._syncs = syncs
+
+    def events_after(self, seq: int, limit: int = 1_000, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
+        return self._journal.events_after(seq, limit, self._settled(), kinds)
+
+    def events_of(self, message_id: str) -> list[Event]:
+        return self._journal.events_of(message_id, self._settled())
+
+    def _settled(self) -> dict[int, str]:
+        """See to it that a loss of power cannot undo what a reader sees. Gives the names of all entities."""
+        with self._lock:
+            self._check()
+            names = dict(self._book.known)
+        if self._syncs:
+            self._committer.sync()
+        return names
+
+    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
+        self._settled()
+        with self._lock:
+            past = Past(target_of(self._book, entity).number, after_sequence, since_ns)
+        for seq, change in self._journal.changes_after(0):
+            past.see(seq, change)
+        wanted: dict[int, list[int]] = {}
+        for sequence, seq in past.found.items():
+            wanted.setdefault(seq, []).append(sequence)
+        for seq, change in self._journal.changes_after(min(wanted, default=1) - 1) if wanted else ():
+            for sequence in wanted.pop(seq, ()):
+                if isinstance(change, (Sent, Passed)):
+                    yield sequence, change.data
+            if not wanted:
+                return
+
+    def cursor(self, name: str) -> int:
+        return self._journal.cursors().get(name, 0)
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        self._journal.move_cursor(name, seq)
+
+    def missed(self, name: str) -> int:
+        return self._journal.missed(name)
