@@ -10,7 +10,21 @@ Each step looks at everything once.
 
 from dataclasses import dataclass, field
 
-from tests.crash.ledger import ABANDONED, ACKED, DEAD, OPEN, REASON, REFUSED, Ledger, Mark, Op, Place, body_of, mark_of
+from tests.crash.ledger import (
+    ABANDONED,
+    ACKED,
+    DEAD,
+    OPEN,
+    REASON,
+    REFUSED,
+    Ledger,
+    Mark,
+    Op,
+    Place,
+    body_of,
+    mark_of,
+    position_of,
+)
 from unibus.core.life.events import Event
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
 from unibus.stores.embedded import EmbeddedStore
@@ -18,7 +32,21 @@ from unibus.stores.embedded import EmbeddedStore
 WINDOW_US = 600 * 1_000_000
 """For how long a store knows a dedup key where nothing else is set."""
 
-ASKED_FOR = frozenset({"send", "published", "delivered", "completed", "cancelled", "deferred", "processed", "dropped"})
+ASKED_FOR = frozenset(
+    {
+        "send",
+        "published",
+        "delivered",
+        "completed",
+        "cancelled",
+        "deferred",
+        "processed",
+        "dropped",
+        "moved",
+        "purged",
+        "advanced",
+    }
+)
 """Kinds of events that only a call can cause. The others come with time or by a rule."""
 
 
@@ -42,12 +70,17 @@ class Story:
     """What is over, with the kind of its last event and its consumer."""
     errors: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
+    positions: dict[str, int] = field(default_factory=dict)
     _keys: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def play(self, event: Event) -> None:
         self.marks.add(mark_of(event))
         if event.consumer:
             self.consumers.add(event.consumer)
+        if event.kind == "advanced":
+            name, position = position_of(event)
+            self.positions[name] = position
+            return
         queue = self.channels.setdefault(event.channel, {})
         if event.kind in ("sent", "scheduled", "copied"):
             self._come(queue, event)
@@ -101,6 +134,8 @@ _MOVES = {
     "expired": {ACTIVE},
     "dead_lettered": {ACTIVE, LOCKED, DEFERRED, SCHEDULED},
     "routed": {SCHEDULED},
+    "moved": {ACTIVE, DEFERRED, SCHEDULED},
+    "purged": {ACTIVE, DEFERRED, SCHEDULED},
 }
 
 
@@ -114,6 +149,8 @@ def audit(store: EmbeddedStore, ledger: Ledger, floor: int) -> Story:
     ledger.findings.wrong += story.errors
     ledger.findings.doubled += story.doubled
     _compare_state(found, story, ledger)
+    _compare_positions(store, story, ledger)
+    _compare_index(store, ledger)
     _compare_answers(story, ledger, floor)
     _check_places(found, story, ledger)
     return story
@@ -175,6 +212,20 @@ def _compare_state(found: dict[str, dict[int, Held]], story: Story, ledger: Ledg
             one, other = here.get(sequence), told.get(sequence)
             if one is None or other is None or (one.id, one.state, one.count) != (other.id, other.state, other.count):
                 ledger.findings.wrong.append(f"{channel} #{sequence} is {one}, and by history {other}")
+
+
+def _compare_positions(store: EmbeddedStore, story: Story, ledger: Ledger) -> None:
+    for name, position in story.positions.items():
+        if store.position(name) != position:
+            ledger.findings.wrong.append(f"{name!r} stands at {store.position(name)}, and by history at {position}")
+
+
+def _compare_index(store: EmbeddedStore, ledger: Ledger) -> None:
+    """A few messages, the oldest and the newest: what the index finds is what reading all of history finds."""
+    rows = [event for event in store.history.events_after(0, 10**9)[0] if event.message_id]
+    for message_id in {event.message_id for event in (*rows[:2], *rows[-2:])}:
+        if store.history.events_of(message_id or "") != [event for event in rows if event.message_id == message_id]:
+            ledger.findings.wrong.append(f"the index of history does not find all of {message_id}")
 
 
 def _compare_answers(story: Story, ledger: Ledger, floor: int) -> None:

@@ -21,7 +21,7 @@ from unibus.clock import SYSTEM_CLOCK
 from unibus.stores import snapshot
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Journal
-from unibus.stores.journals import sqlite
+from unibus.stores.journals import sqlite, trace_index
 from unibus.stores.journals.sqlite import SqliteJournal
 
 TOLD = ("marks", "stored", "taken", "states")
@@ -65,6 +65,7 @@ def live(order: dict[str, object]) -> None:
     try:
         snapshot.PART_ENTRIES = int(str(order["piece"]))
         sqlite.CHECKPOINT_BYTES = int(str(order["checkpoint_bytes"]))
+        trace_index.BLOCK_CHANGES = int(str(order["block_changes"]))
         timers = ThreadTimers(SYSTEM_CLOCK, lambda error: wire.say("error", text=repr(error)))
         journal: Journal = SqliteJournal(str(order["path"]))
         if order["planted"]:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from unibus.stores import snapshot
-from unibus.stores.journals import sqlite
+from unibus.stores.journals import sqlite, trace_index
 
 
 @pytest.fixture(autouse=True)
 def sizes() -> Iterator[None]:
-    before = snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES
+    before = snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES, trace_index.BLOCK_CHANGES
     yield
-    snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES = before
+    snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES, trace_index.BLOCK_CHANGES = before

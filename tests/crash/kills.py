@@ -131,6 +131,7 @@ def one_file(nursery: Nursery, path: Path, seed: str, until: float, planted: str
             "piece": chance.choice((1, 5, 500)),
             "snapshot_every": chance.choice((20, 100)),
             "checkpoint_bytes": chance.choice((0, 200_000)),
+            "block_changes": chance.choice((50, 400, 65_536)),
             "on_loop": chance.choice((False, True)),
             "planted": planted,
         }

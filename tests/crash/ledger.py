@@ -70,7 +70,7 @@ class Op:
         return [(channel, message_id) for kind, channel, message_id, _ in self.marks if kind in ENDINGS]
 
 
-ENDINGS = frozenset({"completed", "cancelled", "dead_lettered"})
+ENDINGS = frozenset({"completed", "cancelled", "dead_lettered", "moved", "purged"})
 
 
 @dataclass
@@ -164,6 +164,15 @@ class Ledger:
         return {place for op in self.ops if op.status != REFUSED for place in op.ends()}
 
 
+def position_of(event: Event) -> tuple[str, int]:
+    attrs = event.attrs or {}
+    return attrs["name"], int(attrs["position"])
+
+
+def position_mark(name: str, position: int) -> str:
+    return f"{name} {position}"
+
+
 def mark_of(event: Event) -> Mark:
     """An event as the one who caused it would have announced it."""
     detail = ""
@@ -179,4 +188,6 @@ def mark_of(event: Event) -> Mark:
         detail = event.reason or ""
     elif kind == "processed":
         detail = (event.attrs or {})["key"]
+    elif kind == "advanced":
+        detail = position_mark(*position_of(event))
     return kind, event.channel, message_id, detail

@@ -21,7 +21,7 @@ from unibus.errors import BusError
 from unibus.stores import snapshot
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Journal
-from unibus.stores.journals import sqlite
+from unibus.stores.journals import sqlite, trace_index
 from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.testing.power import SimulatedDisk
 from unibus.testing.virtual_clock import VirtualClock
@@ -79,6 +79,7 @@ class Machine:
         self._history_bytes = self.chance.choice((0, 30_000, 10**9))
         self._checkpoint_bytes = self.chance.choice((0, 60_000, 300_000))
         self._piece = self.chance.choice((1, 3, 500))
+        self._block = self.chance.choice((10, 60, 65_536))
 
     # A start
 
@@ -86,6 +87,7 @@ class Machine:
         """Open the store. BusError if the disk does not let us, and nothing of ours stays open then."""
         snapshot.PART_ENTRIES = self._piece
         sqlite.CHECKPOINT_BYTES = self._checkpoint_bytes
+        trace_index.BLOCK_CHANGES = self._block
         journal = SqliteJournal(PATH, vfs=self.disk.name, exclusive=True, history_bytes=self._history_bytes)
         try:
             kept: Journal = journal if self._planted is None else self._planted(journal)
@@ -231,8 +233,8 @@ def campaign(seed: str, seconds: float, planted: Planting | None = None, *, lyin
 
 def one_cycle(seed: str, planted: Planting | None = None, *, lying_sync: bool = False) -> Ledger:
     disk = SimulatedDisk(seed, lying_sync=True) if lying_sync else None
-    before = snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES
+    before = snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES, trace_index.BLOCK_CHANGES
     try:
         return cycle(Machine(seed, disk, planted), seed)
     finally:
-        snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES = before
+        snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES, trace_index.BLOCK_CHANGES = before

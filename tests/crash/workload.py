@@ -8,7 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tests.crash.ledger import ABANDONED, DEAD, LOCK_S, REASON, Mark, Op, Place, Taken, body_of, crc_of
+from tests.crash.ledger import (
+    ABANDONED,
+    DEAD,
+    LOCK_S,
+    REASON,
+    Mark,
+    Op,
+    Place,
+    Taken,
+    body_of,
+    crc_of,
+    position_mark,
+)
 from unibus.core.life.changes import Settings, Who
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import (
@@ -18,19 +30,22 @@ from unibus.core.life.commands import (
     DEFER,
     LEAVE_SESSION,
     SET_SESSION_STATE,
+    Advance,
     Cancel,
     Command,
     Declare,
     Drop,
+    Move,
+    Remove,
     Renew,
     Send,
     SendResult,
     SessionCommand,
     Settle,
 )
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.life.states import DEFERRED
-from unibus.errors import BusError, StoreFailed
+from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, Entry
+from unibus.core.life.states import ACTIVE, DEFERRED
+from unibus.errors import BusError, EntityNotFound, StoreFailed
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.pending import Pending
@@ -53,8 +68,9 @@ ENTITIES: tuple[tuple[str, int, Settings], ...] = (
     (COPIES[0], SUBSCRIPTION, QUEUE_SETTINGS),
     (COPIES[1], SUBSCRIPTION, QUEUE_SETTINGS),
     ("sessions", QUEUE, {**QUEUE_SETTINGS, "requires_session": True}),
+    ("mended", QUEUE, QUEUE_SETTINGS),
 )
-RECEIVED_FROM = ("a", "b", *COPIES, "a" + DEAD, "b" + DEAD)
+RECEIVED_FROM = ("a", "b", *COPIES, "a" + DEAD, "b" + DEAD, "mended")
 SESSIONS = ("s1", "s2", "s3")
 
 
@@ -320,6 +336,40 @@ class Worker:
             place, sequence = self._scheduled.pop()
             self._call(self._op([("cancelled", *place, "")]), [Cancel(place[0], sequence)])
 
+    # By hand
+
+    def mend(self) -> None:
+        """Some dead letters go to another queue, together with a position."""
+        self.flush()
+        channel = self.chance.choice(("a", "b")) + DEAD
+        letters = [entry for entry in self._waiting(channel) if entry.state == ACTIVE][: self.chance.randrange(1, 5)]
+        name = f"mending {self._lane}"
+        position = self.store.position(name)
+        op = self._op([("advanced", "", "", position_mark(name, position + 1))])
+        commands: list[Command] = [Advance(name, position, position + 1)]
+        stored: list[Place] = []
+        for letter in letters:
+            message_id = letter.who.message_id
+            commands.append(Move(channel, letter.sequence, "mended"))
+            op.marks += [("moved", channel, message_id, ""), ("copied", "mended", message_id, "")]
+            stored.append(("mended", message_id))
+        self._call(op, commands, lambda _: op.stored.extend(stored))
+
+    def remove(self) -> None:
+        self.flush()
+        channel = self.chance.choice(("a", "mended", "b" + DEAD))
+        waiting = [entry for entry in self._waiting(channel) if entry.state in (ACTIVE, DEFERRED)]
+        if waiting:
+            entry = self.chance.choice(waiting)
+            op = self._op([("purged", channel, entry.who.message_id, "")])
+            self._call(op, [Remove(channel, entry.sequence, "by hand")])
+
+    def _waiting(self, channel: str) -> list[Entry]:
+        try:
+            return self.store.held(channel)
+        except EntityNotFound:
+            return []
+
     # Sessions
 
     def session(self) -> None:
@@ -418,6 +468,8 @@ _WEIGHTS: tuple[tuple[Callable[[Worker], None], float], ...] = (
     (Worker.claim, 25),
     (Worker.settle, 20),
     (Worker.transaction, 8),
+    (Worker.mend, 3),
+    (Worker.remove, 1),
     (Worker.complete_many, 3),
     (Worker.claim_deferred, 3),
     (Worker.renew, 2),

@@ -58,6 +58,7 @@ CLASS_SUFFIXES_BANNED: Final = ("Manager", "Helper", "Helpers", "Util", "Utils",
 
 SEED_NAMES: Final[dict[str, str]] = {
     "DeadLetterManager": "a public name that the first users of this interface were promised",
+    "SyncDeadLetterManager": "the same on the sync face",
 }
 """Classes whose name is fixed from outside, with the reason."""
 
