@@ -1,8 +1,20 @@
 """One message bus for Python. This module only gathers the public names; nothing inside imports it."""
 
 from unibus.bus.backends import InMemoryQueueBackend, MessageBackend, RedisStreamBackend
+from unibus.bus.cloudevents import (
+    from_cloudevent,
+    from_cloudevent_binary,
+    to_cloudevent,
+    to_cloudevent_binary,
+)
+from unibus.bus.dead_letters.faces import DeadLetterManager, SyncDeadLetterManager
+from unibus.bus.dead_letters.filters import DeadLetterFilter
+from unibus.bus.dead_letters.letter import DeadMessage
+from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult, RecoveryResult
+from unibus.bus.dead_letters.rules import RecoveryAction, RecoveryRule
 from unibus.bus.health import HealthStatus
 from unibus.bus.message_bus import MessageBus
+from unibus.bus.persistence import SqlitePersistence
 from unibus.bus.process_bus import (
     configure_message_bus,
     get_message_bus,
@@ -11,8 +23,11 @@ from unibus.bus.process_bus import (
 )
 from unibus.bus.received import Received, SyncReceived
 from unibus.bus.receivers import SessionReceiver, SyncSessionReceiver
+from unibus.bus.relay_route import Relayed
 from unibus.bus.settings import BusConfig, ChannelConfig
 from unibus.bus.subscription import Subscription
+from unibus.bus.trace import MessageTrace
+from unibus.bus.tracing import instrument
 from unibus.bus.transactions import Transaction
 from unibus.core.life.commands import SendResult
 from unibus.core.life.events import Event
@@ -26,13 +41,18 @@ from unibus.errors import (
     BusError,
     ChannelExists,
     ChannelNotFound,
+    CloudEventInvalid,
     EntityExists,
     EntityNotFound,
+    ExtraMissing,
     LockLost,
     MessageNotFound,
     MessageTooLarge,
     PayloadMismatch,
+    PositionMoved,
     PublishError,
+    QueryInvalid,
+    QueryStopped,
     QueueFull,
     QuotaExceeded,
     RateLimited,
@@ -52,6 +72,7 @@ from unibus.errors import (
     TransactionInvalid,
 )
 from unibus.stores.durability import Durability
+from unibus.stores.query.result import QueryResult
 from unibus.stores.store import EntityInfo, StoreHealth
 
 __version__ = "0.1.0"
@@ -64,11 +85,17 @@ __all__ = [
     "ChannelConfig",
     "ChannelExists",
     "ChannelNotFound",
+    "CloudEventInvalid",
+    "DeadGroup",
+    "DeadLetterFilter",
+    "DeadLetterManager",
+    "DeadMessage",
     "Durability",
     "EntityExists",
     "EntityInfo",
     "EntityNotFound",
     "Event",
+    "ExtraMissing",
     "HealthStatus",
     "InMemoryQueueBackend",
     "LockLost",
@@ -79,16 +106,26 @@ __all__ = [
     "MessageMeta",
     "MessageNotFound",
     "MessageTooLarge",
+    "MessageTrace",
     "Pattern",
     "Payload",
     "PayloadMismatch",
+    "PositionMoved",
     "Priority",
+    "ProcessingResult",
     "PublishError",
+    "QueryInvalid",
+    "QueryResult",
+    "QueryStopped",
     "QueueFull",
     "QuotaExceeded",
     "RateLimited",
     "Received",
+    "RecoveryAction",
+    "RecoveryResult",
+    "RecoveryRule",
     "RedisStreamBackend",
+    "Relayed",
     "RequestFailed",
     "RequestTimeout",
     "SendResult",
@@ -101,6 +138,7 @@ __all__ = [
     "SessionNotFound",
     "SessionReceiver",
     "SessionRequired",
+    "SqlitePersistence",
     "StoreBusy",
     "StoreDamaged",
     "StoreFailed",
@@ -108,12 +146,18 @@ __all__ = [
     "StoreUnavailable",
     "StoreVersion",
     "Subscription",
+    "SyncDeadLetterManager",
     "SyncReceived",
     "SyncSessionReceiver",
     "Transaction",
     "TransactionInvalid",
     "configure_message_bus",
+    "from_cloudevent",
+    "from_cloudevent_binary",
     "get_message_bus",
+    "instrument",
     "setup_message_bus",
     "shutdown_message_bus",
+    "to_cloudevent",
+    "to_cloudevent_binary",
 ]

@@ -57,6 +57,22 @@ class HeaderInvalid(UsageError):
     code = "header_invalid"
 
 
+class FilterInvalid(UsageError):
+    """A filter or rule action that is not in the language. `position` counts characters from 0."""
+
+    code = "filter_invalid"
+
+    def __init__(self, what: str, hint: str = "", position: int = 0) -> None:
+        super().__init__(what, hint)
+        self.position = position
+
+
+class EvaluationError(BusError):
+    """A filter or rule action that has no result for this message: a division by zero, a number beyond its type."""
+
+    code = "evaluation_error"
+
+
 class SubscriptionLimit(BusError):
     """One peer holds as many patterns as a peer may."""
 
@@ -154,6 +170,18 @@ class DecodeError(BusError, ValueError):
     code = "decode_error"
 
 
+class CloudEventInvalid(DecodeError):
+    """What came as a CloudEvent is none, or none of version 1.0. Nothing was changed by reading it."""
+
+    code = "cloudevent_invalid"
+
+
+class ExtraMissing(BusError, ImportError):
+    """A feature that needs a package which is not installed. The hint names the extra that brings it."""
+
+    code = "extra_missing"
+
+
 class PayloadMismatch(BusError, TypeError):
     """The payload does not fit the type that the handler's annotation asks for."""
 
@@ -237,6 +265,39 @@ class TransactionInvalid(BusError, RuntimeError):
     """The transaction is over, or cannot hold what it was given."""
 
     code = "transaction_invalid"
+
+
+class QueryInvalid(UsageError):
+    """SQL that is no query over messages: a mistake in it, or something other than reading. Nothing was run."""
+
+    code = "query_invalid"
+
+
+class QueryStopped(BusError):
+    """A query that reached one of its limits: time, memory, or the size of a value."""
+
+    code = "query_stopped"
+
+
+# Access
+
+
+class AccessRefused(BusError):
+    """The family of both: nothing was done. The text never tells which rules, keys or entities there are."""
+
+    code = "access_refused"
+
+
+class Unauthorised(AccessRefused):
+    """Nobody vouches for the caller: no token, a broken, forged or expired one, or a rule that does not hold here."""
+
+    code = "unauthorised"
+
+
+class Forbidden(AccessRefused):
+    """The token is genuine, and does not grant this right on this entity."""
+
+    code = "forbidden"
 
 
 # Stores

@@ -30,6 +30,9 @@ IMPLICIT_CHANNELS_MAX: Final = 10_000
 DEAD_LETTERS_KEPT_MAX: Final = 10_000
 """In process, per channel, where no dead_letter_channel was named; beyond it the oldest go, counted."""
 
+DEAD_LETTER_RECOVERIES_MAX: Final = 3
+"""How often a dead letter is retried before a person has to insist: what keeps dying must not circle."""
+
 WORKER_COUNT_DEFAULT: Final = 4
 WORKER_COUNT_MAX: Final = 1_024
 
@@ -80,6 +83,29 @@ MEMORY_BUDGET_MB_DEFAULT: Final = 256
 HISTORY_AGE_S_DEFAULT: Final = 7 * 24 * 3600.0
 HISTORY_BYTES_DEFAULT: Final = 1_000_000_000
 """How much of the past a store keeps."""
+
+QUERY_TIME_S_DEFAULT: Final = 10.0
+QUERY_ROWS_DEFAULT: Final = 10_000
+QUERY_ROWS_MAX: Final = 1_000_000
+QUERY_MEMORY_MB_DEFAULT: Final = 256
+"""What one SQL query may take. Sorting a million rows needs about 100 MB."""
+
+ACCESS_RULES_MAX: Final = 12
+ACCESS_NAME_CHARS_MAX: Final = 256
+"""Azure's bounds: authorization rules of one entity or namespace, and the name of one."""
+
+ACCESS_TOKEN_CHARS_MAX: Final = 4_096
+"""The longest path there is, fully escaped, takes about 2,000; more is no token but an attempt at something."""
+
+FILTER_CHARS_MAX: Final = 1_024
+FILTER_STATEMENTS_MAX: Final = 32
+"""Azure's bounds for the text of a filter or rule action, and for the statements of an action."""
+
+FILTER_DEPTH_MAX: Final = 32
+"""Nesting of a filter: a bound on the stack that reading, printing and evaluating it take."""
+
+FILTER_TEXT_CHARS_MAX: Final = 32_768
+"""Azure's bound for one property. Statements that double a text would otherwise fill the memory."""
 
 assert LOCK_DURATION_S_DEFAULT <= LOCK_DURATION_S_MAX
 assert DEDUP_WINDOW_S_MIN <= DEDUP_WINDOW_S_DEFAULT <= DEDUP_WINDOW_S_MAX

@@ -13,6 +13,7 @@ from unibus.core.life.entity import Entry
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.history import History
+from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.memory import MemoryJournal
 from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.stores.pending import Pending
@@ -27,6 +28,16 @@ TINY_MB = 0.0001
 def on_sqlite(path: Path, clock: VirtualClock, every: int, memory_mb: float) -> EmbeddedStore:
     return EmbeddedStore(
         SqliteJournal(str(path / "bus.db")),
+        clock,
+        clock.timers(lambda: True),
+        snapshot_every=every,
+        memory_budget_mb=memory_mb,
+    )
+
+
+def on_jsonfile(path: Path, clock: VirtualClock, every: int, memory_mb: float) -> EmbeddedStore:
+    return EmbeddedStore(
+        JsonFileJournal(str(path / "bus")),
         clock,
         clock.timers(lambda: True),
         snapshot_every=every,
@@ -93,6 +104,9 @@ class Reopening:
     def held(self, entity: str | None = None) -> list[Entry]:
         return self._fresh().held(entity)
 
+    def find(self, entity: str, sequence: int) -> Entry | None:
+        return self._fresh().find(entity, sequence)
+
     def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
         return self._store.data_of(entries)  # They belong to the object that gave them.
 
@@ -143,5 +157,28 @@ class TestSqliteReopened(StoreContract):
     def open_store(self, folder: Path, request: pytest.FixtureRequest) -> OpenStore:
         def open_store(clock: VirtualClock) -> Store:
             return Reopening(partial(on_sqlite, folder, clock, request.param, TINY_MB))
+
+        return open_store
+
+
+class TestJsonFile(StoreContract):
+    @pytest.fixture
+    def open_store(self, folder: Path) -> OpenStore:
+        return partial(on_jsonfile, folder, every=200_000, memory_mb=256)
+
+
+class TestJsonFileThatSnapshotsAllTheTime(StoreContract):
+    @pytest.fixture
+    def open_store(self, folder: Path) -> OpenStore:
+        return partial(on_jsonfile, folder, every=5, memory_mb=TINY_MB)
+
+
+class TestJsonFileReopened(StoreContract):
+    """Partly from a snapshot and partly from the log."""
+
+    @pytest.fixture
+    def open_store(self, folder: Path) -> OpenStore:
+        def open_store(clock: VirtualClock) -> Store:
+            return Reopening(partial(on_jsonfile, folder, clock, 7, TINY_MB))
 
         return open_store

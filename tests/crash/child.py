@@ -21,7 +21,8 @@ from unibus.clock import SYSTEM_CLOCK
 from unibus.stores import snapshot
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Journal
-from unibus.stores.journals import sqlite, trace_index
+from unibus.stores.journals import jsonfile_log, sqlite, trace_index
+from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.sqlite import SqliteJournal
 
 TOLD = ("marks", "stored", "taken", "states")
@@ -64,10 +65,9 @@ def live(order: dict[str, object]) -> None:
     wire = Wire()
     try:
         snapshot.PART_ENTRIES = int(str(order["piece"]))
-        sqlite.CHECKPOINT_BYTES = int(str(order["checkpoint_bytes"]))
         trace_index.BLOCK_CHANGES = int(str(order["block_changes"]))
         timers = ThreadTimers(SYSTEM_CLOCK, lambda error: wire.say("error", text=repr(error)))
-        journal: Journal = SqliteJournal(str(order["path"]))
+        journal = open_journal(str(order["path"]), int(str(order["checkpoint_bytes"])))
         if order["planted"]:
             journal = getattr(planted, str(order["planted"]))(journal)
         every = int(str(order["snapshot_every"]))
@@ -81,6 +81,15 @@ def live(order: dict[str, object]) -> None:
         work(shown, wire, order["seed"], 0)
     except BaseException:
         wire.say("error", text=traceback.format_exc())
+
+
+def open_journal(path: str, bytes_max: int) -> Journal:
+    """The kind that the name tells."""
+    if path.endswith(".json"):
+        jsonfile_log.SEGMENT_BYTES = bytes_max
+        return JsonFileJournal(path)
+    sqlite.CHECKPOINT_BYTES = bytes_max
+    return SqliteJournal(path)
 
 
 def work(store: EmbeddedStore, wire: Wire, seed: object, lane: int) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.audit import audit
+from tests.crash.child import open_journal
 from tests.crash.ledger import Ledger, Op, Taken
 from tests.crash.power import StillTimers, Tally
 from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.testing.virtual_clock import VirtualClock
 
 ROOT = Path(__file__).parents[2]
 LIVES = 25
+BYTES_MAX = 16_000_000
 SILENCE_S = 60.0
 """Nobody is silent for that long."""
 
@@ -148,26 +150,29 @@ def one_file(nursery: Nursery, path: Path, seed: str, until: float, planted: str
 def reopened(path: Path) -> Iterator[EmbeddedStore]:
     """In this process, at this moment, which does not pass while one looks."""
     clock = VirtualClock(datetime.now(UTC))
-    store = EmbeddedStore(SqliteJournal(str(path)), clock, StillTimers())
+    store = EmbeddedStore(open_journal(str(path), BYTES_MAX), clock, StillTimers())
     try:
         yield store
     finally:
         store.close()
 
 
-def campaign(folder: Path, seed: str, seconds: float, planted: str = "") -> Tally:
-    """Files until the time is over. `planted` names a bug to put into the children's journals."""
+def campaign(folder: Path, seed: str, seconds: float, planted: str = "", ending: str = "db") -> Tally:
+    """Files until the time is over. `planted` names a bug to put into the children's journals.
+
+    With the ending "json" they are folders of JSON files.
+    """
     tally = Tally()
     nursery = Nursery()
     until = time.monotonic() + seconds
     try:
         while time.monotonic() < until:
             number = tally.counts["files"]
-            ledger = one_file(nursery, folder / f"{number}.db", f"{seed}{number}", until, planted)
+            ledger = one_file(nursery, folder / f"{number}.{ending}", f"{seed}{number}", until, planted)
             tally.add(ledger)
             tally.counts["files"] += 1
-            for left in folder.glob(f"{number}.db*"):
-                left.unlink()
+            for left in folder.glob(f"{number}.{ending}*"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
     finally:
         nursery.close()
     tally.counts["cycles"] = tally.counts["cuts"]

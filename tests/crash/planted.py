@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from unibus.core.life.changes import Change, Copied, Sent
-from unibus.stores.journal import Slice
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.journal import Journal, Slice
 
 
 class Planted:
@@ -12,7 +11,7 @@ class Planted:
 
     snapshots = True
 
-    def __init__(self, journal: SqliteJournal) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.url = journal.url
         self.durability = journal.durability
         self.journal = journal
@@ -27,7 +26,7 @@ class Planted:
 class AnswersFirst(Planted):
     """Says that a group is written, and writes it with the next one."""
 
-    def __init__(self, journal: SqliteJournal) -> None:
+    def __init__(self, journal: Journal) -> None:
         super().__init__(journal)
         self._late: tuple[int, Sequence[Change], bool, Slice | None] | None = None
 

@@ -21,8 +21,10 @@ from unibus.errors import BusError
 from unibus.stores import snapshot
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Journal
-from unibus.stores.journals import sqlite, trace_index
+from unibus.stores.journals import jsonfile_log, sqlite, trace_index
+from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.testing.files import FolderDisk
 from unibus.testing.power import SimulatedDisk
 from unibus.testing.virtual_clock import VirtualClock
 
@@ -31,7 +33,9 @@ LIVES = 5
 STEPS = 60
 NESTED = 3
 
-Planting = Callable[[SqliteJournal], Journal]
+AnyDisk = SimulatedDisk | FolderDisk
+AnyJournal = SqliteJournal | JsonFileJournal
+Planting = Callable[[Journal], Journal]
 
 
 @dataclass
@@ -66,9 +70,9 @@ class StillTimers(Timers):
 class Machine:
     """A computer with one disk and one store, from start to start. `planted` puts a bug into its journal."""
 
-    def __init__(self, seed: str, disk: SimulatedDisk | None = None, planted: Planting | None = None) -> None:
+    def __init__(self, seed: str, disk: AnyDisk | None = None, planted: Planting | None = None) -> None:
         self.chance = random.Random(seed)
-        self.disk = disk or SimulatedDisk(seed, sector=self.chance.choice((512, 4096)))
+        self.disk = disk or self.new_disk(seed, sector=self.chance.choice((512, 4096)))
         self.clock = VirtualClock()
         self.ledger = Ledger()
         self.floor = -1
@@ -81,14 +85,24 @@ class Machine:
         self._piece = self.chance.choice((1, 3, 500))
         self._block = self.chance.choice((10, 60, 65_536))
 
+    # What the two kinds of journals have of their own
+
+    @staticmethod
+    def new_disk(seed: str, *, sector: int = 512, lying_sync: bool = False) -> AnyDisk:
+        return SimulatedDisk(seed, sector=sector, lying_sync=lying_sync)
+
+    def open_journal(self) -> AnyJournal:
+        assert isinstance(self.disk, SimulatedDisk)
+        sqlite.CHECKPOINT_BYTES = self._checkpoint_bytes
+        trace_index.BLOCK_CHANGES = self._block
+        return SqliteJournal(PATH, vfs=self.disk.name, exclusive=True, history_bytes=self._history_bytes)
+
     # A start
 
     def start(self) -> EmbeddedStore:
         """Open the store. BusError if the disk does not let us, and nothing of ours stays open then."""
         snapshot.PART_ENTRIES = self._piece
-        sqlite.CHECKPOINT_BYTES = self._checkpoint_bytes
-        trace_index.BLOCK_CHANGES = self._block
-        journal = SqliteJournal(PATH, vfs=self.disk.name, exclusive=True, history_bytes=self._history_bytes)
+        journal = self.open_journal()
         try:
             kept: Journal = journal if self._planted is None else self._planted(journal)
             budget, every = self._memory_mb, self._snapshot_every
@@ -125,7 +139,16 @@ class Machine:
         read_history(store, self.ledger, len(self.ledger.ops))  # Before it is forgotten.
         self.clock.advance(self.chance.choice((0.5, 2, 6, 61)), settle=False)
         if self.chance.random() < 0.3:
+            self._trim(store)
+
+    def _trim(self, store: EmbeddedStore) -> None:
+        """As the store does it by itself: history that could not be trimmed is no reason to stop."""
+        try:
             store._committer.trim(store.now_ns())
+        except BusError:
+            self.ledger.counts["not trimmed"] += 1
+            if not self.disk.on:
+                raise
 
     # Its end
 
@@ -168,12 +191,28 @@ class Machine:
         worker.store.close()
         self.floor = len(self.ledger.ops)
 
-    def let_go(self, opened: EmbeddedStore | SqliteJournal) -> None:
+    def let_go(self, opened: EmbeddedStore | AnyJournal) -> None:
         """The disk may be dead: then closing may be one more error."""
         try:
             opened.close()
         except (apsw.Error, BusError):
             self.ledger.counts["closed with an error"] += 1
+
+
+class JsonMachine(Machine):
+    """The same with a folder of JSON files. Segments of the log end as often as SQLite's log is moved."""
+
+    @staticmethod
+    def new_disk(seed: str, *, sector: int = 512, lying_sync: bool = False) -> AnyDisk:
+        return FolderDisk(seed, sector=sector, lying_sync=lying_sync)
+
+    def open_journal(self) -> AnyJournal:
+        assert isinstance(self.disk, FolderDisk)
+        jsonfile_log.SEGMENT_BYTES = self._checkpoint_bytes
+        return JsonFileJournal(PATH, files=self.disk.start(), history_bytes=self._history_bytes)
+
+
+MACHINES: dict[str, type[Machine]] = {"sqlite": Machine, "jsonfile": JsonMachine}
 
 
 def cycle(machine: Machine, seed: str) -> Ledger:
@@ -222,19 +261,30 @@ def check_sessions(worker: Worker, ledger: Ledger) -> None:
             ledger.findings.wrong.append(f"session {session} has the state {found!r}, not {expected!r}")
 
 
-def campaign(seed: str, seconds: float, planted: Planting | None = None, *, lying_sync: bool = False) -> Tally:
+def campaign(
+    seed: str,
+    seconds: float,
+    planted: Planting | None = None,
+    *,
+    lying_sync: bool = False,
+    kind: type[Machine] = Machine,
+) -> Tally:
     """Cycles until the time is over."""
     tally = Tally()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        tally.add(one_cycle(f"{seed}.{tally.counts['cycles']}", planted, lying_sync=lying_sync))
+        tally.add(one_cycle(f"{seed}.{tally.counts['cycles']}", planted, lying_sync=lying_sync, kind=kind))
     return tally
 
 
-def one_cycle(seed: str, planted: Planting | None = None, *, lying_sync: bool = False) -> Ledger:
-    disk = SimulatedDisk(seed, lying_sync=True) if lying_sync else None
+def one_cycle(
+    seed: str, planted: Planting | None = None, *, lying_sync: bool = False, kind: type[Machine] = Machine
+) -> Ledger:
+    disk = kind.new_disk(seed, lying_sync=True) if lying_sync else None
+    segment = jsonfile_log.SEGMENT_BYTES
     before = snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES, trace_index.BLOCK_CHANGES
     try:
-        return cycle(Machine(seed, disk, planted), seed)
+        return cycle(kind(seed, disk, planted), seed)
     finally:
         snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES, trace_index.BLOCK_CHANGES = before
+        jsonfile_log.SEGMENT_BYTES = segment

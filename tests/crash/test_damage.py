@@ -11,13 +11,14 @@ import pytest
 
 from tests.crash.audit import Held, Story
 from tests.crash.ledger import body_of
-from tests.crash.power import PATH, Machine, StillTimers
+from tests.crash.power import MACHINES, PATH, AnyDisk, AnyJournal, StillTimers
 from tests.crash.workload import Worker
 from unibus.core.life.events import Event
 from unibus.errors import BusError, StoreDamaged, StoreFailed, StoreUnavailable
 from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.testing.power import SimulatedDisk
+from unibus.testing.files import FolderDisk
 from unibus.testing.virtual_clock import VirtualClock
 
 WAL = f"{PATH}-wal"
@@ -29,13 +30,13 @@ TRIES = 120
 class Truth:
     """A disk as a killed process left it, and everything that ever was true on it."""
 
-    disk: SimulatedDisk
+    disk: AnyDisk
     history: list[Event]
 
 
-def truth_of(seed: str) -> Truth:
+def truth_of(seed: str, kind: str = "sqlite", steps_after: int = 0) -> Truth:
     """A life of some snapshots, with a part of it in the file and a part in the write-ahead log only."""
-    machine = Machine(seed)
+    machine = MACHINES[kind](seed)
     machine._history_bytes = 10**9
     machine._snapshot_every = 60
     machine._checkpoint_bytes = 400_000
@@ -43,6 +44,8 @@ def truth_of(seed: str) -> Truth:
     worker = Worker(store, machine.ledger, seed)
     worker.prepare()
     while store.health().snapshot_seq < 300:
+        worker.step()
+    for _ in range(steps_after):
         worker.step()
     worker.flush()
     rows, _ = store.history.events_after(0, 10**9)
@@ -67,9 +70,13 @@ def known(queue: dict[int, Held]) -> dict[int, tuple[str, int, int]]:
     return {sequence: (held.id, held.state, held.count) for sequence, held in queue.items()}
 
 
-def opened(disk: SimulatedDisk) -> EmbeddedStore:
+def opened(disk: AnyDisk) -> EmbeddedStore:
     """With a clock that stands at the beginning, so that nothing comes due."""
-    journal = SqliteJournal(PATH, vfs=disk.name, exclusive=True)
+    journal: AnyJournal
+    if isinstance(disk, FolderDisk):
+        journal = JsonFileJournal(PATH, files=disk.start())
+    else:
+        journal = SqliteJournal(PATH, vfs=disk.name, exclusive=True)
     try:
         return EmbeddedStore(journal, VirtualClock(), StillTimers(), memory_budget_mb=0)
     except BaseException:
@@ -77,7 +84,7 @@ def opened(disk: SimulatedDisk) -> EmbeddedStore:
         raise
 
 
-def served(disk: SimulatedDisk) -> tuple[list[Event], dict[str, dict[int, tuple[str, int, int]]]] | None:
+def served(disk: AnyDisk) -> tuple[list[Event], dict[str, dict[int, tuple[str, int, int]]]] | None:
     """Everything that can be read, or None if it was refused in the right way."""
     try:
         store = opened(disk)
@@ -112,7 +119,7 @@ def everything(store: EmbeddedStore) -> tuple[list[Event], dict[str, dict[int, t
     return rows, found
 
 
-def check(truth: Truth, disk: SimulatedDisk, what: str) -> bool:
+def check(truth: Truth, disk: AnyDisk, what: str) -> bool:
     """Whether the damage was noticed."""
     answer = served(disk)
     if answer is None:
@@ -125,26 +132,26 @@ def check(truth: Truth, disk: SimulatedDisk, what: str) -> bool:
     return False
 
 
-def flip(disk: SimulatedDisk, name: str, chance: random.Random) -> str:
+def flip(disk: AnyDisk, name: str, chance: random.Random) -> str:
     offset, bit = chance.randrange(len(disk.content(name))), chance.randrange(8)
     disk.flip(name, offset, bit)
     return f"bit {bit} of byte {offset} of {name}"
 
 
-def zero(disk: SimulatedDisk, name: str, chance: random.Random) -> str:
-    offset = chance.randrange(len(disk.content(name)) // 512) * 512
+def zero(disk: AnyDisk, name: str, chance: random.Random) -> str:
+    offset = chance.randrange(max(1, len(disk.content(name)) // 512)) * 512
     length = chance.choice((512, 4096, 8192))
     disk.zero(name, offset, length)
     return f"{length} zeros at {offset} of {name}"
 
 
-def shorten(disk: SimulatedDisk, name: str, chance: random.Random) -> str:
+def shorten(disk: AnyDisk, name: str, chance: random.Random) -> str:
     size = chance.randrange(len(disk.content(name)))
     disk.shorten(name, size)
     return f"{name} cut at {size}"
 
 
-Damage = Callable[[SimulatedDisk, str, random.Random], str]
+Damage = Callable[[AnyDisk, str, random.Random], str]
 
 
 def test_without_damage_everything_is_served(truth: Truth) -> None:

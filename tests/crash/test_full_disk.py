@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.crash.audit import audit
+from tests.crash.child import open_journal
+from tests.crash.kills import BYTES_MAX
 from tests.crash.ledger import Ledger
 from tests.crash.power import StillTimers
 from tests.crash.workload import Worker
 from unibus.errors import BusError, StoreFailed
 from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.testing.virtual_clock import VirtualClock
 
 
@@ -30,7 +31,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 def opened(path: Path) -> EmbeddedStore:
-    journal = SqliteJournal(str(path))
+    journal = open_journal(str(path), BYTES_MAX)
     try:
         return EmbeddedStore(journal, VirtualClock(), StillTimers(), snapshot_every=100)
     except BaseException:
@@ -44,14 +45,15 @@ def fill(worker: Worker) -> None:
         worker.flush()
 
 
-def test_a_full_file_system_stops_the_store_and_loses_nothing(small: Path) -> None:
+@pytest.mark.parametrize(("name", "reason"), [("bus.db", "full"), ("bus.json", "No space left")])
+def test_a_full_file_system_stops_the_store_and_loses_nothing(small: Path, name: str, reason: str) -> None:
     ledger = Ledger()
-    store = opened(small / "bus.db")
+    store = opened(small / name)
     worker = Worker(store, ledger, "w")
     worker.prepare()
-    with pytest.raises(StoreFailed, match=r"bus\.db could not be written"):
+    with pytest.raises(StoreFailed, match=rf"{name} could not be written"):
         fill(worker)
-    assert "full" in store.health().problem
+    assert reason in store.health().problem
     with pytest.raises(StoreFailed):
         worker.send()
     store.close()
@@ -59,12 +61,12 @@ def test_a_full_file_system_stops_the_store_and_loses_nothing(small: Path) -> No
 
     # Still full: opening works or says no, and breaks nothing.
     try:
-        opened(small / "bus.db").close()
+        opened(small / name).close()
     except BusError as error:
-        assert "bus.db" in str(error)  # noqa: PT017
+        assert name in str(error)  # noqa: PT017
 
     subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
-    store = opened(small / "bus.db")
+    store = opened(small / name)
     audit(store, ledger, len(ledger.ops))
     assert ledger.findings.all() == []
     Worker(store, ledger, "v").send_durably()

@@ -8,6 +8,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from tests.crash.child import open_journal
+from tests.crash.kills import BYTES_MAX, ROOT
 from tests.crash.ledger import Ledger
 from tests.crash.power import StillTimers
 from tests.crash.workload import Worker
@@ -16,10 +18,12 @@ from unibus.errors import StoreBusy
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journals.sqlite import SqliteJournal
 
+NAMES = pytest.mark.parametrize("name", ["bus.db", "bus.json"])
+
 HOLD = """
 import sys
-from unibus.stores.journals.sqlite import SqliteJournal
-journal = SqliteJournal(sys.argv[1])
+from tests.crash.child import open_journal
+journal = open_journal(sys.argv[1], 1000)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -35,25 +39,27 @@ for _ in sys.stdin:
 
 def python(code: str, path: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", code, str(path)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
-    path = tmp_path / "bus.db"
+@NAMES
+def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
     with python(HOLD, path) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(StoreBusy, match=rf"bus\.db is in use by process {other.pid} "):
-            SqliteJournal(str(path))
+        with pytest.raises(StoreBusy, match=rf"{name}.* is in use by process {other.pid} "):
+            open_journal(str(path), BYTES_MAX)
         other.kill()
     # Its death was enough.
-    SqliteJournal(str(path)).close()
+    open_journal(str(path), BYTES_MAX).close()
 
 
-def test_the_same_process_is_no_second_owner_either(tmp_path: Path) -> None:
-    journal = SqliteJournal(str(tmp_path / "bus.db"))
+@NAMES
+def test_the_same_process_is_no_second_owner_either(tmp_path: Path, name: str) -> None:
+    journal = open_journal(str(tmp_path / name), BYTES_MAX)
     with pytest.raises(StoreBusy):
-        SqliteJournal(str(tmp_path / "bus.db"))
+        open_journal(str(tmp_path / name), BYTES_MAX)
     journal.close()
 
 

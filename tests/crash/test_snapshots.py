@@ -3,7 +3,7 @@
 import pytest
 
 from tests.crash.ledger import body_of
-from tests.crash.power import Machine
+from tests.crash.power import MACHINES, Machine
 from unibus.core.life.changes import Who
 from unibus.core.life.commands import DEAD_LETTER, Declare, Drop, Send, Settle
 from unibus.core.life.entity import QUEUE
@@ -16,8 +16,11 @@ from unibus.testing.power import Fault
 SECOND = 1_000_000_000
 
 
-def machine_of(every: int, piece: int = 1, memory_mb: float = 16.0) -> Machine:
-    machine = Machine("snapshots")
+pytestmark = pytest.mark.parametrize("kind", MACHINES)
+
+
+def machine_of(kind: str, every: int, piece: int = 1, memory_mb: float = 16.0) -> Machine:
+    machine = MACHINES[kind]("snapshots")
     machine._snapshot_every, machine._piece, machine._memory_mb = every, piece, memory_mb
     machine._history_bytes = 10**9
     return machine
@@ -42,8 +45,8 @@ def held(store: EmbeddedStore, entity: str = "q") -> list[str]:
     return [each.who.message_id for each in seen]
 
 
-def test_an_entity_that_is_newer_than_the_last_whole_snapshot() -> None:
-    machine = machine_of(every=10)
+def test_an_entity_that_is_newer_than_the_last_whole_snapshot(kind: str) -> None:
+    machine = machine_of(kind, every=10)
     store = machine.start()
     names = [f"m{number}" for number in range(12)]
     store.apply([Declare("q", QUEUE, {})]).wait(10)
@@ -55,8 +58,8 @@ def test_an_entity_that_is_newer_than_the_last_whole_snapshot() -> None:
     store.close()
 
 
-def test_a_message_that_dies_before_its_piece_is_written_is_in_the_dead_letters() -> None:
-    machine = machine_of(every=10)
+def test_a_message_that_dies_before_its_piece_is_written_is_in_the_dead_letters(kind: str) -> None:
+    machine = machine_of(kind, every=10)
     store = machine.start()
     store.apply([Declare("q", QUEUE, {})]).wait(10)
     store.apply([Declare("other", QUEUE, {})]).wait(10)
@@ -74,8 +77,8 @@ def test_a_message_that_dies_before_its_piece_is_written_is_in_the_dead_letters(
     store.close()
 
 
-def test_what_comes_due_in_a_call_that_writes_nothing_is_written_before_a_snapshot_of_it() -> None:
-    machine = machine_of(every=1, piece=500)
+def test_what_comes_due_in_a_call_that_writes_nothing_is_written_before_a_snapshot_of_it(kind: str) -> None:
+    machine = machine_of(kind, every=1, piece=500)
     store = machine.start()
     store.apply([Declare("q", QUEUE, {})]).wait(10)
     later = send("later")
@@ -92,8 +95,8 @@ def test_what_comes_due_in_a_call_that_writes_nothing_is_written_before_a_snapsh
     store.close()
 
 
-def test_history_names_a_queue_that_no_snapshot_has_seen() -> None:
-    machine = machine_of(every=10**6)
+def test_history_names_a_queue_that_no_snapshot_has_seen(kind: str) -> None:
+    machine = machine_of(kind, every=10**6)
     store = machine.start()
     store.apply([Declare("brief", QUEUE, {})]).wait(10)
     store.apply([send("m", "brief")]).wait(10)
@@ -104,9 +107,9 @@ def test_history_names_a_queue_that_no_snapshot_has_seen() -> None:
     store.close()
 
 
-def test_a_message_that_cannot_be_read_for_a_snapshot_stops_the_store_and_stays() -> None:
+def test_a_message_that_cannot_be_read_for_a_snapshot_stops_the_store_and_stays(kind: str) -> None:
     names = [f"m{number}" for number in range(40)]
-    machine = machine_of(every=1, piece=500, memory_mb=0.0)
+    machine = machine_of(kind, every=1, piece=500, memory_mb=0.0)
     store = machine.start()
     store.apply([Declare("q", QUEUE, {})]).wait(10)
     store.apply([send(name) for name in names]).wait(10)

@@ -35,6 +35,8 @@ from unibus.core.life.commands import (
     Command,
     Declare,
     Drop,
+    Move,
+    Remove,
     Renew,
     Send,
     SendResult,
@@ -51,6 +53,7 @@ from unibus.core.message import Message
 from unibus.errors import BusError
 from unibus.stores import snapshot
 from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.memory import MemoryJournal
 from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.stores.store import SessionLock, Wish
@@ -338,6 +341,22 @@ class Machine(RuleBasedStateMachine):
         sent = [(want, got) for want, got in zip(expected, results, strict=True) if isinstance(got, SendResult)]
         assert [want for want, _ in sent] == [got.sequence for _, got in sent]
 
+    # By hand
+
+    @rule(name=st.sampled_from((*QUEUES, "s")), pick=picks, into=st.sampled_from((*SENDABLE, "t/Subscriptions/a", "")))
+    def move_or_remove(self, name: str, pick: int, into: str) -> None:
+        """Into another entity, or away."""
+        if name not in self.model.boxes:
+            return
+        self.tick()
+        self.store.peek(name, 0, 1).wait(ANSWER_S)  # What is due happens first, in both.
+        there = sorted(self.model.boxes[name].letters)
+        sequence = there[pick % len(there)] if there else pick + 1
+        if into:
+            self.both(lambda: self.model.move(name, sequence, into), lambda: self.run(Move(name, sequence, into)))
+        else:
+            self.both(lambda: self.model.remove(name, sequence), lambda: self.run(Remove(name, sequence, "by hand")))
+
     # Sessions
 
     @rule(name=st.sampled_from(WITH_SESSIONS), session_id=st.sampled_from([None, "x", "y", "z"]))
@@ -424,13 +443,17 @@ class Machine(RuleBasedStateMachine):
     def crash(self) -> None:
         if self.crashes:
             copied = Path(tempfile.mkdtemp(dir=memory_disk()))
-            for file in self.folder.glob("bus.db*"):
-                if file.suffix in (".db", ".db-wal"):
-                    shutil.copy(file, copied / file.name)
+            self.copy_files(copied)
             self.store.close()
             shutil.rmtree(self.folder)
             self.folder = copied
             self.store = self.open_store()
+
+    def copy_files(self, copied: Path) -> None:
+        """What a crash would leave."""
+        for file in self.folder.glob("bus.db*"):
+            if file.suffix in (".db", ".db-wal"):
+                shutil.copy(file, copied / file.name)
 
     # What must hold after every step
 
@@ -534,6 +557,20 @@ class SqliteMachine(Machine):
             assert [row.seq for row in rows] == list(range(1, safe + 1))
 
 
+class JsonFileMachine(SqliteMachine):
+    def open_store(self) -> EmbeddedStore:
+        return EmbeddedStore(
+            JsonFileJournal(str(self.folder / "bus")),
+            self.clock,
+            StillTimers(),
+            snapshot_every=self.every,
+            memory_budget_mb=self.memory_mb,
+        )
+
+    def copy_files(self, copied: Path) -> None:
+        shutil.copytree(self.folder / "bus", copied / "bus", ignore=shutil.ignore_patterns("*.lock"))
+
+
 def memory_disk() -> str | None:
     """Syncs cost nothing there; what a sync is worth is not the subject here."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -556,3 +593,7 @@ class TestMemory(MemoryMachine.TestCase):
 
 class TestSqlite(SqliteMachine.TestCase):
     settings = MODEST
+
+
+class TestJsonFile(JsonFileMachine.TestCase):
+    settings = settings(MODEST, max_examples=6)

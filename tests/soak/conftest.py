@@ -1,6 +1,6 @@
 """Everything in this folder takes minutes, so it runs with `make soak` and never with the other tests.
 
-`SECONDS` in the environment says how long the crash campaigns last, half of it each; `SEED` repeats one of them.
+`SECONDS` in the environment says how long the crash campaigns last, a quarter of it each; `SEED` repeats one of them.
 """
 
 import logging

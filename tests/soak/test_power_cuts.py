@@ -2,10 +2,15 @@
 
 from collections.abc import Callable
 
-from tests.crash.power import campaign
+import pytest
+
+from tests.crash.power import MACHINES, campaign
 
 
-def test_power_cuts_lose_nothing_that_was_answered(seconds: float, report: Callable[[str], None], seed: str) -> None:
-    tally = campaign(seed, seconds / 2)
-    report(tally.line(f"power cuts (seed {seed})"))
+@pytest.mark.parametrize("kind", MACHINES)
+def test_power_cuts_lose_nothing_that_was_answered(
+    seconds: float, report: Callable[[str], None], seed: str, kind: str
+) -> None:
+    tally = campaign(seed, seconds / 4, kind=MACHINES[kind])
+    report(tally.line(f"power cuts on {kind} (seed {seed})"))
     assert tally.findings.all() == []

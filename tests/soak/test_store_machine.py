@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-from tests.property.test_store_machine import MODEST, MemoryMachine, SqliteMachine
+from tests.property.test_store_machine import MODEST, JsonFileMachine, MemoryMachine, SqliteMachine
 
 LONG = settings(MODEST, max_examples=500, stateful_step_count=80)
 
@@ -10,3 +10,5 @@ TestMemory = MemoryMachine.TestCase
 TestMemory.settings = LONG
 TestSqlite = SqliteMachine.TestCase
 TestSqlite.settings = LONG
+TestJsonFile = JsonFileMachine.TestCase
+TestJsonFile.settings = LONG

@@ -36,7 +36,7 @@ THIRD_PARTY: Final[dict[str, frozenset[str]]] = {
     "core": frozenset({"msgspec", "mypy_extensions"}),
     "codecs": frozenset({"mypy_extensions"}),
     "stores": frozenset({"msgspec", "mypy_extensions", "apsw", "redis", "asyncpg", "asyncmy"}),
-    "bus": frozenset({"msgspec", "mypy_extensions"}),
+    "bus": frozenset({"msgspec", "mypy_extensions", "opentelemetry"}),  # The last one only when a bus is traced.
     "sync": frozenset({"msgspec", "mypy_extensions"}),
     "endpoints": frozenset({"msgspec", "fastapi", "starlette", "uvicorn", "prometheus_client", "cryptography"}),
     "federation": frozenset({"msgspec", "httpx2"}),

@@ -65,6 +65,7 @@ class DurableChannels:
         self, queues: Queues, exchange: Exchange, registry: Registry, places: Places, aftermath: BusAftermath
     ) -> None:
         self.by_default = False
+        self.around: Callable[[Consumer, str], None] | None = None  # Told of each new handler, and may stand around it.
         self._queues = queues
         self._exchange = exchange
         self._registry = registry
@@ -86,6 +87,10 @@ class DurableChannels:
     def is_listened_to(self, channel: str) -> bool:
         """Whether a handler is subscribed to this very channel."""
         return self._listening(channel) > 0
+
+    def handlers(self) -> list[tuple[Consumer, str]]:
+        """Whoever holds a user's handler, with the path of its durable subscription."""
+        return [(inner, feed.entity) for feed in self._feeds.values() for inner in feed.inner.values()]
 
     def _listening(self, channel: str) -> int:
         """How many of its groups have a handler here."""
@@ -117,6 +122,11 @@ class DurableChannels:
     def publish(self, target: Channel, message: Message) -> Publication[Message]:
         """Store it for every group. An error means that it was not stored."""
         return self._publishing.publish(target, [message]).seen_as(lambda _: message)
+
+    def publish_now(self, target: Channel, message: Message, may_block: bool) -> Message:
+        """The same without awaiting. Where nobody may block it becomes durable in its own time."""
+        pending = self.publish(target, message)
+        return pending.wait() if may_block else message
 
     def publish_many(self, target: Channel, messages: list[Message]) -> Publication[list[Message]]:
         """All of them or none, in one batch."""
@@ -196,7 +206,7 @@ class DurableChannels:
         return feed
 
     def _check_alone(self, feed: Feed, handler: object, given: str | None) -> None:
-        others = [each for each in feed.group.consumers if feed.handlers.get(each.id) != handler]
+        others = [each for each in feed.group.consumers if feed.inner[each.id].handler != handler]
         if given is None and others:
             raise ConfigInvalid(
                 f"two handlers are called {feed.group.name!r}, and would share its messages",
@@ -220,7 +230,9 @@ class DurableChannels:
         outer.concurrency = concurrency
         outer.bus = self._exchange
         outer.launcher = self._places.launcher_for(plan)
-        feed.handlers[number] = handler
+        feed.inner[number] = inner
+        if self.around is not None:
+            self.around(inner, feed.entity)
         return outer
 
     def _cancel(self, subscription: Subscription) -> Cancelled:
@@ -249,8 +261,8 @@ class DurableChannels:
 
     def _handler_of(self, subscription: Subscription) -> object:
         for feed in self._feeds.values():
-            if subscription.id in feed.handlers:
-                return feed.handlers[subscription.id]
+            if subscription.id in feed.inner:
+                return feed.inner[subscription.id].handler
         return None
 
     def stop(self) -> None:
@@ -361,8 +373,8 @@ class Publishing:
         for command, result in zip(commands, results, strict=True):
             transaction.add(command, result)
         transaction.otherwise(lambda: self._promise(target.name, -len(commands)))
-        transaction.afterwards(lambda: self._promise(target.name, -len(commands)))
-        transaction.afterwards(lambda: self._published(target, messages, answered(list(results))))
+        transaction.when_stored(lambda: self._promise(target.name, -len(commands)))
+        transaction.when_stored(lambda: self._published(target, messages, answered(list(results))))
         return answered([])
 
     def _promise(self, channel: str, count: int) -> None:

@@ -11,7 +11,6 @@ from mypy_extensions import i64, mypyc_attr
 from unibus.bus.backend_workers import BackendWorkers
 from unibus.bus.backends import MessageBackend
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
-from unibus.bus.durable_channels import DurableChannels
 from unibus.bus.exchange import Exchange
 from unibus.bus.health import HealthStatus
 from unibus.bus.hub import Hub, Leash
@@ -23,6 +22,7 @@ from unibus.bus.store_url import sqlite_url, url_of
 from unibus.bus.subscription import Subscription
 from unibus.bus.subscriptions import Decorated, decorator, retry_policy
 from unibus.bus.transactions import Transaction, current
+from unibus.bus.ways import Ways, cannot_persist
 from unibus.clock import Clock
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.fields import set_fields
@@ -36,7 +36,6 @@ from unibus.errors import (
     HandlerInvalid,
     RequestTimeout,
     SerializationFailed,
-    StoreUnavailable,
     UsageError,
 )
 from unibus.limits import RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, WORKER_COUNT_DEFAULT
@@ -79,7 +78,7 @@ class Face:
                 raise UsageError("a MessageBackend is async, this bus is not", "use the async MessageBus")
         self._requests = Requests(self._exchange, self._hub.registry, self._hub.subscriptions)
         self._leash = Leash(self._hub)
-        self._durable: DurableChannels | None = self._hub.durable
+        self._durable: Ways | None = self._hub.durable
         self.degraded = ""  # Why messages are not kept as was asked for; empty when they are.
 
     def _is_sync(self) -> bool:
@@ -89,9 +88,10 @@ class Face:
 
     def with_persistence(self, persistence: object) -> "Face":
         """Keep channels that are made `persistent` in this store: a path, a URL, or a store that is open."""
-        if self._hub.has_store():
-            raise UsageError("the bus has a store already", "call this first, or make the bus without one")
-        self._hub.open_store(persistence if is_store(persistence) else url_of(persistence) or "memory://", False)
+        if self._hub.has_store() or self._durable is not None:
+            raise UsageError("the bus has a store already, or is traced", "call this first")
+        given: object = getattr(persistence, "store", persistence)  # A SqlitePersistence has one.
+        self._hub.open_store(given if is_store(given) else url_of(given) or "memory://", False)
         self._durable = self._hub.durable
         return self
 
@@ -116,10 +116,7 @@ class Face:
         if self._durable is not None:
             self._durable.create(name, checked, update)
         elif checked.persistent:
-            raise StoreUnavailable(
-                f"channel {name!r} cannot be persistent: the bus keeps its messages in memory",
-                "give it a store: MessageBus('sqlite:///bus.db'), or persistence_path=",
-            )
+            raise cannot_persist(name)
         self._hub.registry.create(name, checked, update)
 
     def channels(self) -> list[str]:
@@ -149,8 +146,13 @@ class Face:
         self._only_in_memory("count")
         return self._hub.metrics(channel)
 
-    def transaction(self, durability: object = None) -> Transaction:
-        """Sends and settlements inside of the block are one batch: all of them, or none. See transactions.py."""
+    def transaction(self, durability: object = None, connection: object = None) -> Transaction:
+        """Sends and settlements inside of the block are one batch: all of them, or none. See transactions.py.
+
+        With a `connection` of your own database its commit is theirs too: your rows and the messages, or neither.
+        """
+        if connection is not None:
+            return self._hub.outboxes().transaction(connection, durability)
         return self._hub.queues().transaction(durability)
 
     def health_check(self) -> HealthStatus:
@@ -304,8 +306,7 @@ class Face:
     def _publish_blocking(self, message: Message, may_block: bool) -> Message:
         target = self._exchange.channel(message.channel)
         if self._durable is not None and self._durable.takes(target.name):
-            pending = self._durable.publish(target, message)
-            return pending.wait() if may_block else message
+            return self._durable.publish_now(target, message, may_block)
         if self._exchange.transactions and self._put_off(target, [message]):
             return message
         verdict = self._exchange.post(target, message)

@@ -74,7 +74,7 @@ class Feed:
         self._more = False  # There may be messages in the store: the group is not quiet.
         self._retrying: set[bytes] = set()  # Locks whose messages went back, and are not due yet.
         self.stopped = False
-        self.handlers: dict[int, object] = {}  # The users' own, by the number of their consumer.
+        self.inner: dict[int, Consumer] = {}  # Those that hold the users' own handlers, by their number.
 
     # Filling the group
 
@@ -328,7 +328,7 @@ class Feed:
     def _settle(self, claimed: Claimed, command: Settle) -> None:
         self._queues.renewals.stop(claimed)
         try:
-            self._queues.store.apply([command]).on_done(_ignore)
+            self._queues.settle(claimed, command).on_done(_ignore)
         except StoreFailed as error:
             log.error("%s #%d could not be settled: %s", self.entity, claimed.sequence, error)
         except BusError as error:

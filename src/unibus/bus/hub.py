@@ -10,8 +10,9 @@ import os
 import random
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.delivery import Delivery
@@ -21,7 +22,7 @@ from unibus.bus.group import INSIDE, notify, wake_all
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.places import Places, report
 from unibus.bus.queues import Queues
-from unibus.bus.quiet import Quiet
+from unibus.bus.quiet import Deadline, Quiet
 from unibus.bus.receivers import claim
 from unibus.bus.registry import Registry
 from unibus.bus.settings import BusConfig
@@ -38,6 +39,9 @@ from unibus.core.stamp import Stamper, lend_stamper
 from unibus.errors import ChannelNotFound, UsageError
 from unibus.stores.opening import open_store
 from unibus.stores.store import EntityInfo, Store, Wish
+
+if TYPE_CHECKING:
+    from unibus.bus.outboxes import Outboxes
 
 log = logging.getLogger("unibus")
 
@@ -71,7 +75,9 @@ class Hub:
         self.quiet = Quiet(self.registry, self.aftermath)
         self.draining = False
         self.durable: DurableChannels | None = None
+        self.on_store: Callable[[], None] | None = None  # Called when the bus has got a store.
         self._queues: Queues | None = None
+        self._outboxes: Outboxes | None = None
         self.exchange.delivery = self.delivery
         self.exchange.steward = self.registry
         self.aftermath.orphaned = self.subscriptions.orphaned
@@ -88,6 +94,8 @@ class Hub:
         self._queues = Queues(opened, self.exchange, self.timers, self.config.strict)
         self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.aftermath)
         self.durable.by_default = by_default
+        if self.on_store is not None:
+            self.on_store()
 
     def queues(self) -> Queues:
         """The durable verbs. A bus in memory gets a store in memory with the first of them."""
@@ -101,6 +109,16 @@ class Hub:
         assert self._queues is not None
         return self._queues
 
+    def outboxes(self) -> "Outboxes":
+        """Messages in databases of the user's own. Only who has one needs sqlite3."""
+        from unibus.bus.outboxes import Outboxes
+
+        queues = self.queues()
+        with LOCK:
+            if self._outboxes is None:
+                self._outboxes = Outboxes(queues.store, self.exchange)
+        return self._outboxes
+
     def has_store(self) -> bool:
         return self._queues is not None
 
@@ -108,7 +126,10 @@ class Hub:
         store = None if self._queues is None else self._queues.store.health()
         return health_of(self.exchange.closed, degraded, store, len(self.exchange.channels))
 
-    def close_store(self) -> None:
+    def close_store(self, timeout_s: float | None = 0.0) -> None:
+        """Let go of it. What is committed in outboxes comes first, as long as there is time."""
+        if self._outboxes is not None:
+            self._outboxes.close(timeout_s)
         if self._queues is not None:
             self._queues.store.close()
 
@@ -234,13 +255,14 @@ class Hub:
 
     def end(self, timeout_s: float | None) -> None:
         """The last step of closing: end every timer and thread. A handler that does not return is left behind."""
+        deadline = Deadline(timeout_s)
         self.timers.stop()
         if not self.places.end(timeout_s):
             log.warning("a handler was still busy when the bus closed; its thread was left behind")
         left = sum(len(group.queue) + group.delayed for group in self.registry.groups())
         if left:
             log.warning("the bus closed with %d messages undelivered", left)
-        self.close_store()
+        self.close_store(deadline.left_s())
 
     def finish(self, timeout_s: float) -> None:
         """Let the threads handle what waits for them, and say so if they could not."""
@@ -267,7 +289,7 @@ def finish_open_buses() -> None:
         # Whoever stopped a bus has seen to its messages: they wait for a start that will not come.
         if not hub.exchange.closed and not hub.delivery.paused:
             hub.finish(FINISH_S)
-        hub.close_store()
+        hub.close_store(FINISH_S)
 
 
 class Leash:

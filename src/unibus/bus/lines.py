@@ -171,6 +171,9 @@ class Waiting(Generic[T]):
         self._place.answer.seen_as(cast("Callable[[list[object]], object]", view))
         return cast("Waiting[U]", self)
 
+    def on_done(self, call: "Callable[[Pending[list[object]]], None]") -> None:
+        self._place.answer.on_done(call)
+
     def __await__(self) -> Generator[Any, None, T]:
         self._place.is_asked_for = True
         try:

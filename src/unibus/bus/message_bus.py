@@ -7,22 +7,34 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.bus import receivers, settled
+from unibus.bus import archive, receivers, settled
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.dead_letters.faces import DeadLetterManager
 from unibus.bus.delivery import QUANTUM
 from unibus.bus.face import Face, one_or_all, several
+from unibus.bus.names import checked_name
 from unibus.bus.queues import PEEK_LOCK
 from unibus.bus.quiet import Deadline
 from unibus.bus.received import Received, complete_many
 from unibus.bus.receivers import SessionReceiver
+from unibus.bus.relay_route import Relayed
 from unibus.bus.requests import Reply, reply_body
 from unibus.bus.room import post_when_room_async
+from unibus.bus.trace import MessageTrace
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.life.commands import SendResult
 from unibus.core.life.entity import QUEUE, TOPIC
 from unibus.core.message import Message
 from unibus.errors import RequestTimeout
+from unibus.limits import (
+    DEAD_LETTER_RECOVERIES_MAX,
+    QUERY_MEMORY_MB_DEFAULT,
+    QUERY_ROWS_DEFAULT,
+    QUERY_TIME_S_DEFAULT,
+)
 from unibus.stores.pending import Pending
+from unibus.stores.query import query
+from unibus.stores.query.result import QueryResult
 from unibus.stores.store import EntityInfo
 
 DRAIN_TIMEOUT_S: Final = 5.0
@@ -220,6 +232,13 @@ class MessageBus(Face):
         """
         return receivers.accept_session(self._hub.queues(), entity, session_id, timeout, consumer)
 
+    def relay_outbox(self, path: object, *, again: bool = False, adopt: bool = False) -> Pending[Relayed]:
+        """Store what transactions over your own connections have left in that file; for instance after a crash.
+
+        `again`: also what the store has refused before. `adopt`: also what was meant for another store.
+        """
+        return self._hub.outboxes().relay(path, again, adopt)
+
     def create_queue(self, name: str, **settings: object) -> Pending[None]:
         """Make a queue. The same settings again are no change; others raise EntityExists."""
         return self._hub.queues().create(QUEUE, name, settings)
@@ -241,6 +260,53 @@ class MessageBus(Face):
     def entities(self) -> Pending[list[EntityInfo]]:
         """Every queue, topic and subscription with its settings and counts."""
         return self._hub.queues().store.entities()
+
+    def dead_letter_queue(self, max_recoveries: object = DEAD_LETTER_RECOVERIES_MAX) -> DeadLetterManager:
+        """What died in the store, to look at and to bring back. `max_recoveries` bounds how often one is retried."""
+        self._only_in_memory("recover dead letters")
+        return DeadLetterManager(self._hub.queues(), max_recoveries)
+
+    def trace_message(self, message_id: object) -> Awaitable[MessageTrace]:
+        """Where a message went, over all its copies, and why it did not arrive where it did not. See MessageTrace."""
+        return asyncio.to_thread(archive.trace, self._hub.queues().store, message_id)
+
+    def replay(self, channel: str, after: object = 0) -> AsyncIterator[Message]:
+        """What the channel stored before, as far as history has it: after a sequence, or from a datetime on."""
+        return archive.replay_async(self._hub.queues().store, checked_name(channel), after)
+
+    def prune_before(self, before: object, channel: str | None = None) -> Awaitable[int]:
+        """Take what was stored before a datetime (or a sequence of one channel) out of replay. Gives how many.
+
+        What waits in queues and groups stays. What a channel kept because nobody subscribed goes.
+        """
+        return asyncio.to_thread(archive.prune, self._hub.queues().store, before, channel)
+
+    def delete_message(self, message_id: object) -> Awaitable[int]:
+        """Take one message out of every place where it waits, and out of replay. Gives how many places that were."""
+        return asyncio.to_thread(archive.delete, self._hub.queues().store, message_id)
+
+    # SQL over messages
+
+    def query_messages(
+        self,
+        sql: object,
+        parameters: object = (),
+        *,
+        time_limit: object = QUERY_TIME_S_DEFAULT,
+        rows_max: object = QUERY_ROWS_DEFAULT,
+        memory_mb: object = QUERY_MEMORY_MB_DEFAULT,
+    ) -> Coroutine[object, object, QueryResult]:
+        """The rows of a SELECT over `messages`, `dead_letters`, `events` and `outgoing`. It only reads.
+
+        Beyond `rows_max` the result is `truncated`; QueryStopped at the other limits, QueryInvalid for other SQL.
+        """
+        return query(self._hub.queues().store, sql, parameters, time_limit, rows_max, memory_mb).run_aside()
+
+    def execute_query(
+        self, sql: object, parameters: object = (), **limits: object
+    ) -> Coroutine[object, object, QueryResult]:
+        """The same as `query_messages`, by the name that it has in the storage interface."""
+        return query(self._hub.queues().store, sql, parameters, **limits).run_aside()
 
     # Life. The defaults stand in plain methods: of a compiled coroutine nobody can read them.
 

@@ -7,7 +7,7 @@ What waits for messages to come is in receivers.py, in two forms: for loops and 
 import random
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from unibus.bus.exchange import Exchange
 from unibus.bus.names import checked_name
@@ -17,7 +17,7 @@ from unibus.clock import Timers
 from unibus.core.cold import Cold
 from unibus.core.fields import seconds_ns, set_fields
 from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import Cancel, Command, Declare, Drop, Renew, Send, SendResult
+from unibus.core.life.commands import Cancel, Command, Declare, Drop, Renew, Send, SendResult, Settle
 from unibus.core.life.entity import QUEUE, SUBSCRIPTION, is_reserved, subscription_path
 from unibus.core.life.envelope import message_of, send_of
 from unibus.core.life.settings import checked_settings
@@ -35,6 +35,20 @@ NAMES_REMEMBERED_MAX: Final = 10_000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class Watcher(Protocol):
+    """Whoever stands around the verbs of the same names and sees what they do: tracing. Most buses have none."""
+
+    def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]: ...
+
+    def send_many(
+        self, entity: str, payloads: Iterable[object], fields: dict[str, object]
+    ) -> Pending[list[SendResult]]: ...
+
+    def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]: ...
+
+    def complete_many(self, commands: list[Command], messages: list[Message]) -> Pending[None]: ...
+
+
 class Queues:
     """The verbs of one bus over its store."""
 
@@ -48,10 +62,15 @@ class Queues:
         self.now_ns = now_ns
         self._named: set[str] = set()
         self.chance: Callable[[], float] = random.random
+        self.watcher: Watcher | None = None
 
     # Sending
 
     def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
+        watcher = self.watcher
+        return self.send_now(entity, payload, fields) if watcher is None else watcher.send(entity, payload, fields)
+
+    def send_now(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
         durability: Durability | None = None
         if fields:
             durability, raises = _taken(fields)
@@ -71,6 +90,14 @@ class Queues:
         self, entity: str, payloads: Iterable[object], fields: dict[str, object]
     ) -> Pending[list[SendResult]]:
         """One batch: all of them or none."""
+        watcher = self.watcher
+        if watcher is not None:
+            return watcher.send_many(entity, payloads, fields)
+        return self.send_many_now(entity, payloads, fields)
+
+    def send_many_now(
+        self, entity: str, payloads: Iterable[object], fields: dict[str, object]
+    ) -> Pending[list[SendResult]]:
         durability, raises = _taken(fields)
         if isinstance(payloads, (str, bytes)):
             raise UsageError("send_many takes several payloads, not one text", "use send, or put it into a list")
@@ -141,6 +168,15 @@ class Queues:
                 transaction.add(command)
             return answered(None)
         return self.store.apply(commands).seen_as(_nothing) if commands else answered(None)
+
+    def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]:
+        """What a feed has decided about a message: at once, and in no transaction."""
+        watcher = self.watcher
+        return self.store.apply([command]) if watcher is None else watcher.settle(claimed, command)
+
+    def complete_many(self, commands: list[Command], messages: list[Message]) -> Pending[None]:
+        watcher = self.watcher
+        return self.submit_many(commands) if watcher is None else watcher.complete_many(commands, messages)
 
     def renew(self, claimed: Claimed, command: Renew) -> Pending[None]:
         pending = self.store.apply([command])

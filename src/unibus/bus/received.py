@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from uuid import UUID
 
+from mypy_extensions import mypyc_attr
+
 from unibus.bus.letters import error_text
 from unibus.bus.queues import Queues
 from unibus.bus.transactions import current
 from unibus.core.cold import HeaderValue
 from unibus.core.fields import seconds_ns
 from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew, Settle
+from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Command, Renew, Settle
 from unibus.core.life.envelope import message_of, overlay_of
 from unibus.core.message import Message
 from unibus.errors import BusError, LockLost, UsageError
@@ -28,6 +30,8 @@ from unibus.stores.pending import Pending
 log = logging.getLogger("unibus")
 
 
+# Tracing has subclasses of these three, in plain Python.
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Delivery:
     """What both faces of a received message share: its fields, and the commands that settle it."""
 
@@ -157,6 +161,7 @@ class Delivery:
         return self._queues.renew(self.claimed, Renew(self.entity, self.sequence, self.claimed.token))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Received(Delivery):
     """A received message for async programs."""
 
@@ -233,6 +238,7 @@ def failure(error: BaseException) -> dict[str, HeaderValue]:
     return {"LastError": f"{type(error).__name__}: {error_text(error)}"[:4096]}
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SyncReceived(Delivery):
     """A received message for synchronous programs: each call returns when it is durable."""
 
@@ -282,7 +288,8 @@ class SyncReceived(Delivery):
 def complete_many(queues: Queues, messages: Iterable[Delivery]) -> Pending[None]:
     """All of them in one batch, or LockLost and none."""
     given = list(messages)
-    pending = queues.submit_many([message.command(COMPLETE) for message in given])
+    commands: list[Command] = [message.command(COMPLETE) for message in given]
+    pending = queues.complete_many(commands, [message.message for message in given])
     for message in given:
         message.mark_settled()
     return pending

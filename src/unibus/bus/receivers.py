@@ -13,10 +13,10 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar, cast
 
 from unibus.bus.queues import PEEK_LOCK, RECEIVE_AND_DELETE, Queues
 from unibus.bus.received import Received, SyncReceived
@@ -39,6 +39,18 @@ log = logging.getLogger("unibus")
 T = TypeVar("T")
 
 BATCH_MAX = 10_000
+
+
+class ReceiveWatcher(Protocol):
+    """The half of a Watcher that stands around receiving. It makes what is received."""
+
+    async def receive(self, entity: str, claiming: Awaitable[list[Claimed]]) -> list[Received]: ...
+
+    def receive_sync(self, entity: str, claiming: Callable[[], list[Claimed]]) -> list[SyncReceived]: ...
+
+
+def _watched(queues: Queues) -> ReceiveWatcher:
+    return cast("ReceiveWatcher", queues.watcher)
 
 
 def wish_for(entity: str, count: int, mode: str, consumer: str, session: SessionLock | None = None) -> Wish:
@@ -136,8 +148,10 @@ async def _cancellable(queues: Queues, pending: Pending[T]) -> T:
 
 
 async def receive_batch(queues: Queues, wish: Wish, timeout_s: float | None) -> list[Received]:
-    claimed = await until_async(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
-    return [Received(queues, each) for each in claimed]
+    claiming = until_async(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
+    if queues.watcher is not None:
+        return await _watched(queues).receive(wish.entity, claiming)
+    return [Received(queues, each) for each in await claiming]
 
 
 async def receive(queues: Queues, wish: Wish, timeout_s: float | None) -> AsyncIterator[Received]:
@@ -151,8 +165,14 @@ async def receive(queues: Queues, wish: Wish, timeout_s: float | None) -> AsyncI
 
 
 async def receive_deferred(queues: Queues, entity: str, sequences: Iterable[int]) -> list[Received]:
-    claimed = await _cancellable(queues, queues.store.claim(_deferred(entity, sequences)))
-    return [Received(queues, each) for each in claimed]
+    return await _deferred_by(queues, _deferred(entity, sequences))
+
+
+async def _deferred_by(queues: Queues, wish: Wish) -> list[Received]:
+    claiming = _cancellable(queues, queues.store.claim(wish))
+    if queues.watcher is not None:
+        return await _watched(queues).receive(wish.entity, claiming)
+    return [Received(queues, each) for each in await claiming]
 
 
 def _deferred(entity: str, sequences: Iterable[int]) -> Wish:
@@ -221,6 +241,10 @@ def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s
 
 
 def receive_batch_sync(queues: Queues, wish: Wish, timeout_s: float | None) -> list[SyncReceived]:
+    if queues.watcher is not None:
+        return _watched(queues).receive_sync(
+            wish.entity, lambda: until(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
+        )
     claimed = until(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
     return [SyncReceived(queues, each) for each in claimed]
 
@@ -232,7 +256,13 @@ def receive_sync(queues: Queues, wish: Wish, timeout_s: float | None) -> Iterato
 
 
 def receive_deferred_sync(queues: Queues, entity: str, sequences: Iterable[int]) -> list[SyncReceived]:
-    return [SyncReceived(queues, each) for each in queues.store.claim(_deferred(entity, sequences)).wait()]
+    return _deferred_by_sync(queues, _deferred(entity, sequences))
+
+
+def _deferred_by_sync(queues: Queues, wish: Wish) -> list[SyncReceived]:
+    if queues.watcher is not None:
+        return _watched(queues).receive_sync(wish.entity, lambda: queues.store.claim(wish).wait())
+    return [SyncReceived(queues, each) for each in queues.store.claim(wish).wait()]
 
 
 def accept_session_sync(
@@ -295,8 +325,7 @@ class SessionReceiver(HeldSession):
 
     async def receive_deferred(self, sequences: list[int]) -> list[Received]:
         wish = replace(self._wish(1, PEEK_LOCK), sequences=tuple(sequences))
-        claimed = await _cancellable(self._queues, self._queues.store.claim(wish))
-        return [Received(self._queues, each) for each in claimed]
+        return await _deferred_by(self._queues, wish)
 
     def state(self) -> Pending[bytes | None]:
         return self._queues.store.session_state(self._lock)
@@ -355,7 +384,7 @@ class SyncSessionReceiver(HeldSession):
 
     def receive_deferred(self, sequences: list[int]) -> list[SyncReceived]:
         wish = replace(self._wish(1, PEEK_LOCK), sequences=tuple(sequences))
-        return [SyncReceived(self._queues, each) for each in self._queues.store.claim(wish).wait()]
+        return _deferred_by_sync(self._queues, wish)
 
     def state(self) -> bytes | None:
         return self._queues.store.session_state(self._lock).wait()

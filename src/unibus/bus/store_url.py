@@ -1,10 +1,14 @@
 """The first argument of a bus: where its messages live. A URL, a path, or a store that is open already."""
 
+import re
 from pathlib import PurePath
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 from unibus.errors import StoreUnavailable, UsageError
 from unibus.stores.opening import MEMORY_SCHEMES
+
+_OPTIONS: Final = re.compile(r"\?[a-z_]+=")
 
 
 def url_of(store: object) -> str:
@@ -24,6 +28,10 @@ def url_of(store: object) -> str:
         return store
     if not store.strip():
         raise UsageError("the store is an empty text", "name a file, or leave it out for memory")
+    if _OPTIONS.search(store):
+        raise UsageError(
+            f"{store!r} has options, but no scheme", "write sqlite:///file.db?…; a Path names a file of that very name"
+        )
     return sqlite_url(store)
 
 

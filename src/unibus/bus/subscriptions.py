@@ -32,6 +32,7 @@ class Subscriptions:
         self._aftermath = aftermath
         self._by_id: dict[int, Subscription] = {}
         self._groups: dict[tuple[Pattern, str], Group] = {}
+        self.around: Callable[[Consumer], None] | None = None  # Told of each new consumer, and may stand around it.
 
     def add(
         self,
@@ -120,6 +121,8 @@ class Subscriptions:
         consumer.convert = plan.convert
         consumer.bus = self._exchange
         consumer.launcher = self._places.launcher_for(plan)
+        if self.around is not None:
+            self.around(consumer)
         return consumer
 
     def _open(self, pattern: Pattern, group: Group) -> None:

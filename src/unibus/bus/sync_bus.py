@@ -8,19 +8,31 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.bus import receivers
+from unibus.bus import archive, receivers
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.dead_letters.faces import SyncDeadLetterManager
 from unibus.bus.face import Face, one_or_all, several
 from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
+from unibus.bus.names import checked_name
 from unibus.bus.queues import PEEK_LOCK
 from unibus.bus.quiet import Deadline
 from unibus.bus.received import SyncReceived, complete_many
 from unibus.bus.receivers import SyncSessionReceiver
+from unibus.bus.relay_route import Relayed
 from unibus.bus.requests import Reply, reply_body
+from unibus.bus.trace import MessageTrace
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.life.commands import SendResult
 from unibus.core.life.entity import QUEUE, TOPIC
 from unibus.core.message import Message
+from unibus.limits import (
+    DEAD_LETTER_RECOVERIES_MAX,
+    QUERY_MEMORY_MB_DEFAULT,
+    QUERY_ROWS_DEFAULT,
+    QUERY_TIME_S_DEFAULT,
+)
+from unibus.stores.query import query
+from unibus.stores.query.result import QueryResult
 from unibus.stores.store import EntityInfo
 
 # How often a publisher looks whether it should give way: a fraction of the default bound.
@@ -180,6 +192,9 @@ class SyncMessageBus(Face):
     ) -> SyncSessionReceiver:
         return receivers.accept_session_sync(self._hub.queues(), entity, session_id, timeout, consumer)
 
+    def relay_outbox(self, path: object, *, again: bool = False, adopt: bool = False) -> Relayed:
+        return self._hub.outboxes().relay(path, again, adopt).wait()
+
     def create_queue(self, name: str, **settings: object) -> None:
         self._hub.queues().create(QUEUE, name, settings).wait()
 
@@ -197,6 +212,42 @@ class SyncMessageBus(Face):
 
     def entities(self) -> list[EntityInfo]:
         return self._hub.queues().store.entities().wait()
+
+    def dead_letter_queue(self, max_recoveries: object = DEAD_LETTER_RECOVERIES_MAX) -> SyncDeadLetterManager:
+        return SyncDeadLetterManager(self._hub.queues(), max_recoveries)
+
+    def trace_message(self, message_id: object) -> MessageTrace:
+        return archive.trace(self._hub.queues().store, message_id)
+
+    def replay(self, channel: str, after: object = 0) -> Iterator[Message]:
+        return archive.replay(self._hub.queues().store, checked_name(channel), after)
+
+    def prune_before(self, before: object, channel: str | None = None) -> int:
+        return archive.prune(self._hub.queues().store, before, channel)
+
+    def delete_message(self, message_id: object) -> int:
+        return archive.delete(self._hub.queues().store, message_id)
+
+    # SQL over messages
+
+    def query_messages(
+        self,
+        sql: object,
+        parameters: object = (),
+        *,
+        time_limit: object = QUERY_TIME_S_DEFAULT,
+        rows_max: object = QUERY_ROWS_DEFAULT,
+        memory_mb: object = QUERY_MEMORY_MB_DEFAULT,
+    ) -> QueryResult:
+        """The rows of a SELECT over `messages`, `dead_letters`, `events` and `outgoing`. It only reads.
+
+        Beyond `rows_max` the result is `truncated`; QueryStopped at the other limits, QueryInvalid for other SQL.
+        """
+        return query(self._hub.queues().store, sql, parameters, time_limit, rows_max, memory_mb).run()
+
+    def execute_query(self, sql: object, parameters: object = (), **limits: object) -> QueryResult:
+        """The same as `query_messages`, by the name that it has in the storage interface."""
+        return query(self._hub.queues().store, sql, parameters, **limits).run()
 
     # Life
 

@@ -7,6 +7,8 @@
 
 The ambient transaction belongs to the task (or thread) that opened it, not to the tasks that it starts. One inside of
 another is a savepoint: leaving it by an exception takes back what it collected, and nothing else.
+
+One with a connection of the user's own is an OutboxTransaction (outbox_transactions.py): its batch goes another way.
 """
 
 import asyncio
@@ -53,7 +55,7 @@ class Transaction:
         self._outer: Transaction | None = None  # Where a savepoint's commands go.
         self._commands: list[Command] = []
         self._results: list[SendResult | None] = []
-        self._afterwards: list[Callable[[], object]] = []
+        self._afterwards: list[tuple[Callable[[], object], bool]] = []  # With whether it needs the store's answer.
         self._otherwise: list[Callable[[], object]] = []
         self._token: Token[Transaction | None] | None = None
 
@@ -61,12 +63,22 @@ class Transaction:
         """Collect a command. `result` is filled in when the transaction is committed."""
         if self.state != "open":
             raise TransactionInvalid(f"the transaction is {self.state}", "open a new one")
+        self._check(command)
         self._commands.append(command)
         self._results.append(result)
 
+    def _check(self, command: Command) -> None:
+        """Raise what speaks against collecting it. A savepoint holds what the outer transaction may hold."""
+        if self._outer is not None:
+            self._outer._check(command)
+
     def afterwards(self, action: Callable[[], object]) -> None:
         """Do this once the transaction is committed; never when it is not."""
-        self._afterwards.append(action)
+        self._afterwards.append((action, False))
+
+    def when_stored(self, action: Callable[[], object]) -> None:
+        """Do this once its messages are in the store and their results filled in. Mostly that is the same moment."""
+        self._afterwards.append((action, True))
 
     def otherwise(self, action: Callable[[], object]) -> None:
         """Do this if what was collected is taken back."""
@@ -87,9 +99,7 @@ class Transaction:
 
     def _leave(self, error: BaseException | None) -> Pending[list[object]]:
         """End the block. Gives the batch's answer, which is ready where nothing had to be written."""
-        if self._token is not None:
-            _CURRENT.reset(self._token)
-            self._exchange.transactions -= 1
+        self._close()
         if error is not None:
             self.state = "rolled back"
             self._taken_back()
@@ -108,6 +118,12 @@ class Transaction:
             self._taken_back()
             raise
 
+    def _close(self) -> None:
+        """Nothing more is collected."""
+        if self._token is not None:
+            _CURRENT.reset(self._token)
+            self._exchange.transactions -= 1
+
     def _taken_back(self) -> None:
         for action in self._otherwise:
             action()
@@ -122,13 +138,16 @@ class Transaction:
         if self._outer is not None:
             return
         self.state = "committed"
+        self._fill(results)
+        for action, _ in self._afterwards:
+            action()
+
+    def _fill(self, results: list[object]) -> None:
         for given, result in zip(self._results, results, strict=False):
             if given is not None and isinstance(result, SendResult):
                 given.sequence = result.sequence
                 given.duplicate = result.duplicate
                 given.durability = result.durability
-        for action in self._afterwards:
-            action()
 
     async def __aenter__(self) -> "Transaction":
         self._open()

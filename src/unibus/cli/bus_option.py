@@ -15,6 +15,7 @@ import typer
 from unibus.errors import EntityNotFound, StoreUnavailable, UsageError
 
 DEFAULT_STORE: Final = "unibus.db"
+_KEPT_IN: Final = {"sqlite": "file", "jsonfile": "folder"}
 
 Url: TypeAlias = Annotated[
     str, typer.Option("--url", envvar="UNIBUS_URL", metavar="URL", help="The store: a URL, or the path of a file.")
@@ -34,9 +35,10 @@ def store_url(given: str, makes: bool = False) -> str:
         raise UsageError(f"{given} would end with this command, and its messages too", "name a file: --url bus.db")
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
-    if not makes and parts.scheme == "sqlite" and path and not Path(path).exists():
+    if not makes and path and parts.scheme in _KEPT_IN and not Path(path).exists():
         raise StoreUnavailable(
-            f"there is no file {path}", "`unibus send` makes it; --url or UNIBUS_URL names another store"
+            f"there is no {_KEPT_IN[parts.scheme]} {path}",
+            "`unibus send` makes it; --url or UNIBUS_URL names another store",
         )
     return url
 

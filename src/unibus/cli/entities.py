@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
+from unibus.cli.looking import looking
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 
 if TYPE_CHECKING:
@@ -28,11 +29,12 @@ def entities(
     ] = False,
     url: Url = DEFAULT_STORE,
 ) -> None:
-    """List queues, topics and subscriptions with what they hold."""
-    from unibus.bus.sync_bus import SyncMessageBus
+    """List queues, topics and subscriptions with what they hold.
 
-    with SyncMessageBus(store_url(url), strict=True) as bus:
-        found = [each for each in bus.entities() if dead_letters or each.kind != DEAD_LETTERS]
+    Also while another process works with the store.
+    """
+    with looking(store_url(url)) as reader:
+        found = [each for each in reader.entities() if dead_letters or each.kind != DEAD_LETTERS]
     if not is_terminal():
         for each in found:
             write_json(record_of(each, settings))

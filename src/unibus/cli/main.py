@@ -15,11 +15,20 @@ import typer
 from typer.core import TyperGroup
 
 from unibus.cli.demo import demo
+from unibus.cli.dlq import dlq
 from unibus.cli.entities import entities
+from unibus.cli.export import export
+from unibus.cli.import_ import import_
 from unibus.cli.peek import peek
+from unibus.cli.query import query
 from unibus.cli.receive import receive
+from unibus.cli.relay import relay
+from unibus.cli.replay import replay
 from unibus.cli.report import ExitCode, report, tell
 from unibus.cli.send import send
+from unibus.cli.tail import tail
+from unibus.cli.top import top
+from unibus.cli.trace import trace
 
 # One file per command: import its function above, and name it here. The order is the order of `unibus --help`.
 COMMANDS: Final[tuple[Callable[..., ExitCode | None], ...]] = (
@@ -28,7 +37,18 @@ COMMANDS: Final[tuple[Callable[..., ExitCode | None], ...]] = (
     receive,
     peek,
     entities,
+    query,
+    relay,
+    top,
+    tail,
+    trace,
+    replay,
+    export,
+    import_,
 )
+
+# Commands that have commands of their own.
+GROUPS: Final[tuple[typer.Typer, ...]] = (dlq,)
 
 
 class Shell(TyperGroup):
@@ -103,3 +123,5 @@ def start(
 
 for command in COMMANDS:
     app.command()(command)
+for group in GROUPS:
+    app.add_typer(group)

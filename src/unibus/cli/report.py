@@ -12,17 +12,22 @@ from typing import Final
 import typer
 
 from unibus.errors import (
+    AccessRefused,
     BusClosed,
     BusError,
     ChannelExists,
     DecodeError,
     EntityExists,
     EntityNotFound,
+    EvaluationError,
+    ExtraMissing,
     LockLost,
     LoopMismatch,
     MessageNotFound,
     PayloadMismatch,
+    PositionMoved,
     PublishError,
+    QueryStopped,
     RequestFailed,
     RequestTimeout,
     SessionLocked,
@@ -49,11 +54,13 @@ class ExitCode(enum.IntEnum):
 
 
 EXIT_CODES: Final[dict[type[BaseException], ExitCode]] = {
+    AccessRefused: ExitCode.UNAUTHORISED,
     UsageError: ExitCode.USAGE,
     StoreUnavailable: ExitCode.CANNOT_CONNECT,
     ConnectionError: ExitCode.CANNOT_CONNECT,
     PublishError: ExitCode.FAILED,
     SubscriptionLimit: ExitCode.FAILED,
+    EvaluationError: ExitCode.FAILED,
     ChannelExists: ExitCode.FAILED,
     BusClosed: ExitCode.FAILED,
     LoopMismatch: ExitCode.FAILED,
@@ -69,8 +76,11 @@ EXIT_CODES: Final[dict[type[BaseException], ExitCode]] = {
     SessionLocked: ExitCode.FAILED,
     EntityExists: ExitCode.FAILED,
     LockLost: ExitCode.FAILED,
+    PositionMoved: ExitCode.FAILED,
     TransactionInvalid: ExitCode.FAILED,
+    QueryStopped: ExitCode.FAILED,
     StoreFailed: ExitCode.FAILED,
+    ExtraMissing: ExitCode.FAILED,
 }
 """The nearest class in the order of inheritance decides, so a family needs one line."""
 

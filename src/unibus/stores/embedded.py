@@ -265,7 +265,7 @@ class EmbeddedStore:
     def entities(self) -> Pending[list[EntityInfo]]:
         with self._lock:
             self._begin()
-            found = [_info(entity) for entity in self._book.entities.values()]
+            found = [info_of(entity) for entity in self._book.entities.values()]
         return answered(sorted(found, key=lambda info: info.name))
 
     def was_processed(self, entity: str, key: str) -> bool:
@@ -283,6 +283,12 @@ class EmbeddedStore:
             if entity is not None:
                 return list(entries_of(self._book, entity))
             return [entry for each in self._book.entities.values() for entry in each.entries.values()]
+
+    def find(self, entity: str, sequence: int) -> Entry | None:
+        with self._lock:
+            self._begin()
+            found = self._book.find(entity)
+            return None if found is None else found.entries.get(sequence)
 
     def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
         found: dict[Entry, bytes] = {}
@@ -336,7 +342,7 @@ def _absent(claims: list[Claimed]) -> list[Claimed]:
     return [claimed for claimed in claims if claimed.data is None]
 
 
-def _info(entity: Entity) -> EntityInfo:
+def info_of(entity: Entity) -> EntityInfo:
     # A message that is only scheduled has not been enqueued yet.
     oldest_ns = next((entry.enqueued_ns for entry in entity.entries.values() if entry.enqueued_ns), 0)
     return EntityInfo(

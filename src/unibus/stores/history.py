@@ -4,17 +4,20 @@ One history, many readers: tracing, SQL, capture, replay. Rows are numbered by `
 again remembers where it stands by a cursor. History is kept for a time only; what recovery does not need goes.
 """
 
+import itertools
 import threading
-from collections.abc import Callable, Collection, Iterator
-from typing import Protocol
+from collections.abc import Callable, Collection, Generator, Iterator
+from typing import Final, Protocol
 
 from unibus.core.life.book import Book
-from unibus.core.life.changes import Passed, Sent
+from unibus.core.life.changes import Change, Passed, Sent
 from unibus.core.life.events import Event
 from unibus.core.life.past import Past
 from unibus.core.life.sending import target_of
 from unibus.stores.committer import Committer
 from unibus.stores.journal import Journal
+
+PAGE: Final = 5_000
 
 
 class History(Protocol):
@@ -27,8 +30,11 @@ class History(Protocol):
     def events_of(self, message_id: str) -> list[Event]:
         """Everything there is about one message, in all the places where it was."""
 
+    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
+        """The sequences of what was stored in an entity or went through it, each with the seq of its data."""
+
     def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
-        """What was stored in an entity, or went through it: its sequence there, and the encoded message."""
+        """The same with the encoded messages."""
 
     def cursor(self, name: str) -> int:
         """Where a named reader stands; 0 for one that is new."""
@@ -73,21 +79,33 @@ class EmbeddedHistory:
             self._committer.sync()
         return names
 
-    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
+    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
         self._settled()
         with self._lock:
             past = Past(target_of(self._book, entity).number, after_sequence, since_ns)
-        for seq, change in self._journal.changes_after(0):
-            past.see(seq, change)
-        wanted: dict[int, list[int]] = {}
-        for sequence, seq in past.found.items():
-            wanted.setdefault(seq, []).append(sequence)
-        for seq, change in self._journal.changes_after(min(wanted, default=1) - 1) if wanted else ():
-            for sequence in wanted.pop(seq, ()):
+        seq = 0
+        while page := self._page(seq):
+            for seq, change in page:
+                past.see(seq, change)
+        return past.found
+
+    def _page(self, seq: int) -> list[tuple[int, Change]]:
+        """Some changes after `seq`. Not all at once: whoever writes has to wait as long as somebody reads."""
+        changes = self._journal.changes_after(seq)
+        page = list(itertools.islice(changes, PAGE))
+        if isinstance(changes, Generator):
+            changes.close()
+        return page
+
+    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
+        places = list(self.stored(entity, after_sequence, since_ns).items())
+        for start in range(0, len(places), PAGE):
+            page = places[start : start + PAGE]
+            found = dict(self._journal.changes_at(sorted({seq for _, seq in page})))
+            for sequence, seq in page:
+                change = found.get(seq)  # None: history has forgotten it meanwhile.
                 if isinstance(change, (Sent, Passed)):
                     yield sequence, change.data
-            if not wanted:
-                return
 
     def cursor(self, name: str) -> int:
         return self._journal.cursors().get(name, 0)

@@ -70,6 +70,9 @@ class Journal(Protocol):
     def changes_after(self, seq: int) -> Iterable[tuple[int, Change]]:
         """The changes themselves, with their seq, as far as they are still there."""
 
+    def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
+        """Those changes, in order, as far as they are still there."""
+
     def cursors(self) -> dict[str, int]: ...
 
     def move_cursor(self, name: str, seq: int) -> None: ...

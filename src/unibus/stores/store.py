@@ -131,6 +131,9 @@ class Store(Protocol):
     def held(self, entity: str | None = None) -> list[Entry]:
         """The messages that are there now, of one entity or of all. They go on living while the caller reads them."""
 
+    def find(self, entity: str, sequence: int) -> Entry | None:
+        """One message, if it is there."""
+
     def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
         """The encoded messages, but for those that are gone by now."""
 

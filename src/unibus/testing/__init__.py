@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
+    from unibus.testing.contracts.mending import FormerContract, MoveContract, PositionContract, SeeingContract
     from unibus.testing.contracts.routes import ForwardContract, TopicContract
     from unibus.testing.contracts.sessions import SessionContract
     from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         WatchContract,
     )
     from unibus.testing.fault_store import FaultStore
+    from unibus.testing.files import FolderDisk
     from unibus.testing.model import Letter, ModelStore, Post, Rules
     from unibus.testing.power import Fault, SimulatedDisk
     from unibus.testing.recording import RecordingBus, RecordingSyncBus
@@ -35,13 +37,17 @@ __all__ = [
     "ExpiryContract",
     "Fault",
     "FaultStore",
+    "FolderDisk",
+    "FormerContract",
     "ForwardContract",
     "HistoryContract",
     "Letter",
     "LockContract",
     "ModelStore",
+    "MoveContract",
     "OpenStore",
     "OrderContract",
+    "PositionContract",
     "Post",
     "ProcessedContract",
     "QuotaContract",
@@ -50,6 +56,7 @@ __all__ = [
     "Rig",
     "Rules",
     "ScheduleContract",
+    "SeeingContract",
     "SessionContract",
     "SimulatedDisk",
     "StoreContract",
@@ -66,7 +73,12 @@ _HOMES = {
     "ExpiryContract": "contracts.timing",
     "Fault": "power",
     "FaultStore": "fault_store",
+    "FolderDisk": "files",
     "ForwardContract": "contracts.routes",
+    "FormerContract": "contracts.mending",
+    "MoveContract": "contracts.mending",
+    "PositionContract": "contracts.mending",
+    "SeeingContract": "contracts.mending",
     "HistoryContract": "contracts.whole",
     "Letter": "model",
     "LockContract": "contracts.delivery",

@@ -132,6 +132,10 @@ class FaultStore:
         self._check()
         return self._store.held(entity)
 
+    def find(self, entity: str, sequence: int) -> Entry | None:
+        self._check()
+        return self._store.find(entity, sequence)
+
     def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
         self._check()
         return self._store.data_of(entries)

@@ -218,8 +218,8 @@ class Boxes:
         box.letters[letter.sequence] = letter
 
 
-class ModelStore(Boxes):
-    """What can be asked for. Call `tick` before every verb: it does what time has done."""
+class Desk(Boxes):
+    """What goes in, and what operators do with what is there."""
 
     # All or nothing
 
@@ -257,6 +257,30 @@ class ModelStore(Boxes):
         if letter is None or letter.state != "scheduled" or letter.delayed:
             raise MessageNotFound(name)
         del self.box(name).letters[sequence]
+
+    # By hand
+
+    def waiting(self, name: str, sequence: int) -> Letter:
+        letter = self.box(name).letters.get(sequence)
+        if letter is None or letter.state == "locked":
+            raise MessageNotFound(name)
+        return letter
+
+    def move(self, name: str, sequence: int, target: str) -> None:
+        letter = self.waiting(name, sequence)
+        rules = self.box(target).rules
+        if rules.by_session and letter.session is None and not rules.forward_to:
+            raise SessionRequired(target)
+        self._arrive(self.box(target), Letter(letter.text, letter.priority, letter.session, 0), 0)
+        del self.box(name).letters[sequence]
+
+    def remove(self, name: str, sequence: int) -> None:
+        self.waiting(name, sequence)
+        del self.box(name).letters[sequence]
+
+
+class ModelStore(Desk):
+    """What can be asked for. Call `tick` before every verb: it does what time has done."""
 
     # Receiving
 

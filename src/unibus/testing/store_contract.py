@@ -10,7 +10,7 @@ later goes through the timers of the clock. Nothing here sleeps, and a store tha
 """
 
 from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
-from unibus.testing.contracts.mending import MoveContract, PositionContract, SeeingContract
+from unibus.testing.contracts.mending import FormerContract, MoveContract, PositionContract, SeeingContract
 from unibus.testing.contracts.rig import OpenStore, Rig
 from unibus.testing.contracts.routes import ForwardContract, TopicContract
 from unibus.testing.contracts.sessions import SessionContract
@@ -38,6 +38,7 @@ class StoreContract(
     WatchContract,
     MoveContract,
     PositionContract,
+    FormerContract,
     SeeingContract,
 ):
     """All of it. Each part can be run alone."""

@@ -122,7 +122,6 @@ def test_degraded_only_when_allowed_and_then_with_a_warning(caplog: pytest.LogCa
 @pytest.mark.parametrize(
     "store",
     [
-        "jsonfile:///dir",
         "redis://localhost",
         "rediss://localhost",
         "postgresql://localhost/x",

@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,14 @@ class Terminal:
         os.close(theirs)
         self.output = ""
 
+    @property
+    def file(self) -> int:
+        """The terminal itself, for its settings."""
+        return self._ours
+
     def read_until(self, wanted: str) -> None:
-        while wanted not in self.output and (chunk := self._chunk()):
+        ends_s = time.monotonic() + PATIENCE_S  # What is shown live never goes silent.
+        while wanted not in self.output and time.monotonic() < ends_s and (chunk := self._chunk()):
             self.output += chunk
         assert wanted in self.output
 

@@ -1,11 +1,14 @@
 """`unibus entities` lists what a store holds: a table that fits 80 columns, or JSON Lines."""
 
 import io
+from contextlib import closing
 from typing import Any
 
+import apsw
 import pytest
 from rich.console import Console
 
+from tests.unit.cli.owners import owner_of
 from unibus.cli.entities import age, size, table
 from unibus.stores.store import EntityInfo
 from unibus.sync import MessageBus
@@ -107,3 +110,25 @@ def test_sizes_are_short(count: int, text: str) -> None:
 )
 def test_ages_are_short(seconds: int, text: str) -> None:
     assert age(seconds * 10**9) == text
+
+
+def test_beside_the_process_that_owns_the_store(shell: Any) -> None:
+    with owner_of(shell.folder / "unibus.db") as owner:
+        owner("fill orders 3")
+        owner("bury orders Broken")
+        assert [(each["name"], each["active"], each["dead"]) for each in shell.records("entities")] == [
+            ("orders", 2, 1)
+        ]
+
+
+def test_a_store_of_an_older_version_is_brought_up_to_date(shell: Any) -> None:
+    shell.records("send", "q", "x")
+    with closing(apsw.Connection("unibus.db")) as connection:
+        for table_of_the_second in ("positions", "trace_index", "trace_blocks"):
+            connection.execute(f"DROP TABLE {table_of_the_second}")
+        connection.pragma("user_version", 1)
+    assert [each["active"] for each in shell.records("entities")] == [1]
+    with closing(apsw.Connection("unibus.db")) as connection:
+        connection.pragma("user_version", 999)
+    result = shell("entities")
+    assert (result.exit_code, "newer unibus" in result.stderr) == (4, True)

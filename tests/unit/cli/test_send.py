@@ -168,7 +168,7 @@ def test_a_file_that_another_process_holds_exits_with_4(shell: Any) -> None:
     from unibus.sync import MessageBus
 
     with MessageBus("unibus.db"):
-        for arguments in (["send", "q", "x"], ["receive", "q"], ["peek", "q"], ["entities"]):
+        for arguments in (["send", "q", "x"], ["receive", "q"], ["peek", "q"]):
             result = shell(*arguments)
             assert (result.exit_code, result.stdout) == (4, "")
             assert f"in use by process {os.getpid()}" in result.stderr

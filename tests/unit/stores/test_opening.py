@@ -54,20 +54,38 @@ def test_three_slashes_are_from_here_and_four_from_the_root(tmp_path: Path, monk
     assert {path.name for path in tmp_path.glob("*.db")} == {"here.db", "there.db", "sp ace?.db"}
 
 
-def test_the_options_of_a_url(tmp_path: Path) -> None:
+def test_a_folder_of_json_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = opened("jsonfile:///here")
+    assert store.durability == Durability.D2
+    store.close()
+    opened(f"jsonfile:///{tmp_path}/there/").close()
+    assert {path.name for path in tmp_path.iterdir()} == {"here", "there"}
+    with MessageBus("jsonfile:///here") as bus:
+        assert bus.send("orders", {"id": 1}).durability == "D2"
+    with MessageBus("jsonfile:///here") as bus:
+        assert [message.body for message in bus.receive_batch("orders", 10, timeout=0)] == [{"id": 1}]
+
+
+SCHEMES = pytest.mark.parametrize("scheme", ["sqlite", "jsonfile"])
+
+
+@SCHEMES
+def test_the_options_of_a_url(tmp_path: Path, scheme: str) -> None:
     store = opened(
-        f"sqlite:///{tmp_path}/bus.db?durability=d1&memory_budget_mb=1.5&history_age=60&history_bytes=1e6&domain=north"
+        f"{scheme}:///{tmp_path}/bus.db?durability=d1&memory_budget_mb=1.5&history_age=60&history_bytes=1e6&domain=north"
     )
     assert store.durability == Durability.D1
     assert isinstance(store, EmbeddedStore)
     store.close()
-    bus = MessageBus(f"sqlite:///{tmp_path}/bus.db?durability=D1&domain=north")
+    bus = MessageBus(f"{scheme}:///{tmp_path}/bus.db?durability=D1&domain=north")
     assert bus.send("q", 1).durability == "D1"
     assert bus.events_after(0)[0][0].domain == "north"
     assert bus.health_check().store.durability == "D1"  # type: ignore[union-attr]
     bus.close()
 
 
+@SCHEMES
 @pytest.mark.parametrize(
     "query",
     [
@@ -83,10 +101,10 @@ def test_the_options_of_a_url(tmp_path: Path) -> None:
         "history_bytes=",
     ],
 )
-def test_a_wrong_option_is_said_and_leaves_the_file_free(tmp_path: Path, query: str) -> None:
+def test_a_wrong_option_is_said_and_leaves_the_file_free(tmp_path: Path, query: str, scheme: str) -> None:
     with pytest.raises(UsageError):
-        opened(f"sqlite:///{tmp_path}/bus.db?{query}")
-    opened(f"sqlite:///{tmp_path}/bus.db").close()
+        opened(f"{scheme}:///{tmp_path}/bus.db?{query}")
+    opened(f"{scheme}:///{tmp_path}/bus.db").close()
 
 
 @pytest.mark.parametrize(
@@ -96,6 +114,9 @@ def test_a_wrong_option_is_said_and_leaves_the_file_free(tmp_path: Path, query: 
         "sqlite:///",
         "sqlite://host/bus.db",
         "sqlite:bus.db",
+        "jsonfile://",
+        "jsonfile:///",
+        "jsonfile://host/folder",
     ],
 )
 def test_a_url_without_a_file_is_said(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +136,7 @@ def test_what_is_not_built_yet_is_refused_by_name(scheme: str) -> None:
 def test_an_unknown_scheme_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match="carrier-pigeon") as caught:
         opened("carrier-pigeon://loft")
-    assert "memory, sqlite" in caught.value.hint
+    assert "jsonfile, memory, sqlite" in caught.value.hint
     assert isinstance(caught.value, BusError)
 
 
@@ -147,8 +168,9 @@ def test_another_package_may_bring_a_store(monkeypatch: pytest.MonkeyPatch) -> N
     assert "mine" in caught.value.hint
 
 
-def test_a_file_has_one_owner_until_it_is_closed(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/bus.db"
+@SCHEMES
+def test_a_file_has_one_owner_until_it_is_closed(tmp_path: Path, scheme: str) -> None:
+    url = f"{scheme}:///{tmp_path}/bus.db"
     store = opened(url)
     with pytest.raises(StoreBusy):
         opened(url)

@@ -80,7 +80,7 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
             if command.verb == LEAVE_SESSION:
                 left.add((session.entity.name, session.id))
         elif isinstance(command, (Move, Remove)):
-            _check_by_hand(book, command, settled)
+            _check_by_hand(book, command, settled, before)
         elif isinstance(command, Advance):
             check_advance(book, command, positions)
         elif isinstance(command, Forget):
@@ -91,9 +91,9 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
             check_drop(book, command, len(commands) == 1)
 
 
-def _check_by_hand(book: Book, command: Move | Remove, settled: set[Entry]) -> None:
+def _check_by_hand(book: Book, command: Move | Remove, settled: set[Entry], before: dict[str, Load]) -> None:
     if isinstance(command, Move):
-        entry = check_move(book, command)
+        entry = check_move(book, command, before)
     else:
         entry = waiting_entry(book, command.entity, command.sequence, command.raises)
     if entry is not None:

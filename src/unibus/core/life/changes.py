@@ -42,6 +42,7 @@ class Sent(msgspec.Struct, array_like=True, gc=False, tag=1):
     visible_ns: int
     dedup_key: str | None
     data: bytes
+    overlay: Overlay | None = None
 
 
 class Passed(msgspec.Struct, array_like=True, gc=False, tag=2):

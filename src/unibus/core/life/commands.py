@@ -27,8 +27,23 @@ SETTLEMENTS: Final[dict[int, str]] = {
 # What holds only data is no business of the cycle collector (decision 0006): there are thousands of them.
 @final
 @mypyc_attr(acyclic=True)
+class Former:
+    """How a message stood where it was exported. `expires_ns` is an instant; 0: it never expires."""
+
+    def __init__(self, delivery_count: int, expires_ns: int, overlay: Overlay | None) -> None:
+        self.delivery_count: i64 = delivery_count
+        self.expires_ns: i64 = expires_ns
+        self.overlay = overlay
+
+
+@final
+@mypyc_attr(acyclic=True)
 class Send:
-    """`data` is the encoded envelope. `makes` lets a missing queue be made; `raises` makes a duplicate an error."""
+    """`data` is the encoded envelope. `makes` lets a missing queue be made; `raises` makes a duplicate an error.
+
+    With `former` it is stored as it was elsewhere: in that very entity, which may be a subscription or a dead-letter
+    queue, not forwarded, and whether its key is known or not. Its `ttl_ns` says nothing then.
+    """
 
     def __init__(self, entity: str, who: Who, data: bytes, priority: int) -> None:
         self.entity = entity
@@ -41,6 +56,7 @@ class Send:
         self.dedup_key: str | None = None
         self.makes: i64 = 0  # The kind of entity to make when it is missing; 0 for none.
         self.raises = False
+        self.former: Former | None = None
 
 
 @final

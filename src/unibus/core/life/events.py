@@ -10,6 +10,7 @@ import msgspec
 
 from unibus.core.life import changes
 from unibus.core.life.changes import Change, Who
+from unibus.core.life.entity import KIND_NAMES
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -161,6 +162,8 @@ def _attrs(seq: int, change: Any, shape: _Shape, names: dict[int, str]) -> dict[
         instant_ns = getattr(change, field)
         if instant_ns:
             found[name] = str(instant_ns // 1_000)
+    if "kind" in found:
+        found["kind"] = KIND_NAMES.get(change.kind, found["kind"])
     if shape.copy:
         # What it is a copy of: another message, or what went through an entity that kept none.
         if change.source_entity:

@@ -9,9 +9,9 @@ from mypy_extensions import i64
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Advanced, Forgotten, Moved, Pruned, Purged
 from unibus.core.life.commands import Advance, Forget, Move, Remove, SendResult
-from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
+from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry
 from unibus.core.life.playing import note
-from unibus.core.life.sending import Parcel, route, target_of
+from unibus.core.life.sending import Load, Parcel, check_room, is_stored_in, route, target_of
 from unibus.core.life.states import LOCKED, STATE_NAMES
 from unibus.errors import MessageNotFound, PositionMoved, SessionRequired, UsageError
 
@@ -28,15 +28,19 @@ def waiting_entry(book: Book, name: str, sequence: int, raises: bool) -> Entry |
     return None
 
 
-def check_move(book: Book, command: Move) -> Entry | None:
+def check_move(book: Book, command: Move, before: dict[str, Load]) -> Entry | None:
+    """Raise what speaks against it. `before` holds what the batch has sent so far."""
     target = target_of(book, command.target)
     if target.kind == DEAD_LETTERS:
         raise UsageError(f"nobody sends to {target.name!r} directly", "move it to a queue, a topic or a subscription")
+    if target.kind == TOPIC and not target.subscriptions and not is_stored_in(target):
+        raise UsageError(f"nobody is subscribed to {target.name!r}", "the message would be gone; subscribe first")
     entry = waiting_entry(book, command.entity, command.sequence, command.raises)
     if entry is not None:
         who = entry.who if command.who is None else command.who
         if target.settings.requires_session and who.session_id is None and not target.settings.forward_to:
             raise SessionRequired(f"{target.name!r} works by sessions", "the message has no session_id")
+        check_room(target, who.size, before)
     return entry
 
 
@@ -46,7 +50,9 @@ def move(book: Book, command: Move, now_ns: i64) -> SendResult | None:
     if entry is None:
         return None
     target = target_of(book, command.target)
-    parcel = Parcel(entry.who if command.who is None else command.who, entry.priority, command.ttl_ns)
+    # Another identity comes with other data only: what is stored is known by the id that stands in it.
+    who = entry.who if command.who is None or command.data is None else command.who
+    parcel = Parcel(who, entry.priority, command.ttl_ns)
     parcel.overlay = entry.overlay if command.overlay is None else command.overlay
     if command.data is None:
         parcel.source = entry

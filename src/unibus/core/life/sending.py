@@ -27,14 +27,16 @@ from unibus.core.life.book import Book
 from unibus.core.life.changes import (
     Copied,
     Declared,
+    Delivered,
     Duplicated,
     Overlay,
     Passed,
+    Returned,
     Routed,
     Settings,
     Who,
 )
-from unibus.core.life.commands import Send, SendResult
+from unibus.core.life.commands import Former, Send, SendResult
 from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry, is_reserved
 from unibus.core.life.playing import note, note_sent
 from unibus.core.life.states import ACTIVE
@@ -42,6 +44,8 @@ from unibus.errors import DuplicateMessage, EntityNotFound, QuotaExceeded, Sessi
 from unibus.limits import FORWARD_HOPS_MAX
 
 FORWARD_TARGET_MISSING: Final = "ForwardTargetNotFound"
+_IMPORT: Final = "import"
+_IMPORTED: Final = "imported"
 _NO_SETTINGS: Final[Settings] = {}
 _DEAD_LETTER_SETTINGS: Final[Settings] = {"default_ttl": None}
 
@@ -88,9 +92,17 @@ class Load:
 
 def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
     """Raise what speaks against it. `before` holds what the batch has sent so far, by entity; None: it is alone."""
+    if command.former is not None:
+        _check_former(book, command, before)
+        return
     entity = book.find(command.entity)
     if entity is None:
-        if not command.makes or is_reserved(command.entity):
+        if is_reserved(command.entity):
+            raise EntityNotFound(
+                f"there is no {command.entity!r}",
+                "a name with $ or Subscriptions goes with another entity",
+            )
+        if not command.makes:
             raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
         if command.dedup_key is not None and before is not None:
             _check_key(command.entity, command.dedup_key, command.raises, False, before)
@@ -103,12 +115,17 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] |
     key = dedup_key(entity, command)
     if key is not None:
         _check_key(entity.name, key, command.raises, entity.is_known(key, now_ns), before)
-    if _is_stored_in(entity):
-        _check_quota(entity, command.size, before)
+    check_room(entity, command.size, before)
+
+
+def check_room(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
+    """Whether everybody who would store it has room."""
+    if is_stored_in(entity):
+        _check_quota(entity, size, before)
     else:
         for target in entity.subscriptions:
-            if _is_stored_in(target):
-                _check_quota(target, command.size, before)
+            if is_stored_in(target):
+                _check_quota(target, size, before)
 
 
 def _check_key(entity: str, key: str, raises: bool, known: bool, before: dict[str, Load] | None) -> None:
@@ -150,7 +167,7 @@ def _check_quota(entity: Entity, size: i64, before: dict[str, Load] | None) -> N
         )
 
 
-def _is_stored_in(entity: Entity) -> bool:
+def is_stored_in(entity: Entity) -> bool:
     """Whether what arrives at the entity stays there: not in a topic that others listen to, not where it forwards."""
     if entity.kind == TOPIC:
         return entity.settings.keeps and not entity.subscriptions
@@ -166,6 +183,8 @@ def dedup_key(entity: Entity, command: Send) -> str | None:
 
 def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     """Store a message that was checked."""
+    if command.former is not None:
+        return _store_former(book, command, command.former, now_ns)
     entity = book.find(command.entity)
     if entity is None:
         entity = declare(book, command.entity, command.makes, _NO_SETTINGS, now_ns)
@@ -177,7 +196,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     sequence = entity.sequence + 1
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     settings = entity.settings
-    if visible_ns or _is_stored_in(entity):
+    if visible_ns or is_stored_in(entity):
         entry = Entry(entity, sequence, who, command.priority, command.data)
         if command.ttl_ns or settings.ttl_ns:
             ttl_ns = effective_ttl_ns(command.ttl_ns, settings.ttl_ns)
@@ -187,6 +206,52 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
         parcel = Parcel(who, command.priority, command.ttl_ns)
         parcel.data = command.data
         route(book, entity, parcel, key, now_ns)
+    return SendResult(entity.name, sequence, who.message_id, False)
+
+
+def _check_former(book: Book, command: Send, before: dict[str, Load] | None) -> None:
+    """A dead letter is never refused, as everywhere; else there has to be room, and a session where one is needed."""
+    entity = _former_place(book, command.entity)
+    if is_sub_queue(command.entity):
+        if entity.kind == TOPIC:
+            raise UsageError(f"the topic {entity.name!r} has no dead letters", "its subscriptions have")
+        return
+    if entity.settings.requires_session and command.who.session_id is None:
+        raise SessionRequired(f"{entity.name!r} works by sessions", "the message has no session_id")
+    _check_quota(entity, command.size, before)
+
+
+def _former_place(book: Book, name: str) -> Entity:
+    """The entity; that of a dead-letter queue, which may not have been made yet."""
+    return target_of(book, name.rpartition("/")[0] if is_sub_queue(name) else name)
+
+
+def _store_former(book: Book, command: Send, former: Former, now_ns: i64) -> SendResult:
+    """As it was elsewhere. What it had been through is told by a delivery that comes back, and needs no other words."""
+    entity = _former_place(book, command.entity)
+    who = command.who
+    key: str | None = None
+    if is_sub_queue(command.entity):
+        entity = dead_letters_of(book, entity, now_ns)
+    else:
+        key = dedup_key(entity, command)
+    sequence = entity.sequence + 1
+    visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
+    if entity.kind == TOPIC and entity.subscriptions and not visible_ns:
+        # It waited there for the first subscription, and here there is one.
+        parcel = Parcel(who, command.priority, max(1, former.expires_ns - now_ns) if former.expires_ns else 0)
+        parcel.data = command.data
+        parcel.overlay = former.overlay
+        route(book, entity, parcel, key, now_ns)
+        return SendResult(entity.name, sequence, who.message_id, False)
+    count = former.delivery_count
+    was_out = count > 0 or former.overlay is not None
+    entry = Entry(entity, sequence, who, command.priority, command.data)
+    entry.expires_ns = former.expires_ns
+    note_sent(book, entry, key, now_ns, 0 if was_out else visible_ns)
+    if was_out:
+        note(book, Delivered(now_ns, entity.number, sequence, who, max(1, count), b"", now_ns, _IMPORT))
+        note(book, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, former.overlay))
     return SendResult(entity.name, sequence, who.message_id, False)
 
 
@@ -208,7 +273,7 @@ class Parcel:
 def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> None:
     """Let a message arrive at an entity, and go on from there until it is stored."""
     settings = entity.settings
-    if entity.kind == TOPIC and _is_stored_in(entity):
+    if entity.kind == TOPIC and is_stored_in(entity):
         store_copy(book, entity, parcel, now_ns)
     elif entity.kind == TOPIC:
         subscriptions = entity.subscriptions
@@ -256,6 +321,7 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
     if source is None and not parcel.carrier:
         entry = Entry(entity, sequence, parcel.who, parcel.priority, parcel.data)
         entry.expires_ns = expires_ns
+        entry.overlay = parcel.overlay
         note_sent(book, entry, None, now_ns, 0)
         return
     note(

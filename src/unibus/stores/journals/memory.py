@@ -65,6 +65,10 @@ class MemoryJournal:
         skipped = max(0, seq + 1 - first)
         return [(first + index, kept[index]) for index in range(skipped, len(kept))]
 
+    def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
+        wanted = set(seqs)
+        return [(seq, change) for seq, change in self.changes_after(0) if seq in wanted]
+
     def cursors(self) -> dict[str, int]:
         return dict(self._cursors)
 

@@ -7,7 +7,6 @@ WAL mode, not exclusive: other processes may read it, read-only.
 
 import threading
 import time
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,27 +16,24 @@ import apsw
 import msgspec
 
 from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Passed, Sent
+from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event, event_of, is_about, kind_of
 from unibus.errors import StoreFailed
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
-from unibus.stores.journals import trace_index
+from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
 from unibus.stores.journals.sqlite_file import PAGE_BYTES, Transaction, damaged, open_file, translated
+from unibus.stores.journals.sqlite_index import SqliteIndex
 from unibus.stores.journals.sqlite_load import Loading, rows_after
 from unibus.stores.journals.sqlite_rows import (
-    SEQUENCE_BITS,
     changes_of,
     checksum,
-    forget_blocks,
     pack,
-    save_block,
     save_part,
     save_summary,
 )
-from unibus.stores.journals.trace_index import BUCKETS, Block, bucket_of, crc_of, find
 from unibus.stores.journals.wal_room import WalRoom
 from unibus.stores.owner import Owner
 
@@ -56,9 +52,7 @@ _QUICK_BYTES: Final = 2_000_000
 TRIM_ROWS: Final = 500
 """Groups that are forgotten in one step: what a commit may have to wait for."""
 
-_CACHED_GROUPS: Final = 8
 _INSERT: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
-_GROUP: Final = "SELECT seq, last, crc, records FROM log WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
 
 
 class SqliteJournal:
@@ -87,11 +81,9 @@ class SqliteJournal:
         self._synced = True
         self._wal_bytes = 0
         self._log_bytes = 0
-        self._groups: dict[int, list[Change]] = {}
         self._last = 0
         self._oldest = 1
-        self._block = Block(1)  # What the index of history has not got yet, as far as it was written since the opening.
-        self._indexed = 0
+        self._index: SqliteIndex | None = None
         self._owner = None if vfs is not None else Owner(path)
         self._room = None if vfs is not None else WalRoom(path, CHECKPOINT_BYTES)
         try:
@@ -100,6 +92,7 @@ class SqliteJournal:
             if self._owner is not None:
                 self._owner.release()
             raise
+        self._bodies = Bodies(self._connection, path)
 
     def load(self, book: Book) -> int:
         try:
@@ -107,7 +100,7 @@ class SqliteJournal:
                 loading = Loading(self._connection, self._path, book)
                 covered = loading.run()
                 oldest = self._connection.execute("SELECT min(seq) FROM log").get
-                indexed = self._connection.execute("SELECT max(last) FROM trace_blocks").get
+                self._index = SqliteIndex(self._connection, book.seq, self._rows_after)
                 # What a failed sync left only in the cache of the kernel is written once more before it counts, and
                 # a log that was given up does not come back: one write that is synced settles both.
                 self._checkpoint()
@@ -120,8 +113,6 @@ class SqliteJournal:
         self._domain = loading.domain
         self._last = book.seq
         self._oldest = book.seq + 1 if oldest is None else cast(int, oldest)
-        self._indexed = cast(int, indexed or 0)
-        self._block = Block(book.seq + 1)
         return covered
 
     # Writing
@@ -140,7 +131,8 @@ class SqliteJournal:
                     self._connection.execute(_INSERT, row)
                 else:
                     self._append_more(row if changes else None, part, last)
-                self._block.add(changes)
+                if self._index is not None:
+                    self._index.add(changes)
                 self._wal_bytes += len(records) + _ROW_BYTES
                 if self._wal_bytes > CHECKPOINT_BYTES:
                     self._checkpoint()
@@ -167,35 +159,23 @@ class SqliteJournal:
 
     def _append_more(self, row: tuple[int, int, int, int, bytes] | None, part: Slice | None, last: int) -> None:
         """A group with a piece of a snapshot, or with a block of the index that is full."""
-        block = self._complete_block() if self._is_index_due() else None
         with Transaction(self._connection):
+            # The index first: it reads what it lacks out of the log, and this group is none of that.
+            if self._index is not None and self._index.is_due():
+                self._wal_bytes += self._index.save(self._oldest) * PAGE_BYTES
             if row is not None:
                 self._connection.execute(_INSERT, row)
             if part is not None:
                 save_part(self._connection, part, last)
+                self._wal_bytes += sum(len(data) for _, _, _, data in part.entries)
                 if part.last is not None:
                     save_summary(self._connection, part.last, self._log_bytes)
-            if block is not None:
-                save_block(self._connection, block)
-        if block is not None:
-            self._indexed = block.next - 1
-            self._block = Block(block.next)
-            self._wal_bytes += BUCKETS * 2 * PAGE_BYTES
-        if part is not None:
-            self._wal_bytes += sum(len(data) for _, _, _, data in part.entries)
 
     def _is_index_due(self) -> bool:
-        return self._block.next - 1 - self._indexed >= trace_index.BLOCK_CHANGES
+        return self._index is not None and self._index.is_due()
 
-    def _complete_block(self) -> Block:
-        """The block from where the index ends. What was written before the opening is in the log only."""
-        first = max(self._indexed + 1, self._oldest)
-        if self._block.first <= first:
-            return self._block
-        block = Block(first)
-        for seq, changes, _ in rows_after(self._connection, self._path, first - 1):
-            block.add(changes[max(0, first - seq) :])
-        return block
+    def _rows_after(self, seq: int) -> Iterator[tuple[int, list[Change], int]]:
+        return rows_after(self._connection, self._path, seq)
 
     def _checkpoint(self) -> None:
         """Move what is in the write-ahead log into the file, as far as no reader is in the way."""
@@ -205,11 +185,8 @@ class SqliteJournal:
     # Reading
 
     def bodies(self, entries: Iterable[Entry]) -> dict[Entry, bytes]:
-        found: dict[Entry, bytes] = {}
         with self._at_the_file():
-            for entry in entries:
-                found[entry] = self._saved_body(entry) if entry.home_entity else self._logged_body(entry)
-        return found
+            return {entry: self._bodies.of(entry) for entry in entries}
 
     @contextmanager
     def _at_the_file(self) -> Iterator[None]:
@@ -219,35 +196,6 @@ class SqliteJournal:
                 yield
         except apsw.Error as error:
             raise translated(error, self._path) from error
-
-    def _saved_body(self, entry: Entry) -> bytes:
-        key = entry.home_entity << SEQUENCE_BITS | entry.home_sequence
-        for data, crc in self._connection.execute("SELECT data, data_crc FROM messages WHERE key = ?", (key,)):
-            if isinstance(data, bytes) and zlib.crc32(data) == crc:
-                return data
-        raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
-
-    def _logged_body(self, entry: Entry) -> bytes:
-        """From the group that its record is in. Neighbours are received together, so the last groups are kept."""
-        wanted = entry.home_sequence
-        for first, changes in self._groups.items():
-            if first <= wanted < first + len(changes):
-                return self._data_of(entry, changes[wanted - first])
-        for row in self._connection.execute(_GROUP, (wanted,)):
-            changes = changes_of(self._path, *row)
-            if wanted <= row[1]:
-                while len(self._groups) >= _CACHED_GROUPS:
-                    del self._groups[next(iter(self._groups))]
-                self._groups[row[0]] = changes
-                return self._data_of(entry, changes[wanted - row[0]])
-        raise damaged(
-            self._path, f"the data of {entry.entity.name!r} #{entry.sequence}: the log has no change {wanted}"
-        )
-
-    def _data_of(self, entry: Entry, change: Change) -> bytes:
-        if isinstance(change, (Sent, Passed)) and change.who.message_id == entry.who.message_id:
-            return change.data
-        raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
 
     def events_after(
         self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
@@ -262,33 +210,23 @@ class SqliteJournal:
             return rows, self._last
 
     def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
-        crc = crc_of(message_id)
-        sql = "SELECT first, data FROM trace_index WHERE bucket = ? ORDER BY first"
         with self._at_the_file():
-            if self._block.first > self._indexed + 1:
-                self._block = self._complete_block()  # Once after an opening: from now on it is known.
-            found = [
-                seq
-                for first, data in self._connection.execute(sql, (bucket_of(crc),))
-                for seq in find(first, data, crc)
-            ]
-            found += self._block.find(crc)
-            return [
-                event_of(seq, change, self._domain, names)
-                for seq, change in self._changes_at(found)
-                if is_about(change, message_id)
-            ]
+            seqs = [] if self._index is None else self._index.find(message_id, self._oldest)
+            found = [(seq, change) for seq, change in self.changes_at(seqs) if is_about(change, message_id)]
+        return [event_of(seq, change, self._domain, names) for seq, change in found]
 
-    def _changes_at(self, seqs: list[int]) -> Iterator[tuple[int, Change]]:
-        """Those changes, which the log may have forgotten by now."""
+    def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
+        found: list[tuple[int, Change]] = []
         first, changes = 0, list[Change]()
-        for seq in seqs:
-            if not first <= seq < first + len(changes):
-                row = self._connection.execute(_GROUP, (seq,)).fetchone()
-                if row is None or row[1] < seq:
-                    continue
-                first, changes = row[0], changes_of(self._path, *row)
-            yield seq, changes[seq - first]
+        with self._at_the_file():
+            for seq in seqs:
+                if not first <= seq < first + len(changes):
+                    row = self._connection.execute(GROUP, (seq,)).fetchone()
+                    if row is None or row[1] < seq:
+                        continue
+                    first, changes = row[0], changes_of(self._path, *row)
+                found.append((seq, changes[seq - first]))
+        return found
 
     def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
         with self._at_the_file():
@@ -331,11 +269,12 @@ class SqliteJournal:
                 "UPDATE cursors SET missed = missed + ? - max(seq, ?) WHERE seq < ?", (cut, self._oldest - 1, cut)
             )
             self._connection.execute("DELETE FROM log WHERE last <= ?", (cut,))
-            forget_blocks(self._connection, cut)
+            if self._index is not None:
+                self._index.forget(cut)
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('log_bytes', ?)", (self._log_bytes - freed,))
         self._oldest = cut + 1
         self._log_bytes -= freed
-        self._groups.clear()
+        self._bodies.forget()
         self._connection.execute("PRAGMA incremental_vacuum(2000)").fetchall()
 
     def missed(self, name: str) -> int:

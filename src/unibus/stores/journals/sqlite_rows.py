@@ -11,7 +11,6 @@ from unibus.core.life.changes import Change, SavedEntry, SavedSession, Settings
 from unibus.errors import StoreVersion
 from unibus.stores.journal import Slice, Summary
 from unibus.stores.journals.sqlite_file import damaged
-from unibus.stores.journals.trace_index import BUCKETS, Block
 
 SEQUENCE_BITS: Final = 40
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
@@ -54,13 +53,13 @@ def changes_of(path: str, seq: int, last: int, crc: int, records: bytes) -> list
 
 def save_part(connection: apsw.Connection, part: Slice, last: int) -> None:
     """A piece of a snapshot, inside of a transaction that ends with change `last`: no row is newer than that."""
-    _insert(connection, "meta", ("overlap", last), 2)
+    insert(connection, "meta", ("overlap", last), 2)
     _insert_entities(connection, part.entities)
     rows: list[object] = []
     for entity, sequence, saved, data in part.entries:
         packed = pack(saved)
         rows += (entity << SEQUENCE_BITS | sequence, zlib.crc32(packed), zlib.crc32(data), packed, data)
-    _insert(connection, "messages", rows, 5)
+    insert(connection, "messages", rows, 5)
     keys = [entity << SEQUENCE_BITS | sequence for entity, sequence in part.gone]
     for start in range(0, len(keys), _ROWS_PER_STATEMENT):
         some = keys[start : start + _ROWS_PER_STATEMENT]
@@ -71,12 +70,12 @@ def save_summary(connection: apsw.Connection, summary: Summary, log_bytes: int) 
     """The last piece, which makes the snapshot the one to begin with."""
     _save_entities(connection, summary)
     _save_sessions(connection, summary)
-    _insert(connection, "marks", [value for mark in summary.marks for value in mark], 4)
+    insert(connection, "marks", [value for mark in summary.marks for value in mark], 4)
     for number, kind, over_ns in summary.marks_over:
         connection.execute("DELETE FROM marks WHERE entity = ? AND kind = ? AND at_ns < ?", (number, kind, over_ns))
-    _insert(connection, "positions", [value for pair in summary.positions.items() for value in pair], 2)
+    insert(connection, "positions", [value for pair in summary.positions.items() for value in pair], 2)
     meta = ("snapshot", summary.seq, "overlap", summary.overlap, "log_bytes", log_bytes)
-    _insert(connection, "meta", meta, 2)
+    insert(connection, "meta", meta, 2)
 
 
 def _save_entities(connection: apsw.Connection, summary: Summary) -> None:
@@ -89,14 +88,14 @@ def _save_entities(connection: apsw.Connection, summary: Summary) -> None:
         )
         connection.execute("DELETE FROM sessions WHERE entity = ?", (number,))
         connection.execute("DELETE FROM marks WHERE entity = ?", (number,))
-    _insert(connection, "retired", [value for pair in summary.retired.items() for value in pair], 2)
+    insert(connection, "retired", [value for pair in summary.retired.items() for value in pair], 2)
 
 
 def _insert_entities(connection: apsw.Connection, entities: Sequence[tuple[int, str, int, Settings, int]]) -> None:
     rows: list[object] = []
     for number, name, kind, settings, sequence in entities:
         rows += (number, name, kind, sequence, 0, msgspec.json.encode(settings).decode())
-    _insert(connection, "entities", rows, 6)
+    insert(connection, "entities", rows, 6)
 
 
 def _save_sessions(connection: apsw.Connection, summary: Summary) -> None:
@@ -106,10 +105,10 @@ def _save_sessions(connection: apsw.Connection, summary: Summary) -> None:
         for saved in sessions:
             packed = pack(saved)
             rows += (number, saved.session_id, zlib.crc32(packed), packed)
-        _insert(connection, "sessions", rows, 4)
+        insert(connection, "sessions", rows, 4)
 
 
-def _insert(connection: apsw.Connection, table: str, values: Sequence[object], width: int) -> None:
+def insert(connection: apsw.Connection, table: str, values: Sequence[object], width: int) -> None:
     """Many rows in few statements: each call into SQLite may have to wait for the interpreter afterwards."""
     row = f"({', '.join('?' * width)})"
     step = _ROWS_PER_STATEMENT * width
@@ -117,22 +116,3 @@ def _insert(connection: apsw.Connection, table: str, values: Sequence[object], w
         some = values[start : start + step]
         rows = ", ".join([row] * (len(some) // width))
         connection.execute(f"INSERT OR REPLACE INTO {table} VALUES {rows}", some)
-
-
-def save_block(connection: apsw.Connection, block: Block) -> None:
-    """A block of the index of history, inside of a transaction."""
-    rows: list[object] = []
-    for bucket, pairs in enumerate(block.buckets):
-        if pairs:
-            rows += (bucket, block.first, pairs.tobytes())
-    _insert(connection, "trace_index", rows, 3)
-    _insert(connection, "trace_blocks", (block.first, block.next - 1), 2)
-
-
-def forget_blocks(connection: apsw.Connection, cut: int) -> None:
-    """Blocks that only speak of changes up to `cut`, inside of a transaction."""
-    for (first,) in connection.execute("SELECT first FROM trace_blocks WHERE last <= ?", (cut,)).fetchall():
-        places = [value for bucket in range(BUCKETS) for value in (bucket, first)]
-        pairs = ", ".join(["(?, ?)"] * BUCKETS)
-        connection.execute(f"DELETE FROM trace_index WHERE (bucket, first) IN (VALUES {pairs})", places)
-        connection.execute("DELETE FROM trace_blocks WHERE first = ?", (first,))

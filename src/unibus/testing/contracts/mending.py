@@ -4,10 +4,28 @@ import pytest
 
 from unibus.core.deadletter import sub_queue
 from unibus.core.life.changes import Overlay, Who
-from unibus.core.life.commands import DEAD_LETTER, MOVE_REDIRECT, Advance, Forget, Move, Remove, SendResult
+from unibus.core.life.commands import (
+    DEAD_LETTER,
+    MOVE_REDIRECT,
+    Advance,
+    Command,
+    Forget,
+    Former,
+    Move,
+    Remove,
+    SendResult,
+)
 from unibus.core.life.states import GONE
-from unibus.errors import BusError, EntityNotFound, MessageNotFound, PositionMoved, SessionRequired, UsageError
-from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, sending
+from unibus.errors import (
+    BusError,
+    EntityNotFound,
+    MessageNotFound,
+    PositionMoved,
+    QuotaExceeded,
+    SessionRequired,
+    UsageError,
+)
+from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers, sending
 
 
 def letter(rig: Rig, queue: str, body: object, **fields: object) -> int:
@@ -52,10 +70,11 @@ class MoveContract(Contract):
         rig.queue("q")
         edited = sending("q", "better", message_id="m2")
         move = Move(sub_queue("q"), letter(rig, "q", "bad", message_id="m1"), "q")
-        move.data, move.who = edited.data, edited.who
+        move.data, move.who, move.overlay = edited.data, edited.who, {"tries": 2}
         rig.run(move)
         claimed = rig.one("q")
         assert (claimed.who.message_id, bodies([claimed])) == ("m2", ["better"])
+        assert (claimed.overlay, headers(claimed)) == ({"tries": 2}, {"tries": 2})
         assert rig.peek(sub_queue("q")) == []
 
     def test_one_that_somebody_works_on_is_left_to_him(self, rig: Rig) -> None:
@@ -75,11 +94,16 @@ class MoveContract(Contract):
     def test_a_move_that_cannot_be_made_changes_nothing(self, rig: Rig) -> None:
         rig.queue("q")
         rig.queue("by-session", requires_session=True)
+        rig.queue("full", max_count=1)
+        rig.send("full", "x")
+        rig.topic("unheard")
         sequence = letter(rig, "q", "a")
         before = rig.picture()
         refused: dict[str, type[BusError]] = {
             "nowhere": EntityNotFound,
             "by-session": SessionRequired,
+            "full": QuotaExceeded,
+            "unheard": UsageError,
             sub_queue("q"): UsageError,
         }
         for target, error in refused.items():
@@ -129,6 +153,118 @@ class PositionContract(Contract):
             with pytest.raises(UsageError):
                 rig.run(*batch)
         assert rig.store.position("a") == 5
+
+
+class FormerContract(Contract):
+    """What comes from another store stands as it stood there."""
+
+    def place(self, rig: Rig, entity: str, body: object, count: int = 0, **fields: object) -> int:
+        overlay, expires_ns = fields.pop("overlay", None), fields.pop("expires_ns", 0)
+        assert overlay is None or isinstance(overlay, dict)
+        assert isinstance(expires_ns, int)
+        priority = fields.pop("priority", 50)
+        assert isinstance(priority, int)
+        return rig.send(entity, body, priority, former=Former(count, expires_ns, overlay), **fields).sequence
+
+    def test_its_count_and_its_headers(self, rig: Rig) -> None:
+        rig.queue("q", max_delivery_count=3)
+        assert self.place(rig, "q", "new") == 1
+        self.place(rig, "q", "tried", 2, overlay={"note": "x"})
+        new, tried = rig.claim("q", 2)
+        assert (new.delivery_count, tried.delivery_count) == (1, 3)
+        assert (new.overlay, headers(tried)) == (None, {"note": "x"})
+        rig.abandon(new)
+        rig.abandon(tried)  # That was the last delivery it is allowed.
+        assert (rig.info("q").active, rig.info("q").dead) == (1, 1)
+
+    def test_order_is_by_priority_and_then_as_they_came(self, rig: Rig) -> None:
+        rig.queue("q")
+        for body, count, priority in (("c", 0, 50), ("a", 1, 10), ("d", 2, 50), ("b", 0, 10)):
+            self.place(rig, "q", body, count, priority=priority)
+        assert rig.drain("q") == ["a", "b", "c", "d"]
+
+    def test_a_dead_letter_stands_among_the_dead_letters(self, rig: Rig) -> None:
+        rig.queue("q", forward_dead_letters_to="elsewhere", max_count=1)
+        record: Overlay = {"DeadLetterReason": "Broken", "DeadLetterAttempts": 3}
+        for body in ("a", "b"):
+            self.place(rig, sub_queue("q"), body, overlay=record)
+        assert [(each.body, each.headers["DeadLetterReason"]) for each in rig.dead("q")] == [
+            ("a", "Broken"),
+            ("b", "Broken"),
+        ]
+        assert (rig.info("q").active, rig.info("q").dead) == (0, 2)
+        assert rig.one(sub_queue("q")).delivery_count == 1
+
+    def test_in_one_subscription_and_where_it_would_be_forwarded_from(self, rig: Rig) -> None:
+        rig.topic("t")
+        one, other = rig.subscription("t", "one"), rig.subscription("t", "other")
+        rig.queue("q", forward_to="t")
+        self.place(rig, one, "a")
+        self.place(rig, "q", "b")
+        assert (rig.drain(one), rig.drain(other), rig.drain("q")) == (["a"], [], ["b"])
+
+    def test_what_a_topic_kept_goes_to_its_first_subscription_or_to_those_there_are(self, rig: Rig) -> None:
+        rig.topic("t", keeps=True)
+        self.place(rig, "t", "early")
+        one = rig.subscription("t", "one")
+        self.place(rig, "t", "late", overlay={"note": "x"})
+        assert rig.drain(one) == ["early", "late"]
+
+    def test_its_times(self, rig: Rig) -> None:
+        rig.queue("q", default_ttl=1)
+        now_ns = rig.now_ns()
+        self.place(rig, "q", "scheduled", visible_ns=now_ns + 10 * SECOND)
+        self.place(rig, "q", "delayed", 1, visible_ns=now_ns + 20 * SECOND)
+        self.place(rig, "q", "was due", visible_ns=now_ns - SECOND)
+        self.place(rig, "q", "short", expires_ns=now_ns + 5 * SECOND)
+        self.place(rig, "q", "over", expires_ns=now_ns - SECOND)
+        assert rig.info("q").scheduled == 2
+        assert bodies(rig.claim("q", 10)) == ["was due", "short"]
+        rig.advance(11)
+        assert rig.drain("q") == ["scheduled"]
+        rig.advance(10)
+        assert [(each.delivery_count, *bodies([each])) for each in rig.claim("q")] == [(2, "delayed")]
+
+    def test_a_key_that_is_known_does_not_keep_it_out_and_is_known_from_then_on(self, rig: Rig) -> None:
+        rig.queue("q", dedup_window=600)
+        rig.send("q", "a", message_id="m1")
+        self.place(rig, "q", "b", message_id="m1")
+        self.place(rig, "q", "c", message_id="m2")
+        assert rig.send("q", "d", message_id="m2").duplicate
+        assert rig.drain("q") == ["a", "b", "c"]
+
+    def test_in_a_session(self, rig: Rig) -> None:
+        rig.queue("q", requires_session=True)
+        self.place(rig, "q", "a", 2, session_id="s")
+        self.place(rig, "q", "b", session_id="s")
+        claimed = rig.claim_in(rig.accept("q", "s"), 5)
+        assert (bodies(claimed), [each.delivery_count for each in claimed]) == (["a", "b"], [3, 1])
+
+    def test_what_cannot_be_stored_changes_nothing(self, rig: Rig) -> None:
+        rig.topic("t")
+        rig.queue("q", max_count=1)
+        rig.queue("by-session", requires_session=True)
+        before = rig.picture()
+        refused: dict[str, type[BusError]] = {
+            "nowhere": EntityNotFound,
+            sub_queue("nowhere"): EntityNotFound,
+            sub_queue("t"): UsageError,
+            "by-session": SessionRequired,
+        }
+        for entity, error in refused.items():
+            with pytest.raises(error):
+                rig.run(sending("q", "with it"), sending(entity, "x", former=Former(1, 0, None)))
+        with pytest.raises(QuotaExceeded):
+            rig.run(*[sending("q", number, former=Former(0, 0, None)) for number in range(2)])
+        assert rig.picture() == before
+
+    def test_together_with_a_position(self, rig: Rig) -> None:
+        rig.queue("q")
+        batch: list[Command] = [sending("q", "a", former=Former(1, 0, None)), Advance("import", 0, 1)]
+        rig.run(*batch)
+        with pytest.raises(PositionMoved):
+            rig.run(*batch)
+        assert rig.drain("q") == ["a"]
 
 
 class SeeingContract(Contract):

@@ -89,6 +89,15 @@ def test_an_opening_forgets_nothing(writer: Writer) -> None:
     writer.journal.close()
 
 
+def test_a_block_that_an_earlier_life_began_is_written_whole(writer: Writer) -> None:
+    for _ in range(6):
+        writer.write(3)
+        writer.again()
+        writer.write(12)  # Nobody has looked before the block is due.
+        writer.check()
+    writer.journal.close()
+
+
 def test_a_crash_forgets_nothing(writer: Writer, tmp_path: Path) -> None:
     for number in range(5):
         writer.write(9)

@@ -1,0 +1,93 @@
+"""Which dead letters are meant. Everything that is given has to be true; nothing given means all of them.
+
+    queue, source            where they lie, where they died: a name, or a pattern with * and ?
+    reason, error, description   contained in it, whatever the case
+    older_than, newer_than   since they died: seconds or a timedelta
+    attempts_*, recoveries_* deliveries before they died; how often they were brought back
+    ids                      the ids of messages
+    where                    a function of the message; the only one for which bodies are read
+
+Names of entities are the same whatever their case, and a queue means its dead-letter queue.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Final
+
+from unibus.core.fields import seconds_ns
+from unibus.core.message import Message
+from unibus.errors import UsageError
+
+ALIASES: Final = {"entity": "queue", "signature": "error", "error_type": "error", "id": "ids", "predicate": "where"}
+"""Other words for the same, in filters that are given as dictionaries."""
+
+_TEXTS: Final = ("queue", "source", "reason", "error", "description")
+_AGES: Final = ("older_than", "newer_than")
+_COUNTS: Final = ("attempts_below", "attempts_from", "recoveries_below", "recoveries_from")
+
+
+@dataclass(frozen=True)
+class DeadLetterFilter:
+    """See the module. `attempts_from` is "at least", `attempts_below` "less than"."""
+
+    queue: str | None = None
+    source: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    description: str | None = None
+    older_than: float | timedelta | None = None
+    newer_than: float | timedelta | None = None
+    attempts_below: int | None = None
+    attempts_from: int | None = None
+    recoveries_below: int | None = None
+    recoveries_from: int | None = None
+    ids: tuple[str, ...] | None = None
+    where: Callable[[Message], object] | None = None
+
+    def __post_init__(self) -> None:
+        for name in _TEXTS:
+            if not isinstance(getattr(self, name), (str, type(None))):
+                raise UsageError(f"{name} of a filter is text, not {getattr(self, name)!r}")
+        for name in _AGES:
+            if getattr(self, name) is not None:
+                seconds_ns(name, getattr(self, name))
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise UsageError(f"{name} of a filter is a whole number, not {value!r}")
+        if self.where is not None and not callable(self.where):
+            raise UsageError("where is a function that is given the message")
+        if self.ids is not None:
+            object.__setattr__(self, "ids", _ids(self.ids))
+
+    def is_everything(self) -> bool:
+        return all(getattr(self, each.name) is None for each in fields(self))
+
+
+def _ids(given: object) -> tuple[str, ...]:
+    ids = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
+    if not ids or not all(isinstance(each, str) for each in ids):
+        raise UsageError(f"ids of a filter are the ids of messages, not {given!r}")
+    return ids
+
+
+def filter_of(given: object, more: Mapping[str, object]) -> DeadLetterFilter:
+    """The filter that a call means: one that is made, a dictionary, keywords, or nothing for all."""
+    if isinstance(given, DeadLetterFilter):
+        if more:
+            raise UsageError("a filter and keywords of a filter", "give one of them")
+        return given
+    if given is not None and not isinstance(given, Mapping):
+        raise UsageError(f"a filter is a DeadLetterFilter or a dictionary, not {type(given).__name__}")
+    known = {each.name for each in fields(DeadLetterFilter)}
+    named: dict[str, object] = {}
+    for name, value in {**(given or {}), **more}.items():
+        meant = ALIASES.get(name, name)
+        if meant not in known:
+            close = difflib.get_close_matches(str(name), known, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known))}"
+            raise UsageError(f"dead letters cannot be filtered by {name!r}", hint)
+        named[meant] = value
+    return DeadLetterFilter(**named)  # type: ignore[arg-type]  # Each is checked by the class.

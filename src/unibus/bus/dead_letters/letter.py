@@ -1,0 +1,103 @@
+"""A dead letter as people see it. What was sent is decoded only when somebody asks for `original`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from unibus.bus.dead_letters.record import (
+    RECORD,
+    RECOVERY_HEADER,
+    died_ns,
+    error_in,
+    number_in,
+    record_of,
+    text_in,
+)
+from unibus.core.codec import decode
+from unibus.core.cold import Cold, HeaderValue
+from unibus.core.deadletter import (
+    ATTEMPTS_HEADER,
+    DESCRIPTION_HEADER,
+    ERROR_TYPE_HEADER,
+    GROUP_HEADER,
+    REASON_HEADER,
+    SOURCE_HEADER,
+    TRACEBACK_HEADER,
+)
+from unibus.core.fields import checked_headers
+from unibus.core.life.changes import Overlay
+from unibus.core.life.entity import Entry
+from unibus.core.life.states import STATE_NAMES
+from unibus.core.message import Message
+from unibus.core.wire import untagged
+
+
+@dataclass(frozen=True)
+class DeadMessage:
+    """One dead letter, as it was when it was looked at. `entity` is where it lies, `source` where it died."""
+
+    id: str
+    entity: str
+    sequence: int
+    source: str
+    failure_reason: str
+    description: str
+    error_type: str
+    last_error: str
+    failure_ns: int
+    retry_count: int
+    recovery_attempts: int
+    consumer: str
+    traceback: str
+    state: str
+    session_id: str | None
+    size: int
+    overlay: Overlay = field(repr=False)
+    data: bytes = field(repr=False)
+
+    @property
+    def failure_timestamp(self) -> datetime:
+        return datetime.fromtimestamp(self.failure_ns / 1e9, UTC)
+
+    @property
+    def original(self) -> Message:
+        """The message as it was sent, with what settlements wrote on it but without the record of its death."""
+        return original_of(self.data, self.overlay, self.sequence)
+
+
+def dead_message(entry: Entry, data: bytes) -> DeadMessage:
+    overlay = record_of(entry)
+    return DeadMessage(
+        entry.who.message_id,
+        entry.entity.name,
+        int(entry.sequence),
+        text_in(overlay, SOURCE_HEADER),
+        text_in(overlay, REASON_HEADER),
+        text_in(overlay, DESCRIPTION_HEADER),
+        text_in(overlay, ERROR_TYPE_HEADER),
+        error_in(overlay),
+        died_ns(entry),
+        number_in(overlay, ATTEMPTS_HEADER),
+        number_in(overlay, RECOVERY_HEADER),
+        text_in(overlay, GROUP_HEADER),
+        text_in(overlay, TRACEBACK_HEADER),
+        STATE_NAMES[int(entry.state)],
+        entry.who.session_id,
+        entry.who.size,
+        dict(overlay),
+        data,
+    )
+
+
+def original_of(data: bytes, overlay: Overlay, sequence: int) -> Message:
+    message = decode(data)
+    message.sequence = sequence
+    headers = {**message.headers, **_untagged(overlay)}
+    cold = Cold() if message.cold is None else message.cold
+    cold.headers = {name: value for name, value in headers.items() if name not in RECORD}
+    message.cold = cold
+    return message
+
+
+def _untagged(overlay: Overlay) -> Mapping[str, HeaderValue]:
+    return checked_headers({name: untagged(value) for name, value in overlay.items()})

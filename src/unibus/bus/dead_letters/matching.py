@@ -1,0 +1,87 @@
+# mypyc: compiled
+"""Asking a filter about many dead letters: only what it says is looked at. Compiled, as it is asked about each."""
+
+import fnmatch
+from datetime import timedelta
+
+from unibus.bus.dead_letters.filters import DeadLetterFilter
+from unibus.bus.dead_letters.record import (
+    RECOVERY_HEADER,
+    died_ns,
+    error_in,
+    number_in,
+    owner_of,
+    record_of,
+    text_in,
+)
+from unibus.core.deadletter import ATTEMPTS_HEADER, DESCRIPTION_HEADER, REASON_HEADER, SOURCE_HEADER
+from unibus.core.fields import seconds_ns
+from unibus.core.life.changes import Overlay
+from unibus.core.life.entity import Entry
+
+
+class Matcher:
+    """A filter at one moment. The place is not its business (`lies_in`), and neither is the body."""
+
+    def __init__(self, chosen: DeadLetterFilter, now_ns: int) -> None:
+        self._source = chosen.source
+        self._reason = _folded(chosen.reason)
+        self._error = _folded(chosen.error)
+        self._description = _folded(chosen.description)
+        self._died_before_ns = _ago(chosen.older_than, now_ns)
+        self._died_after_ns = _ago(chosen.newer_than, now_ns)
+        self._attempts_from = chosen.attempts_from
+        self._attempts_below = chosen.attempts_below
+        self._recoveries_from = chosen.recoveries_from
+        self._recoveries_below = chosen.recoveries_below
+        self._ids: frozenset[str] | None = None if chosen.ids is None else frozenset(chosen.ids)
+
+    def takes(self, entry: Entry) -> bool:
+        if self._ids is not None and entry.who.message_id not in self._ids:
+            return False
+        overlay = record_of(entry)
+        return self._says(overlay) and self._died_then(entry) and self._counts(overlay)
+
+    def _says(self, overlay: Overlay) -> bool:
+        if self._reason and self._reason not in text_in(overlay, REASON_HEADER).casefold():
+            return False
+        if self._error and self._error not in error_in(overlay).casefold():
+            return False
+        if self._description and self._description not in text_in(overlay, DESCRIPTION_HEADER).casefold():
+            return False
+        return self._source is None or is_named(self._source, text_in(overlay, SOURCE_HEADER))
+
+    def _died_then(self, entry: Entry) -> bool:
+        if self._died_before_ns is not None and died_ns(entry) > self._died_before_ns:
+            return False
+        return self._died_after_ns is None or died_ns(entry) > self._died_after_ns
+
+    def _counts(self, overlay: Overlay) -> bool:
+        return _is_within(overlay, ATTEMPTS_HEADER, self._attempts_from, self._attempts_below) and _is_within(
+            overlay, RECOVERY_HEADER, self._recoveries_from, self._recoveries_below
+        )
+
+
+def lies_in(pattern: str | None, place: str) -> bool:
+    """Whether a place is meant by the name of its queue, or by its own."""
+    return pattern is None or is_named(pattern, owner_of(place)) or is_named(pattern, place)
+
+
+def is_named(pattern: str, name: str) -> bool:
+    folded, wanted = name.casefold(), pattern.casefold()
+    return folded == wanted or fnmatch.fnmatchcase(folded, wanted)
+
+
+def _folded(text: str | None) -> str:
+    return "" if text is None else text.casefold()
+
+
+def _ago(age: float | timedelta | None, now_ns: int) -> int | None:
+    return None if age is None else now_ns - seconds_ns("age", age)
+
+
+def _is_within(overlay: Overlay, name: str, least: int | None, below: int | None) -> bool:
+    if least is None and below is None:
+        return True
+    number = number_in(overlay, name)
+    return (least is None or number >= least) and (below is None or number < below)

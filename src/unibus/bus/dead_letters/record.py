@@ -1,0 +1,85 @@
+# mypyc: compiled
+"""The record of a death, as it is read from a message that waits.
+
+It stands in the overlay of a stored message, so that thousands of letters can be judged and moved without reading a
+body. What is read here is read once for each of them: hence compiled.
+"""
+
+from typing import Final
+
+from unibus.core.deadletter import (
+    ATTEMPTS_HEADER,
+    DESCRIPTION_HEADER,
+    ERROR_TYPE_HEADER,
+    GROUP_HEADER,
+    REASON_HEADER,
+    SOURCE_HEADER,
+    TIME_HEADER,
+    TRACEBACK_HEADER,
+    is_sub_queue,
+)
+from unibus.core.life.changes import Overlay
+from unibus.core.life.entity import Entry
+
+RECOVERY_HEADER: Final = "DeadLetterRecoveryAttempts"
+"""How often somebody brought it back. Not part of the record: it is kept through another death."""
+
+LAST_ERROR_HEADER: Final = "LastError"
+"""What a block that raised wrote on the message when it gave it back (received.py)."""
+
+RECORD: Final = frozenset(
+    {
+        REASON_HEADER,
+        DESCRIPTION_HEADER,
+        SOURCE_HEADER,
+        GROUP_HEADER,
+        ERROR_TYPE_HEADER,
+        ATTEMPTS_HEADER,
+        TIME_HEADER,
+        TRACEBACK_HEADER,
+    }
+)
+_NOTHING: Final[Overlay] = {}
+
+
+def record_of(entry: Entry) -> Overlay:
+    return _NOTHING if entry.overlay is None else entry.overlay
+
+
+def text_in(overlay: Overlay, name: str) -> str:
+    value = overlay.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def number_in(overlay: Overlay, name: str) -> int:
+    value = overlay.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def is_dead(entry: Entry) -> bool:
+    """Whether the message carries the record of a death: also one that was forwarded to a queue of its own."""
+    return entry.overlay is not None and REASON_HEADER in entry.overlay
+
+
+def died_ns(entry: Entry) -> int:
+    return number_in(record_of(entry), TIME_HEADER) or int(entry.enqueued_ns)
+
+
+def error_in(overlay: Overlay) -> str:
+    """What went wrong, in the words of the error: its type and text, or what was written when it was given back."""
+    kind, text = text_in(overlay, ERROR_TYPE_HEADER), text_in(overlay, DESCRIPTION_HEADER)
+    if kind:
+        return f"{kind}: {text}" if text else kind
+    return text_in(overlay, LAST_ERROR_HEADER) or text
+
+
+def owner_of(place: str) -> str:
+    """The queue or subscription whose dead-letter queue that is; a queue that is none stands for itself."""
+    return place.rpartition("/")[0] if is_sub_queue(place) else place
+
+
+def second_life(entry: Entry, keep_record: bool = False) -> Overlay:
+    """The overlay of a message that is brought back: without the record, and with one recovery more."""
+    overlay = record_of(entry)
+    kept = overlay if keep_record else {name: value for name, value in overlay.items() if name not in RECORD}
+    return {**kept, RECOVERY_HEADER: number_in(overlay, RECOVERY_HEADER) + 1}

@@ -1,0 +1,190 @@
+"""Bulk: many dead letters moved or removed, in batches. What was decided is one batch of the store or nothing.
+
+Only what was dead at the beginning is looked at, and what is done is not dead any more. So it may be stopped anywhere,
+by an error, by kill -9: run again it goes on with what is left, and none is lost or doubled. A letter that cannot go
+where it should is an error of that one letter; the others of its batch go.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from unibus.bus.dead_letters.finding import Entities, Found
+from unibus.bus.dead_letters.record import RECOVERY_HEADER, number_in, record_of, second_life, text_in
+from unibus.bus.dead_letters.results import ProcessingResult
+from unibus.bus.dead_letters.rules import RecoveryAction
+from unibus.bus.dead_letters.steps import Steps, pause
+from unibus.bus.queues import Queues
+from unibus.core.deadletter import SOURCE_HEADER
+from unibus.core.life.commands import MOVE_REDIRECT, MOVE_RETRY, Move, Remove
+from unibus.core.life.entity import Entry
+from unibus.core.life.states import LOCKED
+from unibus.core.limiter import TokenBucket
+from unibus.errors import BusClosed, BusError, ConfigInvalid, StoreFailed, StoreUnavailable, UsageError
+from unibus.limits import BATCH_COMMANDS_MAX
+
+Progress: TypeAlias = Callable[[int, int], object]
+Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
+Decide: TypeAlias = Callable[[Entry], tuple[RecoveryAction, str]]
+
+BATCH_SIZE: Final = 500
+STEPS_PER_SECOND: Final = 10
+"""A rate is kept in steps of a tenth of a second, however large the batches may be."""
+
+STOPPED: Final = (StoreFailed, StoreUnavailable, BusClosed)
+"""Errors of the store, not of a letter: nothing more can be done."""
+
+DISCARDED: Final = "discarded from the dead letters"
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """How to go about it. `progress` is called between batches with (done, total); what it raises ends the work.
+
+    `guard` surrounds every batch with its answer and its progress, for those who must not be disturbed in the middle.
+    """
+
+    dry_run: bool = False
+    rate: float | None = None
+    batch_size: int = BATCH_SIZE
+    progress: Progress | None = None
+    force: bool = False
+    keep_record: bool = False
+    guard: Guard = nullcontext
+
+    def __post_init__(self) -> None:
+        size = self.batch_size
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= BATCH_COMMANDS_MAX:
+            raise UsageError(f"batch_size is {size!r}", f"a whole number from 1 to {BATCH_COMMANDS_MAX}")
+        if self.rate is not None and not self.rate > 0:
+            raise UsageError(f"rate is {self.rate!r}", "letters per second, more than 0")
+
+    def step(self) -> int:
+        if self.rate is None:
+            return self.batch_size
+        return min(self.batch_size, max(1, int(self.rate / STEPS_PER_SECOND)))
+
+
+class Task(NamedTuple):
+    """What shall become of one letter."""
+
+    id: str
+    action: RecoveryAction
+    command: Move | Remove
+
+
+class Refusal(NamedTuple):
+    """Why nothing can become of it; `review` if that is for a person to decide."""
+
+    why: str
+    review: bool = False
+
+
+def task_for(
+    entry: Entry, action: RecoveryAction, target: str, entities: Entities, recoveries_max: int, bulk: Bulk
+) -> Task | Refusal:
+    """The command for one letter, or what speaks against it."""
+    message_id, place = entry.who.message_id, entry.entity.name
+    if action is RecoveryAction.DISCARD:
+        return Task(message_id, action, Remove(place, int(entry.sequence), DISCARDED))
+    if action is RecoveryAction.RETRY:
+        overlay = record_of(entry)
+        brought_back = number_in(overlay, RECOVERY_HEADER)
+        if brought_back >= recoveries_max and not bulk.force:
+            return Refusal(f"it was brought back {brought_back} times and died again; force=True tries once more", True)
+        target = text_in(overlay, SOURCE_HEADER)
+        if not target:
+            return Refusal("nothing says where it died; redirect it")
+    hindrance = entities.hindrance(target)
+    if hindrance:
+        return Refusal(hindrance)
+    command = Move(place, int(entry.sequence), target)
+    command.action = MOVE_RETRY if action is RecoveryAction.RETRY else MOVE_REDIRECT
+    command.overlay = second_life(entry, bulk.keep_record)
+    return Task(message_id, action, command)
+
+
+class Sweep:
+    """One run over the letters that were found."""
+
+    def __init__(self, queues: Queues, found: Found, recoveries_max: int, bulk: Bulk) -> None:
+        self.result = ProcessingResult(errors=found.errors, dry_run=bulk.dry_run)
+        self._queues = queues
+        self._found = found
+        self._recoveries_max = recoveries_max
+        self._bulk = bulk
+
+    def run(self, decide: Decide) -> Steps[ProcessingResult]:
+        entries, size = self._found.entries, self._bulk.step()
+        bucket = None
+        if self._bulk.rate is not None and not self._bulk.dry_run:
+            bucket = _bucket(self._bulk.rate, size, self._queues.now_ns())
+        for start in range(0, len(entries), size):
+            chunk = entries[start : start + size]
+            if bucket is not None:
+                yield from self._wait_for(bucket, len(chunk), chunk[0].entity.name)
+            with self._bulk.guard():
+                yield from self._apply(self._tasks(chunk, decide))
+                if self._bulk.progress is not None:
+                    self._bulk.progress(start + len(chunk), len(entries))
+        return self.result
+
+    def _wait_for(self, bucket: TokenBucket, count: int, place: str) -> Steps[None]:
+        while not bucket.try_acquire(count, self._queues.now_ns()):
+            missing_s = bucket.wait_s(count, self._queues.now_ns())
+            yield from pause(self._queues.store, self._queues.timers, place, int(missing_s * 1e9) + 1)
+
+    def _tasks(self, entries: list[Entry], decide: Decide) -> list[Task]:
+        tasks: list[Task] = []
+        for entry in entries:
+            action, target = decide(entry)
+            if action is RecoveryAction.MANUAL_REVIEW:
+                self.result.manual_review += 1
+                continue
+            task = task_for(entry, action, target, self._found.entities, self._recoveries_max, self._bulk)
+            if isinstance(task, Task):
+                task.command.raises = False
+                if self._bulk.dry_run and entry.state == LOCKED:
+                    self.result.skipped += 1
+                else:
+                    tasks.append(task)
+            elif task.review:
+                self.result.manual_review += 1
+            else:
+                self.result.errors.append((entry.who.message_id, task.why))
+        return tasks
+
+    def _apply(self, tasks: list[Task]) -> Steps[None]:
+        if not tasks or self._bulk.dry_run:
+            self._count(tasks, [True] * len(tasks))
+            return
+        try:
+            results = yield self._queues.store.apply([task.command for task in tasks])
+        except STOPPED:
+            raise
+        except BusError as error:
+            if len(tasks) == 1:
+                self.result.errors.append((tasks[0].id, str(error)))
+                return
+        else:
+            self._count(tasks, results)
+            return
+        # Refused because of one of them, and nothing was changed: halves, until it is known which.
+        half = len(tasks) // 2
+        yield from self._apply(tasks[:half])
+        yield from self._apply(tasks[half:])
+
+    def _count(self, tasks: list[Task], results: list[object]) -> None:
+        for task, result in zip(tasks, results, strict=True):
+            if result is None or result is False:
+                self.result.skipped += 1
+            else:
+                self.result.count(task.action)
+
+
+def _bucket(rate: float, burst: int, now_ns: int) -> TokenBucket:
+    try:
+        return TokenBucket(float(rate), float(burst), now_ns)
+    except (ConfigInvalid, TypeError, ValueError):
+        raise UsageError(f"rate is {rate!r}", "letters per second, more than 0") from None

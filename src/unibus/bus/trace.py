@@ -1,0 +1,255 @@
+"""Where a message went and why it did not arrive: its events, put together to one tree.
+
+A message may be in many places: a topic hands copies to its subscriptions, a queue forwards, what failed goes to the
+dead letters and from there to somewhere else. Each place is a Copy, with the steps that happened there and the copies
+that went on from it. A batch writes its events depth first, which is how the tree can be put together again:
+
+    what went through an entity is followed by as many arrivals as it says
+    an arrival that names its source belongs to that
+    what arrived just before something left (dead letter, move, route) is where it went
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from unibus.core.deadletter import is_sub_queue
+from unibus.core.life.entity import Entry
+from unibus.core.life.events import Event
+from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
+
+Find = Callable[[str, int], Entry | None]
+
+WAITING, IN_FLIGHT, COMPLETED, DEAD, GONE = "waiting", "in flight", "completed", "dead-lettered", "gone"
+PASSED_ON, NOT_DELIVERED, UNKNOWN = "passed on", "not delivered", "unknown"
+
+_ARRIVALS: Final = frozenset({"sent", "scheduled", "published", "copied", "duplicate"})
+_DEPARTURES: Final = frozenset({"dead_lettered", "moved", "routed"})
+_ENDS: Final[dict[str, str]] = {
+    "completed": COMPLETED,
+    "dead_lettered": DEAD,
+    "moved": PASSED_ON,
+    "routed": PASSED_ON,
+    "expired": NOT_DELIVERED,
+    "cancelled": NOT_DELIVERED,
+    "purged": NOT_DELIVERED,
+    "duplicate": NOT_DELIVERED,
+}
+_REASONS: Final[dict[str, str]] = {
+    "expired": "its time-to-live was over before anybody received it",
+    "cancelled": "the scheduled message was cancelled",
+    "duplicate": "it was sent before, and known by its id or dedup key",
+}
+_STATES: Final[dict[int, tuple[str, str]]] = {
+    ACTIVE: (WAITING, "nobody has received it yet"),
+    LOCKED: (IN_FLIGHT, "a consumer has it, and has not settled it yet"),
+    SCHEDULED: (WAITING, "its time has not come yet"),
+    DEFERRED: (WAITING, "it was deferred: only receive_deferred gives it"),
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happened to a copy, in words."""
+
+    at: datetime
+    kind: str
+    text: str
+    event: Event
+
+
+@dataclass
+class Copy:
+    """The message in one place. `reason` says why it was not delivered from there, where it was not."""
+
+    channel: str
+    sequence: int
+    steps: list[Step] = field(default_factory=list)
+    children: "list[Copy]" = field(default_factory=list)
+    outcome: str = UNKNOWN
+    reason: str = ""
+
+    def walk(self) -> "Iterator[Copy]":
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass
+class MessageTrace:
+    """What history has about one message. Empty, and falsy, if it has nothing (any more)."""
+
+    message_id: str
+    events: list[Event]
+    roots: list[Copy]
+
+    def __bool__(self) -> bool:
+        return bool(self.events)
+
+    def copies(self) -> list[Copy]:
+        """Every place, in the order of the tree."""
+        return [copy for root in self.roots for copy in root.walk()]
+
+    def not_delivered(self) -> list[tuple[str, str]]:
+        """Where it has not been completed (yet), and why. A dead letter that was brought back and completed is none."""
+        return [(copy.channel, copy.reason) for copy in self.copies() if copy.reason and not _was_mended(copy)]
+
+    @property
+    def status(self) -> str:
+        """Completed when every copy is; else the first trouble, or that somebody still has it to do."""
+        known = [copy for copy in self.copies() if copy.outcome != PASSED_ON and not _went_on(copy)]
+        stored = [copy for copy in known if copy.sequence] or known  # A duplicate says nothing of the first.
+        ends = [DEAD if _is_dead(copy) else copy.outcome for copy in stored]
+        for outcome in (DEAD, IN_FLIGHT, WAITING, NOT_DELIVERED, GONE, UNKNOWN):
+            if outcome in ends:
+                return outcome
+        return COMPLETED if ends else UNKNOWN
+
+
+def _went_on(copy: Copy) -> bool:
+    return copy.outcome == DEAD and bool(copy.children)
+
+
+def _is_dead(copy: Copy) -> bool:
+    """A letter that waits among the dead waits for an operator, not for a consumer."""
+    return is_sub_queue(copy.channel) and copy.outcome in (WAITING, IN_FLIGHT)
+
+
+def _was_mended(copy: Copy) -> bool:
+    return copy.outcome == DEAD and any(each.outcome == COMPLETED for each in copy.walk())
+
+
+def trace_of(message_id: str, events: list[Event], find: Find) -> MessageTrace:
+    """`find` gives what is still held at a place (channel, sequence)."""
+    tree = _Tree()
+    for event in events:
+        tree.add(event)
+    for copy in tree.copies:
+        _conclude(copy, find)
+    return MessageTrace(message_id, events, tree.roots)
+
+
+class _Tree:
+    def __init__(self) -> None:
+        self.roots: list[Copy] = []
+        self.copies: list[Copy] = []
+        self._places: dict[tuple[str, int], Copy] = {}
+        self._expecting: list[tuple[Copy, int]] = []  # What went through, and how many arrivals are still to come.
+        self._orphans: list[tuple[int, Copy]] = []  # Arrivals that nothing before them explains, by time.
+
+    def add(self, event: Event) -> None:
+        if event.kind in _ARRIVALS:
+            copy = self._arrive(event)
+        else:
+            copy = self._places.get((event.channel, event.sequence)) or self._arrive(event)
+            if event.kind in _DEPARTURES:
+                self._adopt(copy, event)
+        copy.steps.append(Step(_EPOCH + timedelta(microseconds=event.ts), event.kind, _words(event), event))
+        if event.kind == "activated":
+            self._renumber(copy, event)
+
+    def _arrive(self, event: Event) -> Copy:
+        copy = Copy(event.channel, 0 if event.kind == "duplicate" else event.sequence)
+        self.copies.append(copy)
+        if event.kind != "duplicate":
+            self._places[event.channel, event.sequence] = copy
+        parent = self._parent(event)
+        if parent is not None:
+            parent.children.append(copy)
+        else:
+            self.roots.append(copy)
+            self._orphans.append((event.ts, copy))
+        if event.kind == "published":
+            self._expecting.append((copy, _number(event, "copies")))
+        return copy
+
+    def _parent(self, event: Event) -> Copy | None:
+        while self._expecting and self._expecting[-1][1] == 0:
+            self._expecting.pop()
+        if self._expecting and self._expecting[-1][0].steps[-1].event.ts == event.ts and event.kind != "duplicate":
+            parent, left = self._expecting[-1]
+            self._expecting[-1] = (parent, left - 1)
+            return parent
+        self._expecting.clear()
+        attrs = event.attrs or {}
+        return self._places.get((attrs.get("source", ""), _number(event, "source_sequence")))
+
+    def _adopt(self, copy: Copy, event: Event) -> None:
+        """What just arrived elsewhere came from here."""
+        for at, orphan in self._orphans:
+            if at == event.ts and orphan is not copy:
+                self.roots.remove(orphan)
+                copy.children.append(orphan)
+        self._orphans.clear()
+
+    def _renumber(self, copy: Copy, event: Event) -> None:
+        copy.sequence = _number(event, "new_sequence") or copy.sequence
+        self._places[copy.channel, copy.sequence] = copy
+
+
+def _number(event: Event, name: str) -> int:
+    return int((event.attrs or {}).get(name, 0))
+
+
+def _conclude(copy: Copy, find: Find) -> None:
+    """How it ended, or what it waits for."""
+    last = next((step.event for step in reversed(copy.steps) if step.kind != "forgotten"), copy.steps[-1].event)
+    if last.kind in _ENDS:
+        copy.outcome = _ENDS[last.kind]
+        copy.reason = _REASONS.get(last.kind, "")
+        if last.kind == "dead_lettered":
+            copy.reason = last.reason or ""
+        elif last.kind == "purged":
+            copy.reason = f"removed by hand: {last.reason}"
+    elif last.kind == "published":
+        copy.outcome = PASSED_ON if _number(last, "copies") else NOT_DELIVERED
+        copy.reason = "" if copy.outcome == PASSED_ON else "never routed: nobody was subscribed, or no filter matched"
+    else:
+        entry = find(copy.channel, copy.sequence)
+        if entry is None:
+            copy.outcome, copy.reason = GONE, "its queue was deleted, or history has forgotten the rest"
+        else:
+            copy.outcome, copy.reason = _STATES[entry.state]
+            if last.kind == "delivered" and entry.state == ACTIVE:
+                copy.reason = "its lock has ended, and it waits again"
+            elif last.kind == "returned":
+                copy.reason = f"it came back ({last.reason}) and waits again"
+
+
+_WORDS: Final[dict[str, str]] = {
+    "sent": "sent, {size} bytes",
+    "scheduled": "scheduled for {visible}",
+    "published": "went through, {copies} copies",
+    "copied": "arrived",
+    "delivered": "delivered to {consumer} (delivery {count})",
+    "returned": "came back: {reason}",
+    "deferred": "deferred",
+    "activated": "its time came, now #{new_sequence}",
+    "completed": "completed by {consumer} (delivery {count})",
+    "cancelled": "cancelled",
+    "expired": "expired",
+    "dead_lettered": "dead-lettered: {reason}",
+    "routed": "went on",
+    "duplicate": "refused as a duplicate",
+    "purged": "removed by hand: {reason}",
+    "moved": "{action} to {target}",
+    "forgotten": "taken out of history",
+}
+
+
+def _words(event: Event) -> str:
+    attrs = event.attrs or {}
+    visible_us = int(attrs.get("visible_us", 0))
+    return _WORDS.get(event.kind, event.kind).format(
+        size=event.size,
+        count=event.delivery_count,
+        reason=event.reason,
+        consumer=event.consumer or "a receiver",
+        visible=(_EPOCH + timedelta(microseconds=visible_us)).isoformat(" ", "milliseconds") if visible_us else "",
+        copies=attrs.get("copies", "no"),
+        new_sequence=attrs.get("new_sequence", ""),
+        action=attrs.get("action", "moved"),
+        target=attrs.get("target", ""),
+    )

@@ -1,0 +1,79 @@
+"""`unibus export`: a whole bus, or some of its queues, as a file of JSON lines. Also beside the process that owns it.
+
+The file has its name only when it is complete and on the disk: what is there under the name can be imported.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
+from unibus.cli.looking import looking
+from unibus.cli.output import flush, is_terminal, write, write_json
+from unibus.cli.progress import bar
+from unibus.errors import UsageError
+
+if TYPE_CHECKING:
+    from unibus.bus.exporting import Exporting
+
+STDOUT: Final = "-"
+
+
+def export(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write; - for the output.", show_default=False)],
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this queue, topic or subscription. May be repeated."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    url: Url = DEFAULT_STORE,
+) -> None:
+    """Write queues, topics and subscriptions with their messages to a file.
+
+    All of it as it is at one moment, also while another process works with the store. `unibus import` reads it.
+    """
+    from unibus.bus.exporting import Exporting
+
+    with looking(store_url(url)) as reader, _target(file, force) as put, bar() as progress:
+        exporting = Exporting(reader, put, progress)
+        exporting.run(queue or ())
+    _tell(exporting, file)
+
+
+@contextlib.contextmanager
+def _target(file: str, force: bool) -> "Iterator[Callable[[bytes], object]]":
+    if file == STDOUT:
+        if is_terminal():
+            raise UsageError("an export is not for a terminal", "name a file, or pipe it into another program")
+        yield write
+        flush()
+        return
+    path = Path(file)
+    if path.exists() and not force:
+        raise UsageError(f"{file} is there already", "--force writes over it")
+    # Messages may be nobody else's business.
+    part = path.with_name(f"{path.name}.part{os.getpid()}")
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            yield out.write
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _tell(exporting: "Exporting", file: str) -> None:
+    names = ("entities", "messages", "sessions")
+    if file == STDOUT or is_terminal():
+        counts = ", ".join(f"{getattr(exporting, name):,} {name}" for name in names)
+        if file != STDOUT or sys.stderr.isatty():
+            typer.echo(f"exported {counts}", err=file == STDOUT)
+        return
+    write_json({"file": file, **{name: getattr(exporting, name) for name in names}})
+    flush()

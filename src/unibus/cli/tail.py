@@ -1,0 +1,225 @@
+"""`unibus tail`: the last events of history, and with -f those that come, beside the process that owns the store.
+
+Nothing is missed while it is paused: events wait in history, and are read from where the reading stopped.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from unibus.cli.bus_option import DEFAULT_STORE, Url, not_found, store_url
+from unibus.cli.keyboard import Keys, keyboard
+from unibus.cli.looking import looking
+from unibus.cli.moments import moment_of
+from unibus.cli.options import with_options
+from unibus.cli.output import aside, flush, is_terminal, write_json
+from unibus.cli.report import ExitCode
+from unibus.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from unibus.core.life.events import Event
+    from unibus.stores.reader import StoreReader
+
+ALL: Final = "*"
+COUNT: Final = 10
+LOOK_AGAIN_S: Final = 0.1
+PAGE: Final = 1_000
+PAUSES: Final = (" ", "p")
+
+Wanted = Callable[["Event"], bool]
+
+
+@dataclass(frozen=True)
+class TailOptions:
+    channel: Annotated[
+        str, typer.Argument(metavar="CHANNEL", help="A queue, topic or subscription; * for all.", show_default=False)
+    ]
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False
+    count: Annotated[
+        int | None,
+        typer.Option("-n", "--count", min=0, show_default=f"{COUNT}, all with --since", help="How many of the last."),
+    ] = None
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only these, for instance completed. May be repeated.")
+    ] = None
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="Only where it is so, for instance message_id=…. May be repeated."),
+    ] = None
+    since: Annotated[
+        str | None, typer.Option(metavar="10m|TIME|SEQ", help="From then on, or after that number of history.")
+    ] = None
+    url: Url = DEFAULT_STORE
+
+
+@with_options(TailOptions)
+def tail(options: TailOptions) -> ExitCode:
+    """Show the last events of a channel's history, and follow it.
+
+    With -f on a terminal, space or p pauses and goes on, q ends.
+
+    Exit code 3 if there was nothing.
+    """
+    wanted = filter_of(options)
+    with looking(store_url(options.url)) as reader:
+        tailing = Tailing(reader, options, wanted)
+        tailing.show_last()
+        if options.follow:
+            tailing.follow()
+        elif not tailing.shown:
+            _explain(reader, options)
+        return ExitCode.OK if tailing.shown or options.follow else ExitCode.NOTHING_MATCHED
+
+
+def _explain(reader: "StoreReader", options: TailOptions) -> None:
+    """Nothing there: was the name mistyped?"""
+    known = [each.name for each in reader.entities()]
+    if options.channel != ALL and options.channel not in known:
+        raise not_found(options.channel, known)
+    aside("history has no such events; it is kept for a time only")
+
+
+# What is wanted
+
+
+def filter_of(options: TailOptions) -> Wanted:
+    """UsageError for what could never match."""
+    from unibus.core.life.events import KINDS, Event
+
+    kinds = frozenset(options.kind or ())
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UsageError(f"history has no events of kind {kind!r}", _near(kind, KINDS))
+    fields = tuple(name for name in Event.__struct_fields__ if name != "attrs")
+    conditions = [_condition(text) for text in options.where or ()]
+    for name, _ in conditions:
+        if name not in fields and name not in ATTRIBUTES:
+            raise UsageError(f"an event has no field {name!r}", _near(name, (*fields, *ATTRIBUTES)))
+
+    def wanted(event: "Event") -> bool:
+        if options.channel != ALL and event.channel != options.channel:
+            return False
+        if kinds and event.kind not in kinds:
+            return False
+        return all(_value(event, name) == value for name, value in conditions)
+
+    return wanted
+
+
+ATTRIBUTES: Final = (
+    *("priority", "copies", "source", "source_sequence", "new_sequence", "dedup_key", "key"),
+    *("target", "action", "name", "position", "messages"),
+)
+"""What stands among the attributes of an event, where it has it."""
+
+
+def _condition(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--where {text!r} is not FIELD=VALUE", "for instance --where session_id=c1")
+    return name, value
+
+
+def _value(event: "Event", name: str) -> str | None:
+    value = getattr(event, name, None) if name in event.__struct_fields__ else (event.attrs or {}).get(name)
+    return None if value is None else str(value)
+
+
+def _near(given: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(given, names, 1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names)}"
+
+
+# Showing
+
+
+class Tailing:
+    """One run of the command. `shown` counts the events that were written."""
+
+    def __init__(self, reader: "StoreReader", options: TailOptions, wanted: Wanted) -> None:
+        self.shown = 0
+        self._reader = reader
+        self._options = options
+        self._wanted = wanted
+        self._console = _console() if is_terminal() else None
+        self._seq = 0
+        self._since_us = 0
+        self._day: date | None = None
+
+    def show_last(self) -> None:
+        if self._options.since is not None:
+            self._begin_since(self._options.since)
+            while self._show_page():
+                pass
+            return
+        with self._reader.moment():
+            self._seq = self._reader.last_seq()
+            count = COUNT if self._options.count is None else self._options.count
+            self._show(self._reader.last_events(count, self._wanted))
+
+    def _begin_since(self, text: str) -> None:
+        if re.fullmatch(r"\d+", text):
+            self._seq = int(text)
+            return
+        instant = moment_of("--since", text)
+        self._since_us = round(instant.timestamp() * 1e6)
+        self._seq = self._reader.seq_before(self._since_us * 1_000)
+
+    def _show_page(self) -> bool:
+        """What has come since. True if there may be more at once."""
+        events, safe_seq = self._reader.events_after(self._seq, PAGE, self._options.kind or ())
+        self._seq = events[-1].seq if len(events) == PAGE else max(self._seq, safe_seq)
+        wanted = [event for event in events if event.ts >= self._since_us and self._wanted(event)]
+        if self._options.since is not None and self._options.count is not None and not self._options.follow:
+            wanted = wanted[: max(0, self._options.count - self.shown)]
+        self._show(wanted)
+        return len(events) == PAGE
+
+    def follow(self) -> None:
+        with keyboard() as keys:
+            if keys.are_there:
+                aside("following; space pauses, q ends")
+            key = ""
+            while key != "q":
+                if key in PAUSES:
+                    key = self._pause(keys)
+                    continue
+                more = self._show_page()
+                key = keys.wait(0 if more else LOOK_AGAIN_S)
+
+    def _pause(self, keys: Keys) -> str:
+        """The key that ended the pause, or nothing if it was the one for that."""
+        aside("paused; space goes on")
+        while (key := keys.wait(LOOK_AGAIN_S * 10)) not in (*PAUSES, "q"):
+            pass
+        return "" if key in PAUSES else key
+
+    def _show(self, events: "list[Event]") -> None:
+        from unibus.cli.event_view import line, record_of, when
+
+        for event in events:
+            if self._console is None:
+                write_json(record_of(event))
+                continue
+            day = when(event.ts).astimezone().date()
+            if day != self._day:
+                self._day = day
+                self._console.print(f"{day:%Y-%m-%d}", style="dim", markup=False)
+            self._console.print(line(event), soft_wrap=True)
+        if events:
+            flush()
+        self.shown += len(events)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False)

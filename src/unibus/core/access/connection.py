@@ -1,0 +1,104 @@
+"""Connection strings: `Endpoint=sb://host/;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…`.
+
+In place of name and key one may carry a finished token, `SharedAccessSignature=…`. Names of parts have no case and
+come in any order; those that we do not know are left alone, as Azure's clients do. Secrets are in the fields and in
+`as_text()`, and nowhere else.
+"""
+
+import dataclasses
+import re
+from typing import Final
+
+from unibus.core.access.scope import SCHEMES
+from unibus.core.access.token import make_token
+from unibus.errors import ConfigInvalid
+from unibus.limits import ACCESS_TOKEN_CHARS_MAX
+
+_ENDPOINT: Final = re.compile(r"([a-z]+)://((?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?)/*", re.IGNORECASE)
+_HINT: Final = "Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=… with EntityPath=… where it is for one entity"
+_KNOWN: Final = {
+    "endpoint": "Endpoint",
+    "sharedaccesskeyname": "SharedAccessKeyName",
+    "sharedaccesskey": "SharedAccessKey",
+    "sharedaccesssignature": "SharedAccessSignature",
+    "entitypath": "EntityPath",
+    "usedevelopmentemulator": "UseDevelopmentEmulator",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Credentials:
+    """The name of a rule and one of its keys, as a client with a password has them. `entity` is empty for all."""
+
+    name: str
+    key: str = dataclasses.field(repr=False)
+    entity: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConnectionString:
+    """Where, and by what right. `host` has the port if one was given."""
+
+    host: str
+    name: str = ""
+    key: str = dataclasses.field(default="", repr=False)
+    signature: str = dataclasses.field(default="", repr=False)
+    entity: str = ""
+    emulator: bool = False
+
+    def __post_init__(self) -> None:
+        if _ENDPOINT.fullmatch(f"sb://{self.host}") is None:
+            raise ConfigInvalid("a connection string's Endpoint is no address", _HINT)
+        if bool(self.name) != bool(self.key) or bool(self.key) == bool(self.signature):
+            raise ConfigInvalid("a connection string has a rule's name and key, or a signature, and not both", _HINT)
+        if any(";" in part for part in (self.name, self.key, self.signature, self.entity)):
+            raise ConfigInvalid("a part of a connection string has a semicolon in it")
+
+    @classmethod
+    def parse(cls, text: str) -> "ConnectionString":
+        parts = _parts(text)
+        endpoint = _ENDPOINT.fullmatch(parts.get("endpoint", ""))
+        if endpoint is None or endpoint[1].lower() not in SCHEMES:
+            raise ConfigInvalid("a connection string's Endpoint is no address", _HINT)
+        return cls(
+            endpoint[2],
+            parts.get("sharedaccesskeyname", ""),
+            parts.get("sharedaccesskey", ""),
+            parts.get("sharedaccesssignature", ""),
+            parts.get("entitypath", "").strip("/"),
+            parts.get("usedevelopmentemulator", "").lower() == "true",
+        )
+
+    def as_text(self) -> str:
+        """The whole string, with its secrets."""
+        parts = [("endpoint", f"sb://{self.host}/"), ("sharedaccesskeyname", self.name), ("sharedaccesskey", self.key)]
+        parts += [("sharedaccesssignature", self.signature), ("entitypath", self.entity)]
+        parts += [("usedevelopmentemulator", "true" if self.emulator else "")]
+        return ";".join([f"{_KNOWN[part]}={value}" for part, value in parts if value])
+
+    def resource(self) -> str:
+        return f"sb://{self.host}/{self.entity}"
+
+    def token(self, expires_s: int) -> str:
+        """The token that it carries, or a fresh one made with its key."""
+        return self.signature or make_token(self.resource(), self.name, self.key, expires_s)
+
+    def credentials(self) -> Credentials:
+        if not self.key:
+            raise ConfigInvalid("this connection string carries a token, and no key", "use its token")
+        return Credentials(self.name, self.key, self.entity)
+
+
+def _parts(text: str) -> dict[str, str]:
+    if len(text) > 2 * ACCESS_TOKEN_CHARS_MAX:
+        raise ConfigInvalid("a connection string of that length is none", _HINT)
+    parts: dict[str, str] = {}
+    for pair in text.strip().rstrip(";").split(";"):
+        name, found, value = pair.partition("=")
+        name = name.strip().lower()
+        if not found or not name:
+            raise ConfigInvalid("a part of the connection string is no name=value", _HINT)
+        if name in parts:
+            raise ConfigInvalid("a part of the connection string is given twice", _HINT)
+        parts[name] = value.strip()
+    return parts

@@ -1,0 +1,159 @@
+# mypyc: compiled
+"""The decision: is this caller who the token says, and may it do this here?
+
+The first half ends with Claims or Unauthorised, the second with Granted or Forbidden. What a refused caller learns is
+the same for a name that does not exist, a rule that is switched off, a wrong key and a wrong host: one text, and the
+same work. Each check looks in two homes, the entity of the token's scope and the namespace, and computes two
+signatures for each, with keys of nobody where there is no rule. Whether a token has expired is said only to those who
+hold a genuine one.
+"""
+
+import hmac
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from unibus.core.access.connection import Credentials
+from unibus.core.access.rights import Right, grants
+from unibus.core.access.rules import AuthorizationRule, checked_rules, key_of
+from unibus.core.access.scope import NAMESPACE, covers, home_of, segments_of
+from unibus.core.access.token import parse_token, sign
+from unibus.errors import ConfigInvalid, EntityNotFound, Forbidden, Unauthorised
+from unibus.limits import ACCESS_NAME_CHARS_MAX
+
+_SECOND_NS: Final = 1_000_000_000
+_NOBODY: Final = AuthorizationRule("nobody", frozenset({Right.LISTEN}), key_of(bytes(32)), key_of(bytes(32)), False)
+"""Stands in where there is no rule, so that looking takes as long. It is not enabled, and only enabled rules count."""
+
+
+class Claims(NamedTuple):
+    """What a genuine token says. For the server's own use and logs: it holds no secret, and clients never see it."""
+
+    rule: str
+    """The name of the rule."""
+    home: tuple[str, ...]
+    """Where the rule stands: the segments of a queue or topic, or none for the namespace."""
+    scope: tuple[str, ...]
+    """What the token is for."""
+    rights: frozenset[Right]
+    expires_s: int | None
+    """None: with name and key there is no end."""
+    key: str
+    """`primary` or `secondary`: tells when an old key is out of use."""
+
+
+class Granted(NamedTuple):
+    claims: Claims
+    right: Right
+    target: str
+
+
+class Access:
+    """The rules of one namespace and of the entities in it. Without rules everything is refused.
+
+    `rules_of` gives the rules of an entity. It is asked with names from outside, in the form of `casefold()`, and
+    answers an unknown one with nothing or with EntityNotFound. `hosts` are the names that a token may be for; without
+    them the host of a token is not looked at. `skew_s` is how long after its end a token is still taken, for clocks
+    that differ; `lifetime_max_s` how far away its end may be.
+    """
+
+    def __init__(
+        self,
+        rules: Iterable[AuthorizationRule] = (),
+        rules_of: Callable[[str], Sequence[AuthorizationRule]] | None = None,
+        hosts: Iterable[str] | None = None,
+        skew_s: int = 0,
+        lifetime_max_s: int | None = None,
+    ) -> None:
+        if skew_s < 0 or (lifetime_max_s is not None and lifetime_max_s <= 0):
+            raise ConfigInvalid("skew_s is below 0, or lifetime_max_s not above it", "whole seconds")
+        self._rules: Final = checked_rules(rules)
+        self._rules_of: Final = rules_of
+        self._hosts: Final = None if hosts is None else frozenset([host.lower() for host in hosts])
+        self._skew_ns: Final = skew_s * _SECOND_NS
+        self._lifetime_max_ns: Final = None if lifetime_max_s is None else lifetime_max_s * _SECOND_NS
+
+    def check(self, credential: str | Credentials | None, right: Right, target: str, now_ns: int) -> Granted:
+        """Both halves: whoever presents this may use the right on the target, or an error says no."""
+        return self.permit(self.identify(credential, now_ns), right, target, now_ns)
+
+    def identify(self, credential: str | Credentials | None, now_ns: int) -> Claims:
+        """What a token, or a name with its key, proves."""
+        if not credential:
+            raise Unauthorised("this needs a token", "make one with the name and a key of an authorization rule")
+        if isinstance(credential, Credentials):
+            return self._by_key(credential)
+        return self._by_token(credential, now_ns)
+
+    def permit(self, claims: Claims, right: Right, target: str, now_ns: int) -> Granted:
+        """Whether the claims cover it. `target` is the name of an entity, as the bus has it; empty for the namespace.
+
+        For doors that identify a caller once and then ask often. The claims stay as they were: a key that was replaced
+        meanwhile is noticed when the caller presents its next token.
+        """
+        self._check_time(claims, now_ns)
+        segments = segments_of(target)
+        if not covers(claims.scope, segments) or (claims.home and claims.home != home_of(segments)):
+            raise Forbidden("the token is not for this entity", "its sr has to be the entity, or something above it")
+        if not grants(claims.rights, right):
+            raise Forbidden(f"this needs the right {right.value}", "use a rule that has it")
+        return Granted(claims, right, target)
+
+    def _by_token(self, text: str, now_ns: int) -> Claims:
+        token = parse_token(text, self._hosts)
+        found: Claims | None = None
+        for home, rule in self._candidates(token.name, token.scope.segments):
+            for key, value in (("primary", rule.primary_key), ("secondary", rule.secondary_key)):
+                same = hmac.compare_digest(sign(value, token.signed), token.signature)
+                if same and rule.enabled and found is None:
+                    found = Claims(rule.name, home, token.scope.segments, rule.rights, token.expires_s, key)
+        if found is None or (self._hosts is not None and token.scope.host not in self._hosts):
+            raise _not_valid()
+        self._check_time(found, now_ns)
+        return found
+
+    def _by_key(self, given: Credentials) -> Claims:
+        scope = segments_of(given.entity)
+        # Long enough for any key; what is longer is not compared, so that nobody can make us work.
+        offered = given.key[:ACCESS_NAME_CHARS_MAX].encode("utf-8", "surrogatepass")
+        found: Claims | None = None
+        for home, rule in self._candidates(given.name, scope):
+            for key, value in (("primary", rule.primary_key), ("secondary", rule.secondary_key)):
+                same = hmac.compare_digest(value.encode("utf-8"), offered)
+                if same and rule.enabled and found is None:
+                    found = Claims(rule.name, home, scope, rule.rights, None, key)
+        if found is None:
+            raise _not_valid()
+        return found
+
+    def _candidates(self, name: str, scope: tuple[str, ...]) -> list[tuple[tuple[str, ...], AuthorizationRule]]:
+        """Always two, whatever there is: the rule of that name on the scope's own entity, and on the namespace."""
+        home = home_of(scope)
+        own = self._named(name, self._rules_on(home)) if home else _NOBODY
+        return [(home, own), (NAMESPACE, self._named(name, self._rules))]
+
+    def _rules_on(self, home: tuple[str, ...]) -> Sequence[AuthorizationRule]:
+        try:
+            return () if self._rules_of is None else self._rules_of("/".join(home))
+        except EntityNotFound:
+            return ()
+
+    def _named(self, name: str, rules: Sequence[AuthorizationRule]) -> AuthorizationRule:
+        wanted = name.casefold()
+        found = _NOBODY
+        for rule in rules:
+            if rule.name.casefold() == wanted:
+                found = rule
+        return found
+
+    def _check_time(self, claims: Claims, now_ns: int) -> None:
+        if claims.expires_s is None:
+            return
+        left_ns = claims.expires_s * _SECOND_NS - now_ns
+        if left_ns + self._skew_ns <= 0:
+            raise Unauthorised("the token has expired", "make a new one; if it is new, compare the clocks")
+        if self._lifetime_max_ns is not None and left_ns > self._lifetime_max_ns + self._skew_ns:
+            raise Unauthorised("the token would live longer than is allowed here", "let it expire sooner")
+
+
+def _not_valid() -> Unauthorised:
+    return Unauthorised("the token is not valid here", "check the rule's name, its key, and what the token is for")

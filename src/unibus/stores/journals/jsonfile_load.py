@@ -1,0 +1,123 @@
+"""Recovery from JSON files: the last snapshot, then the log after it. What is damaged is named, and not served."""
+
+import msgspec
+
+from unibus.core.life.book import MARK_PROCESSED, Book
+from unibus.core.life.entity import KIND_NAMES, Entity
+from unibus.core.life.playing import replay
+from unibus.core.life.standing import restore, restore_session
+from unibus.stores.journals.jsonfile_files import Files
+from unibus.stores.journals.jsonfile_forms import session_of
+from unibus.stores.journals.jsonfile_items import ITEM, Listed, Rows, blame, is_as_listed, line_at, read_items
+from unibus.stores.journals.jsonfile_log import Log, damaged
+from unibus.stores.journals.jsonfile_snapshot import ENTITY_FILES, MARK_NAMES, EntityForm, Snapshots, read_block
+from unibus.stores.journals.jsonfile_state import State
+
+_KINDS = {name: kind for kind, name in KIND_NAMES.items()}
+_read_entity = msgspec.json.Decoder(EntityForm).decode
+
+
+class Loading:
+    """One recovery. Nothing is changed on disk."""
+
+    def __init__(self, files: Files, folder: str, state: State, snapshots: Snapshots, log: Log) -> None:
+        self._files = files
+        self._folder = folder
+        self._state = state
+        self._snapshots = snapshots
+        self._log = log
+
+    def run(self, book: Book) -> None:
+        state = self._state
+        book.replaying = True
+        self._load_entities(book)
+        for listed in state.files:
+            if listed.number:
+                self._load_messages(book, listed)
+        self._load_sessions(book)
+        self._load_marks(book)
+        book.positions.update(state.positions)
+        book.seq = state.covers
+        self._replay(book)
+        if state.overlap > state.covers:
+            for entity in book.entities.values():
+                entity.entries = dict(sorted(entity.entries.items()))
+        book.strict = True
+        book.replaying = False
+        self._snapshots.covers = state.covers
+        self._snapshots.listed = {listed.file: listed for listed in state.files}
+
+    def _path(self, listed: Listed) -> str:
+        """Where the file stands: under its name, or beside it if a crash came before it had that. StoreDamaged."""
+        fresh = self._snapshots.fresh_path(listed.file, listed.generation)
+        named = f"{self._folder}/{listed.file}"
+        for path in (fresh, named):
+            if self._files.size(path) >= 0 and is_as_listed(self._files, path, listed):
+                return path
+        raise blame(self._files, named, listed)
+
+    def _load_entities(self, book: Book) -> None:
+        state = self._state
+        sequences = {counter.number: counter.last for counter in state.sequences}
+        found = []
+        for listed in state.files:
+            if listed.file in ENTITY_FILES:
+                path = self._path(listed)
+                found += [_read_entity(block) for _, block in read_items(self._files, path, listed.bytes)]
+        for form in sorted(found, key=lambda form: form.number):
+            entity = Entity(form.number, form.name, _KINDS[form.kind], form.settings)
+            book.add_entity(entity, sequences.get(form.number, 0))
+            entity.unsaved = False
+        for number, name in state.deleted.items():
+            book.known[number] = name  # History speaks of those that are deleted, too.
+            book.numbered = max(book.numbered, number)
+        for name, sequence in state.retired.items():
+            if book.find(name) is None:
+                book.retired[name] = sequence
+
+    def _load_messages(self, book: Book, listed: Listed) -> None:
+        path = self._path(listed)
+        entity = book.entities.get(listed.number)
+        if entity is None:
+            raise damaged(path, 1, f"messages of entity {listed.number}, which does not exist")
+        rows = Rows(path)
+        for offset, block in read_items(self._files, path, listed.bytes):
+            try:
+                sequence, saved = read_block(block)
+            except (msgspec.MsgspecError, KeyError) as error:
+                raise damaged(path, line_at(self._files, path, offset), ITEM) from error
+            rows.add(sequence, offset, len(block))
+            restore(book, entity, sequence, saved)
+        self._snapshots.rows[listed.number] = rows
+
+    def _load_sessions(self, book: Book) -> None:
+        for number, sessions in self._state.sessions.items():
+            entity = book.entities.get(number)
+            for form in sessions if entity is not None else ():
+                assert entity is not None
+                restore_session(book, entity, session_of(form))
+
+    def _load_marks(self, book: Book) -> None:
+        processed = MARK_NAMES[MARK_PROCESSED]
+        for number, kinds in self._state.marks.items():
+            entity = book.entities.get(number)
+            for kind, keys in kinds.items() if entity is not None else ():
+                assert entity is not None
+                mark = entity.mark_processed if kind == processed else entity.mark
+                for key, at_ns in sorted(keys.items(), key=lambda item: item[1]):
+                    mark(key, at_ns)
+
+    def _replay(self, book: Book) -> None:
+        """The log after the snapshot. Up to `overlap` its changes may be older than what the snapshot has."""
+        overlap = self._state.overlap
+        for changes in self._log.recover(self._state.covers):
+            for change in changes:
+                book.strict = book.seq >= overlap
+                replay(book, change)
+            book.end_group()
+        if self._log.reached < overlap:
+            raise damaged(
+                f"{self._folder}/wal",
+                0,
+                f"the log ends with change {self._log.reached}, and the snapshot has changes up to {overlap}",
+            )

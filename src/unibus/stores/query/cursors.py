@@ -1,0 +1,462 @@
+# mypyc: compiled
+"""The cursors that SQLite walks over: one call of Python for each step and each value, so this file is compiled.
+
+A million rows are a million calls of Next, Eof and Column each. The rule: nothing is done for a row before somebody
+asks for it, and what only the body tells is decoded when such a column is read.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from unibus.core.codec import decode, encode_json
+from unibus.core.deadletter import (
+    ATTEMPTS_HEADER,
+    DESCRIPTION_HEADER,
+    ERROR_TYPE_HEADER,
+    REASON_HEADER,
+    SOURCE_HEADER,
+    TIME_HEADER,
+)
+from unibus.core.life.changes import Overlay
+from unibus.core.life.entity import Entry
+from unibus.core.life.events import Event
+from unibus.core.life.states import GONE, STATE_NAMES
+from unibus.core.message import Message
+from unibus.stores.query.plan import Plan, Range, Wanted, kinds_of
+from unibus.stores.query.showing import Clockface, body_text
+from unibus.stores.query.source import (
+    COMPLETED,
+    DELIVERED,
+    FAILED,
+    Bodies,
+    HistoryPages,
+    OnePage,
+    Pages,
+    Segment,
+    Source,
+    delivered_segment,
+)
+
+# Places in MESSAGES of tables.py.
+ID: Final = 0
+TYPE: Final = 1
+SOURCE: Final = 2
+TARGET: Final = 3
+PAYLOAD: Final = 4
+TIMESTAMP: Final = 5
+PRIORITY: Final = 6
+CORRELATION: Final = 7
+ROUTING_KEY: Final = 8
+TTL: Final = 9
+TRANSACTION: Final = 10
+SEQUENCE: Final = 11
+STATUS: Final = 12
+CHANNEL: Final = 13
+STATE: Final = 14
+DELIVERIES: Final = 15
+SIZE: Final = 16
+SESSION: Final = 17
+TRACE: Final = 18
+ENQUEUED: Final = 19
+EXPIRES: Final = 20
+CONSUMER: Final = 21
+SUBJECT: Final = 22
+
+LAST_ERROR_HEADER: Final = "LastError"
+"""What a block that raised wrote on the message when it gave it back (bus/received.py)."""
+
+
+@final
+class MessageCursor:
+    """The messages that are held, and those that history knows to be delivered."""
+
+    def __init__(self, source: Source, plans: list[Plan]) -> None:
+        self._source = source
+        self._plans = plans
+        self._clock = Clockface()
+        self._bodies = Bodies(source.store)
+        self._segments: list[Segment] = []
+        self._segment: i64 = 0
+        self._channel = ""
+        self._status = ""
+        self._entries: list[Entry] = []
+        self._at: i64 = 0
+        self._size: i64 = 0
+        self._pages: Pages | None = None
+        self._events: list[Event] = []
+        self._event_at: i64 = 0
+        self._only: str | None = None  # The one channel that is wanted.
+        self._entry: Entry | None = None
+        self._state: i64 = GONE
+        self._event: Event | None = None
+        self._message: Message | None = None
+        self._decoded: Entry | None = None
+
+    def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
+        plan = self._plans[number]
+        wanted = Wanted()
+        for column, operator, value in plan.with_values(values):
+            wanted.narrow(column, operator, value)
+        self._only = wanted.channel
+        self._segments = self._chosen(wanted, plan)
+        self._segment = 0
+        self._at = self._size = self._event_at = 0
+        self._entries = []
+        self._events = []
+        self._pages = None
+        self._find()
+
+    def _chosen(self, wanted: Wanted, plan: Plan) -> list[Segment]:
+        chosen = self._held(wanted)
+        if DELIVERED in wanted.statuses:
+            if "channel" in plan.order and wanted.ids is None:
+                chosen.extend(self._source.delivered_by_channel())
+            else:
+                chosen.append(delivered_segment("", self._source.delivered(wanted.ids)))
+        if plan.order:
+            chosen.sort(key=lambda each: each.key(plan.order), reverse=plan.descending)
+        return chosen
+
+    def _held(self, wanted: Wanted) -> list[Segment]:
+        statuses = wanted.statuses
+        if not statuses or (len(statuses) == 1 and DELIVERED in statuses):
+            return []
+        if wanted.ids is None:
+            return [each for each in self._source.segments(wanted.channel) if each.status in statuses]
+        entries = [entry for each in sorted(wanted.ids) for entry in self._source.with_id(each)]
+        return [each for each in self._source.split(entries) if each.status in statuses]
+
+    def Eof(self) -> bool:
+        return self._entry is None and self._event is None
+
+    def Next(self) -> None:
+        if self._entry is None:
+            self._event_at += 1
+        else:
+            self._at += 1
+        self._find()
+
+    def _find(self) -> None:
+        """The row here, or the next one there is. A message may have gone since."""
+        while True:
+            while self._at < self._size:
+                entry = self._entries[self._at]
+                self._state = entry.state  # As of this moment; it may be gone when somebody asks.
+                if self._state != GONE:
+                    self._entry = entry
+                    return
+                self._at += 1
+            self._entry = None
+            if self._pages is not None and self._find_event():
+                return
+            if self._segment >= len(self._segments):
+                return
+            self._open(self._segments[self._segment])
+            self._segment += 1
+
+    def _find_event(self) -> bool:
+        while self._pages is not None:
+            while self._event_at < len(self._events):
+                event = self._events[self._event_at]
+                if self._only is None or event.channel == self._only:
+                    self._event = event
+                    return True
+                self._event_at += 1
+            self._events = self._pages.next_page()
+            self._event_at = 0
+            if not self._events:
+                self._pages = None
+        self._event = None
+        return False
+
+    def _open(self, segment: Segment) -> None:
+        self._channel = segment.channel
+        self._status = segment.status
+        self._entries = segment.entries
+        self._at = 0
+        self._size = len(segment.entries)
+        self._pages = segment.pages
+
+    def Column(self, number: i64) -> object:
+        entry = self._entry
+        if entry is None:
+            return self._column_of_event(number)
+        if number == CHANNEL:
+            return self._channel
+        if number == STATUS:
+            return self._status
+        if number == STATE:
+            return STATE_NAMES[self._state]
+        if number == SEQUENCE:
+            return entry.sequence
+        if number == PRIORITY:
+            return entry.priority
+        if number == DELIVERIES:
+            return entry.delivery_count
+        if number == SIZE:
+            return entry.size
+        if number == ENQUEUED:
+            return self._clock.text_ns(entry.enqueued_ns)
+        if number == EXPIRES:
+            return self._clock.text_ns(entry.expires_ns)
+        if number == CONSUMER:
+            return entry.consumer or None
+        if number in (ID, CORRELATION, SESSION, TRACE):
+            return self._column_of_who(entry, number)
+        return self._column_of_body(entry, number)
+
+    def _column_of_who(self, entry: Entry, number: i64) -> object:
+        who = entry.who
+        if number == ID:
+            return who.message_id
+        if number == CORRELATION:
+            return who.correlation_id
+        return who.session_id if number == SESSION else who.trace_id
+
+    def _column_of_body(self, entry: Entry, number: i64) -> object:
+        if number < 0:
+            return self.Rowid()
+        message = self._decode(entry)
+        if message is None:
+            return None
+        if number == PAYLOAD:
+            return body_text(message.body)
+        if number == TIMESTAMP:
+            return self._clock.text(message.timestamp_ns // 1_000)
+        if number == TTL:
+            return message.ttl
+        cold = message.cold
+        if cold is None:
+            return None
+        if number == TYPE:
+            return cold.type
+        if number == SOURCE:
+            return cold.source
+        if number == TARGET:
+            return cold.target
+        if number == ROUTING_KEY:
+            return cold.routing_key
+        if number == TRANSACTION:
+            return cold.tx_id
+        return cold.subject
+
+    def _decode(self, entry: Entry) -> Message | None:
+        """Once per row."""
+        if self._decoded is not entry:
+            data = self._bodies.of(self._entries, self._at)
+            self._message = None if data is None else decode(data)
+            self._decoded = entry
+        return self._message
+
+    def _column_of_event(self, number: i64) -> object:
+        """What history knows of a message that was delivered. Its body is gone."""
+        event = self._event
+        if event is None:
+            return None
+        if number == CHANNEL:
+            return event.channel
+        if number == STATUS:
+            return DELIVERED
+        if number == ID:
+            return event.message_id
+        if number == STATE:
+            return COMPLETED
+        if number in (ENQUEUED, TIMESTAMP):
+            return None if event.enqueued_us is None else self._clock.text(event.enqueued_us)
+        if number == SEQUENCE:
+            return event.sequence
+        if number == DELIVERIES:
+            return event.delivery_count
+        if number == SIZE:
+            return event.size
+        if number == CORRELATION:
+            return event.correlation_id
+        if number == SESSION:
+            return event.session_id
+        if number == TRACE:
+            return event.trace_id
+        if number == CONSUMER:
+            return event.consumer
+        return self.Rowid() if number < 0 else None
+
+    def Rowid(self) -> int:
+        """The same for the same message however it was found: SQLite tells rows of an OR apart by it."""
+        if self._entry is not None:
+            return id(self._entry)
+        return 0 if self._event is None else -self._event.seq
+
+    def Close(self) -> None:
+        self._segments = []
+        self._entries = []
+        self._events = []
+
+
+@final
+class LetterCursor:
+    """Dead letters: in dead-letter queues, and in the queues that such letters are forwarded to."""
+
+    def __init__(self, source: Source, plans: list[Plan]) -> None:
+        self._source = source
+        self._plans = plans
+        self._clock = Clockface()
+        self._bodies = Bodies(source.store)
+        self._entries: list[Entry] = []
+        self._at: i64 = 0
+
+    def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
+        wanted = Wanted()
+        for column, operator, value in self._plans[number].with_values(values):
+            wanted.narrow(column, operator, value)
+        self._entries = []
+        self._at = 0
+        if wanted.statuses:
+            targets = self._source.letter_targets()
+            for segment in self._source.segments(wanted.channel):
+                if segment.status == FAILED or is_target(segment.channel, targets):
+                    self._entries.extend([each for each in segment.entries if takes(each, segment.status, wanted.ids)])
+
+    def Eof(self) -> bool:
+        return self._at >= len(self._entries)
+
+    def Next(self) -> None:
+        self._at += 1
+
+    def Column(self, number: i64) -> object:
+        entry = self._entries[self._at]
+        overlay: Overlay = {} if entry.overlay is None else entry.overlay
+        if number == 0 or number == 1:
+            return entry.who.message_id
+        if number == 2:
+            data = self._bodies.of(self._entries, self._at)
+            return None if data is None else encode_json(decode(data)).decode("utf-8")
+        if number == 3:
+            return text_in(overlay, REASON_HEADER)
+        if number == 4:
+            return self._clock.text_ns(number_in(overlay, TIME_HEADER) or entry.enqueued_ns)
+        if number == 5 or number == 10:
+            return number_in(overlay, ATTEMPTS_HEADER)
+        if number == 6:
+            return error_in(overlay)
+        if number == 7:
+            return entry.entity.name
+        if number == 8:
+            return text_in(overlay, SOURCE_HEADER)
+        if number == 9:
+            return text_in(overlay, ERROR_TYPE_HEADER)
+        if number == 11:
+            return entry.sequence
+        return id(entry) if number < 0 else text_in(overlay, DESCRIPTION_HEADER)
+
+    def Rowid(self) -> int:
+        return id(self._entries[self._at])
+
+    def Close(self) -> None:
+        self._entries = []
+
+
+def takes(entry: Entry, status: str, ids: set[str] | None) -> bool:
+    if entry.state == GONE or (ids is not None and entry.who.message_id not in ids):
+        return False
+    return status == FAILED or (entry.overlay is not None and REASON_HEADER in entry.overlay)
+
+
+def is_target(channel: str, targets: set[str]) -> bool:
+    """Whether dead letters are forwarded to it: by its name, or as a subscription of such a topic."""
+    name = channel.casefold()
+    return name in targets or name.partition("/subscriptions/")[0] in targets
+
+
+def text_in(overlay: Overlay, name: str) -> str | None:
+    value = overlay.get(name)
+    return value if isinstance(value, str) else None
+
+
+def number_in(overlay: Overlay, name: str) -> int:
+    value = overlay.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def error_in(overlay: Overlay) -> str | None:
+    """Type and text of the error, or what was written when the message was given back."""
+    kind, text = text_in(overlay, ERROR_TYPE_HEADER), text_in(overlay, DESCRIPTION_HEADER)
+    if kind:
+        return f"{kind}: {text}" if text else kind
+    return text_in(overlay, LAST_ERROR_HEADER) or text
+
+
+@final
+class EventCursor:
+    """History, in order of its seq."""
+
+    def __init__(self, source: Source, plans: list[Plan], fields: tuple[str, ...]) -> None:
+        self._source = source
+        self._plans = plans
+        self._fields = fields
+        self._clock = Clockface()
+        self._pages: Pages = OnePage([])
+        self._events: list[Event] = []
+        self._at: i64 = 0
+
+    def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
+        wanted = Range()
+        for column, operator, value in self._plans[number].with_values(values):
+            wanted.narrow(column, operator, value)
+        store = self._source.store
+        if wanted.empty or (wanted.kinds is not None and not wanted.kinds):
+            self._pages = OnePage([])
+        elif wanted.message_id is not None:
+            self._pages = OnePage(self._source.events_of(wanted.message_id))
+        else:
+            self._pages = HistoryPages(store, self._source.guard, wanted.after, wanted.until, kinds_of(wanted))
+        self._events = self._pages.next_page()
+        self._at = 0
+
+    def Eof(self) -> bool:
+        return self._at >= len(self._events)
+
+    def Next(self) -> None:
+        self._at += 1
+        if self._at >= len(self._events):
+            self._events = self._pages.next_page()
+            self._at = 0
+
+    def Column(self, number: i64) -> object:
+        event = self._events[self._at]
+        if number < 0 or number == 0:
+            return event.seq
+        name = self._fields[number]
+        if name == "ts":
+            return self._clock.text(event.ts)
+        if name == "ts_us":
+            return event.ts
+        if name == "attrs":
+            return None if event.attrs is None else body_text(event.attrs)
+        return getattr(event, name)
+
+    def Rowid(self) -> int:
+        return self._events[self._at].seq
+
+    def Close(self) -> None:
+        self._events = []
+
+
+@final
+class EmptyCursor:
+    def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
+        return
+
+    def Eof(self) -> bool:
+        return True
+
+    def Next(self) -> None:
+        return
+
+    def Column(self, number: i64) -> object:
+        return None
+
+    def Rowid(self) -> int:
+        return 0
+
+    def Close(self) -> None:
+        return

@@ -1,0 +1,40 @@
+"""A store that belongs to another process, as a query sees it: through a reader, which only looks."""
+
+from collections.abc import Collection, Sequence
+
+from unibus.core.life.entity import Entry
+from unibus.core.life.events import Event
+from unibus.stores.pending import Pending, answered
+from unibus.stores.reader import StoreReader
+from unibus.stores.store import EntityInfo, StoreHealth
+
+
+class OutsideStore:
+    """What stores/query asks of a store, and nothing else."""
+
+    def __init__(self, reader: StoreReader, url: str) -> None:
+        self.url = url
+        self._reader = reader
+
+    @property
+    def history(self) -> "OutsideStore":
+        return self
+
+    def entities(self) -> Pending[list[EntityInfo]]:
+        return answered(self._reader.entities())
+
+    def held(self, entity: str | None = None) -> list[Entry]:
+        self._reader.entities()
+        return [entry for entry in self._reader.held() if entity is None or entry.entity.name == entity]
+
+    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+        return self._reader.data_of(entries)
+
+    def events_after(self, seq: int, limit: int = 1_000, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
+        return self._reader.events_after(seq, limit, kinds)
+
+    def events_of(self, message_id: str) -> list[Event]:
+        return self._reader.events_of(message_id)
+
+    def health(self) -> StoreHealth:
+        return StoreHealth(True, self.url, "", last_seq=self._reader.last_seq())

@@ -1,0 +1,117 @@
+# mypyc: compiled
+"""What SQLite lets a table do by itself: which comparisons it takes over, and in which order its rows come."""
+
+from collections.abc import Collection
+from typing import Final, final
+
+from unibus.stores.query.source import COMPLETED, DELIVERED, FAILED, PENDING
+
+EQ: Final = "="
+IN: Final = "in"
+NE: Final = "!="
+GT: Final = ">"
+GE: Final = ">="
+LT: Final = "<"
+LE: Final = "<="
+
+
+@final
+class Plan:
+    """The comparisons (column, operator), whose right sides come with each use, and the columns that order the rows."""
+
+    def __init__(self, terms: list[tuple[str, str]], order: list[str], descending: bool) -> None:
+        self.terms = terms
+        self.order = order
+        self.descending = descending
+
+    def with_values(self, values: tuple[object, ...] | None) -> list[tuple[str, str, object]]:
+        if values is None:
+            return []
+        return [(column, operator, values[at]) for at, (column, operator) in enumerate(self.terms)]
+
+
+@final
+class Wanted:
+    """Which messages the comparisons leave. What it takes too many is sorted out by SQLite, which compares again."""
+
+    def __init__(self) -> None:
+        self.statuses: set[str] = {PENDING, FAILED, DELIVERED}
+        self.channel: str | None = None
+        self.ids: set[str] | None = None
+
+    def narrow(self, column: str, operator: str, value: object) -> None:
+        if value is None:  # Nothing is equal to NULL, nor unequal to it.
+            self.statuses = set()
+            return
+        texts = texts_of(value)
+        if column == "status":
+            self.statuses = self.statuses - texts if operator == NE else self.statuses & texts
+        elif column == "state":
+            self.statuses -= {DELIVERED} if COMPLETED not in texts else {PENDING, FAILED} if len(texts) == 1 else set()
+        elif column == "id":
+            self.ids = texts if self.ids is None else self.ids & texts
+        elif column == "channel":
+            channel = next(iter(texts), None)
+            if channel is None or self.channel not in (None, channel):
+                self.statuses = set()
+            self.channel = channel
+
+
+def texts_of(value: object) -> set[str]:
+    """The text that was compared with, or all of the texts of an IN. What is no text is equal to none of ours."""
+    if isinstance(value, str):
+        return {value}
+    if isinstance(value, (set, frozenset, list, tuple)):
+        return {each for each in value if isinstance(each, str)}
+    return set()
+
+
+def excludes_delivered(column: str, operator: str, value: object) -> bool:
+    """Whether a comparison whose right side is known beforehand leaves no message that was delivered."""
+    if not isinstance(value, str):
+        return False
+    if column == "status":
+        return (value != DELIVERED) if operator == EQ else operator == NE and value == DELIVERED
+    return column == "state" and operator == EQ and value != COMPLETED
+
+
+@final
+class Range:
+    """The part of history that comparisons leave."""
+
+    def __init__(self) -> None:
+        self.after = 0
+        self.until: int | None = None
+        self.kinds: set[str] | None = None
+        self.message_id: str | None = None
+        self.empty = False
+
+    def narrow(self, column: str, operator: str, value: object) -> None:
+        if value is None:
+            self.empty = True
+        elif column == "seq":
+            self._narrow_seq(operator, value)
+        elif column == "kind":
+            kinds = texts_of(value)
+            self.kinds = kinds if self.kinds is None else self.kinds & kinds
+        elif isinstance(value, str) and self.message_id in (None, value):
+            self.message_id = value
+        else:
+            self.empty = True
+
+    def _narrow_seq(self, operator: str, value: object) -> None:
+        if isinstance(value, (str, bytes)):
+            return  # Another kind of comparison: SQLite's own.
+        if not isinstance(value, (int, float)) or value != value:
+            self.empty = True
+            return
+        bound = int(max(-1.0, min(value, 9e18)) // 1) if isinstance(value, float) else value
+        if operator in (EQ, GE, GT):
+            self.after = max(self.after, bound if operator == GT else bound - 1)
+        if operator in (EQ, LE, LT):
+            last = bound  # Below it, or up to it: SQLite compares again.
+            self.until = last if self.until is None else min(self.until, last)
+
+
+def kinds_of(wanted: Range) -> Collection[str]:
+    return () if wanted.kinds is None else wanted.kinds

@@ -1,0 +1,121 @@
+"""What a query gives: rows by name and by place. A name may be left as SQL made it: `count(*)` is also `count`."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias, overload
+
+Value: TypeAlias = int | float | str | bytes | None
+"""What a column can hold."""
+
+
+class Row:
+    """One row. It compares as the tuple of its values, and `dict(row)` works."""
+
+    __slots__ = ("_columns", "_values")
+
+    def __init__(self, columns: "Columns", values: tuple[Value, ...]) -> None:
+        self._columns = columns
+        self._values = values
+
+    def __getitem__(self, key: int | str) -> Value:
+        return self._values[key if isinstance(key, int) else self._columns.place(key)]
+
+    def keys(self) -> tuple[str, ...]:
+        return self._columns.names
+
+    def get(self, name: str, otherwise: Value = None) -> Value:
+        return self[name] if self._columns.has(name) else otherwise
+
+    def as_dict(self) -> dict[str, Value]:
+        return dict(zip(self._columns.names, self._values, strict=True))
+
+    def as_tuple(self) -> tuple[Value, ...]:
+        return self._values
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return self._values == (other._values if isinstance(other, Row) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
+
+
+class Columns:
+    """The names of a result, and where to find them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names: Final = tuple(names)
+        self._places: dict[str, int] = {}
+        # The most exact name wins, and of two that are equal the first.
+        for form in (str, str.casefold):
+            for place, name in enumerate(self.names):
+                self._places.setdefault(form(name), place)
+        words = [_word(name) for name in self.names]
+        for place, word in enumerate(words):
+            if words.count(word) == 1:
+                self._places.setdefault(word, place)
+
+    def has(self, name: str) -> bool:
+        return self._find(name) is not None
+
+    def place(self, name: str) -> int:
+        found = self._find(name)
+        if found is None:
+            near = difflib.get_close_matches(name, self.names, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.names)}"
+            raise KeyError(f"the result has no column {name!r} ({hint})")
+        return found
+
+    def _find(self, name: str) -> int | None:
+        found = self._places.get(name)
+        return self._places.get(name.casefold()) if found is None else found
+
+
+def _word(name: str) -> str:
+    """`COUNT(*)` as `count`."""
+    return name.partition("(")[0].strip().casefold()
+
+
+class QueryResult(Sequence[Row]):
+    """The rows of a query. `truncated`: there were more than the limit. `seconds` is how long it took."""
+
+    def __init__(self, names: Sequence[str], rows: list[tuple[Value, ...]], truncated: bool, seconds: float) -> None:
+        index = Columns(names)
+        self.columns: Final = index.names
+        self.rows: Final = [Row(index, values) for values in rows]
+        self.truncated: Final = truncated
+        self.seconds: Final = seconds
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Row]: ...
+
+    def __getitem__(self, place: int | slice) -> Row | list[Row]:
+        return self.rows[place]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def dicts(self) -> list[dict[str, Value]]:
+        return [row.as_dict() for row in self.rows]
+
+    def scalar(self) -> Value:
+        """The first value of the first row; None when there is no row."""
+        return self.rows[0][0] if self.rows else None
+
+    def __repr__(self) -> str:
+        more = ", truncated" if self.truncated else ""
+        return f"<QueryResult {len(self.rows)} rows of {', '.join(self.columns)}{more}>"

@@ -1,0 +1,203 @@
+"""A SQLite of one query's own, in memory, in which nothing can be done but to read our tables.
+
+Four fences, each of which would hold alone against most: the connection has nothing in it, and no files; the authorizer
+lets through what is named in it and nothing else; the limits of SQLite are low; and a guard is asked while it works.
+
+Two things SQLite does without asking anybody, so they are bounded beforehand. The columns of a subquery are copied to
+wherever they are named, and those of the subquery around it again (growth.py). And a row is made without a look at the
+guard: so a value may only be as long as memory allows when every place of the program that can hold one does (`EXPLAIN`
+tells how many).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias, cast
+
+import apsw
+
+from unibus.errors import QueryInvalid
+from unibus.stores.query import functions
+from unibus.stores.query.growth import growth_of
+from unibus.stores.query.guard import STEPS_PER_TICK, Guard
+from unibus.stores.query.result import Value
+from unibus.stores.query.source import Source
+from unibus.stores.query.tables import TABLES, Module
+
+Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
+
+SQL_BYTES_MAX: Final = 65_536
+VALUE_BYTES_MAX: Final = 8_000_000
+VALUE_BYTES_MIN: Final = 1_000
+
+JSON_TABLES: Final = frozenset({"json_each", "json_tree"})
+
+_LIMITS: Final = {
+    apsw.SQLITE_LIMIT_SQL_LENGTH: SQL_BYTES_MAX,
+    apsw.SQLITE_LIMIT_COLUMN: 100,
+    apsw.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    apsw.SQLITE_LIMIT_COMPOUND_SELECT: 50,
+    apsw.SQLITE_LIMIT_VDBE_OP: 25_000,
+    apsw.SQLITE_LIMIT_FUNCTION_ARG: 50,
+    apsw.SQLITE_LIMIT_ATTACHED: 0,
+    # The time of one LIKE is the product of text and pattern, and nobody looks at a clock meanwhile.
+    apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 100,
+    apsw.SQLITE_LIMIT_VARIABLE_NUMBER: 1_000,
+    apsw.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    apsw.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+_SETTINGS: Final = {
+    apsw.SQLITE_DBCONFIG_DEFENSIVE: 1,
+    apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA: 0,
+    apsw.SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION: 0,
+    apsw.SQLITE_DBCONFIG_ENABLE_FTS3_TOKENIZER: 0,
+    apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER: 0,
+    apsw.SQLITE_DBCONFIG_ENABLE_VIEW: 0,
+    apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA: 0,
+    # "text" in double quotes is a name that is not there, not a text.
+    apsw.SQLITE_DBCONFIG_DQS_DML: 0,
+    apsw.SQLITE_DBCONFIG_DQS_DDL: 0,
+}
+
+# The steps of SQLite's machine that leave a value, of any length, where it stays.
+_AGGREGATES: Final = ("AggFinal", "AggInverse", "AggStep", "AggStep1", "AggValue")
+_MAKERS: Final = ("Cast", "Concat", "Copy", "Function", "MakeRecord", "PureFunc", "String", "String8", "Variable")
+_READERS: Final = ("Column", "RowData", "SorterData", "VColumn")
+_HOLDERS: Final = frozenset((*_AGGREGATES, *_MAKERS, *_READERS))
+_BLANK: Final = re.compile(r"(?:[\s;]|--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*(?:\*/|\Z))*\Z")
+
+
+class Statement:
+    """What SQLite says about a query before it runs."""
+
+    def __init__(self, cursor: apsw.Cursor, text: str) -> None:
+        self.text = text
+        self.columns = tuple(name for name, _ in cursor.get_description())
+        self.is_explanation = bool(cursor.is_explain)
+        self.only_reads = cursor.is_readonly
+        self.is_empty = not cursor.has_vdbe
+
+
+class Sandbox:
+    """Made for one query, closed after it."""
+
+    def __init__(self, source: Source, guard: Guard) -> None:
+        self.guard = guard
+        self.denied = ""  # What the authorizer has refused.
+        self._growth = 1
+        self._connection = connection = apsw.Connection(":memory:")
+        connection.row_trace = connection.exec_trace = None  # A program may have hooks for all of its connections.
+        connection.drop_modules(JSON_TABLES)
+        connection.execute("PRAGMA temp_store = MEMORY")
+        for option, value in _SETTINGS.items():
+            connection.config(option, value)
+        for limit, most in _LIMITS.items():
+            connection.limit(limit, most)
+        self._set_longest(VALUE_BYTES_MAX)
+        functions.install(connection, lambda: self._longest)
+        module = cast("apsw.VTModule", Module(source))
+        for name in TABLES:
+            connection.create_module(name, module, use_bestindex_object=True, eponymous_only=True, read_only=True)
+        connection.authorizer = self._authorize
+        connection.set_progress_handler(guard.tick, STEPS_PER_TICK)
+
+    def close(self) -> None:
+        self._connection.close(True)
+
+    def _set_longest(self, longest: int) -> None:
+        self._longest = longest
+        self._connection.limit(apsw.SQLITE_LIMIT_LENGTH, longest)
+
+    # What may be asked
+
+    def _authorize(
+        self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+    ) -> int:
+        allowed = False
+        if action == apsw.SQLITE_SELECT:
+            allowed = self.guard.may_grow(self._growth)
+        elif action == apsw.SQLITE_READ:
+            allowed = is_ours(first or "", second or "")
+        elif action == apsw.SQLITE_FUNCTION:
+            allowed = (second or "").lower() in functions.FUNCTIONS
+        elif action == apsw.SQLITE_RECURSIVE:
+            allowed = True
+        if not allowed and not self.guard.reason:
+            self.denied = denial(action, first, second)
+        return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
+
+    def look_at(self, sql: str, parameters: Parameters) -> Statement:
+        """Let SQLite read the query, and run nothing of it."""
+        if "\0" in sql:
+            raise QueryInvalid("the query has a zero byte in it")
+        self._growth = growth_of(sql)
+        self.guard.mark()
+        looks: list[Statement] = []
+
+        def look(cursor: apsw.Cursor, text: str, bindings: object) -> bool:
+            looks.append(Statement(cursor, text))
+            return False
+
+        cursor = self._connection.cursor()
+        cursor.exec_trace = look
+        try:
+            cursor.execute(sql, parameters)
+        except apsw.ExecTraceAbort:
+            pass
+        finally:
+            cursor.close(True)
+        if not looks or looks[0].is_empty:
+            raise QueryInvalid("there is no query", 'for instance: "SELECT channel, count(*) FROM messages GROUP BY 1"')
+        if not looks[0].only_reads or not looks[0].columns:
+            raise QueryInvalid("a query only reads", "use SELECT")
+        if not _BLANK.match(sql, len(looks[0].text)):
+            raise QueryInvalid("more than one statement", "one SELECT at a time")
+        self._growth = 0  # It is known now, and the next translations are the same.
+        return looks[0]
+
+    # Running
+
+    def run(self, statement: Statement, parameters: Parameters, rows_max: int) -> tuple[list[tuple[Value, ...]], bool]:
+        """The rows, and whether there were more."""
+        if not statement.is_explanation:
+            self._bound_values(statement, parameters)
+        rows: list[tuple[Value, ...]] = []
+        cursor = self._connection.cursor()
+        try:
+            for row in cursor.execute(statement.text, parameters):
+                if len(rows) >= rows_max:
+                    return rows, True
+                self.guard.keep(size_of(row))
+                rows.append(row)
+            if self.guard.is_over():
+                raise apsw.InterruptError("stopped")
+        finally:
+            cursor.close(True)
+        return rows, False
+
+    def _bound_values(self, statement: Statement, parameters: Parameters) -> None:
+        explained = self._connection.execute(f"EXPLAIN {statement.text}", parameters)
+        holders = sum(1 for row in explained if row[1] in _HOLDERS)
+        fair = self.guard.memory_bytes // max(1, holders)
+        self._set_longest(max(VALUE_BYTES_MIN, min(fair, VALUE_BYTES_MAX)))
+
+
+def is_ours(table: str, column: str) -> bool:
+    """Without a column it may also be the name of a subquery; what SQLite itself has is never ours."""
+    name = table.lower()
+    if name in TABLES or name in JSON_TABLES:
+        return True
+    return not column and not name.startswith(("sqlite_", "pragma_"))
+
+
+def denial(action: int, first: str | None, second: str | None) -> str:
+    if action == apsw.SQLITE_FUNCTION:
+        return f"the function {second}() is not for queries"
+    if action == apsw.SQLITE_READ:
+        return f"there is nothing to read in {first}"
+    name = str(apsw.mapping_authorizer_function[action]).removeprefix("SQLITE_").replace("_", " ")
+    return f"a query only reads: {name} is refused"
+
+
+def size_of(row: Sequence[object]) -> int:
+    """About what a row takes in memory."""
+    return 120 + sum(56 + (len(value) if isinstance(value, (str, bytes)) else 0) for value in row)

@@ -1,0 +1,223 @@
+"""The four tables of a query, and what each of them can do by itself so that SQLite need not.
+
+    messages      the messages that are held ('pending', or 'failed' in a dead-letter queue), and those that history
+                  still knows to have been completed ('delivered')
+    dead_letters  those that died, with the record of their death
+    events        history
+    outgoing      messages on their way to other domains. Links between domains fill it; until there are some it has
+                  no rows
+
+A comparison that a table takes over only spares reading: SQLite compares again, except for the status.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import apsw
+import msgspec
+
+from unibus.core.life.events import Event
+from unibus.stores.query.cursors import EmptyCursor, EventCursor, LetterCursor, MessageCursor
+from unibus.stores.query.plan import EQ, GE, GT, IN, LE, LT, NE, Plan, excludes_delivered
+from unibus.stores.query.source import HISTORY_KEPT_MAX, Source
+
+Cursor: TypeAlias = MessageCursor | LetterCursor | EventCursor | EmptyCursor
+
+MESSAGES: Final = {
+    "id": "TEXT",
+    "type": "TEXT",
+    "source": "TEXT",
+    "target": "TEXT",
+    "payload": "TEXT",
+    "timestamp": "TEXT",
+    "priority": "INTEGER",
+    "correlation_id": "TEXT",
+    "routing_key": "TEXT",
+    "ttl": "REAL",
+    "transaction_id": "TEXT",
+    "local_sequence": "INTEGER",
+    "status": "TEXT",
+    "channel": "TEXT",
+    "state": "TEXT",
+    "delivery_count": "INTEGER",
+    "size": "INTEGER",
+    "session_id": "TEXT",
+    "trace_id": "TEXT",
+    "enqueued_at": "TEXT",
+    "expires_at": "TEXT",
+    "consumer": "TEXT",
+    "subject": "TEXT",
+}
+DEAD_LETTERS: Final = {
+    "id": "TEXT",
+    "original_message_id": "TEXT",
+    "message_data": "TEXT",
+    "failure_reason": "TEXT",
+    "failure_timestamp": "TEXT",
+    "retry_count": "INTEGER",
+    "last_error": "TEXT",
+    "channel": "TEXT",
+    "source": "TEXT",
+    "error_type": "TEXT",
+    "attempts": "INTEGER",
+    "sequence": "INTEGER",
+    "description": "TEXT",
+}
+_NUMBERS: Final = frozenset({"seq", "sequence", "delivery_count", "size", "enqueued_us", "first_delivered_us"})
+EVENTS: Final = {
+    **{each.name: "INTEGER" if each.name in _NUMBERS else "TEXT" for each in msgspec.structs.fields(Event)},
+    "ts_us": "INTEGER",
+}
+OUTGOING: Final = {
+    "id": "TEXT",
+    "message_id": "TEXT",
+    "target_domain": "TEXT",
+    "attempts": "INTEGER",
+    "next_retry": "TEXT",
+    "max_retries": "INTEGER",
+    "status": "TEXT",
+}
+TABLES: Final[dict[str, dict[str, str]]] = {
+    "messages": MESSAGES,
+    "dead_letters": DEAD_LETTERS,
+    "events": EVENTS,
+    "outgoing": OUTGOING,
+}
+
+_OPERATORS: Final = {
+    apsw.SQLITE_INDEX_CONSTRAINT_EQ: EQ,
+    apsw.SQLITE_INDEX_CONSTRAINT_NE: NE,
+    apsw.SQLITE_INDEX_CONSTRAINT_GT: GT,
+    apsw.SQLITE_INDEX_CONSTRAINT_GE: GE,
+    apsw.SQLITE_INDEX_CONSTRAINT_LT: LT,
+    apsw.SQLITE_INDEX_CONSTRAINT_LE: LE,
+}
+_SELECTIVITY: Final = {"id": 1e-5, "message_id": 1e-5, "seq": 1e-1, "channel": 1e-1, "kind": 3e-1}
+
+
+@dataclass(frozen=True)
+class Ability:
+    """What a table does by itself."""
+
+    operators: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    whole_sets: frozenset[str] = frozenset()  # Takes all values of an IN at once.
+    exact: frozenset[str] = frozenset()  # SQLite need not compare again.
+    orders: frozenset[str] = frozenset()
+    descends: bool = False
+    rows: float = 1e6
+
+
+_ABILITIES: Final[dict[str, Ability]] = {
+    "messages": Ability(
+        {
+            "status": frozenset({EQ, NE}),
+            "state": frozenset({EQ}),
+            "channel": frozenset({EQ}),
+            "id": frozenset({EQ}),
+        },
+        whole_sets=frozenset({"status", "state", "id"}),
+        exact=frozenset({"status"}),
+        orders=frozenset({"channel", "status"}),
+        descends=True,
+    ),
+    "dead_letters": Ability({"channel": frozenset({EQ}), "id": frozenset({EQ})}, frozenset({"id"}), rows=1e4),
+    "events": Ability(
+        {"seq": frozenset({EQ, GT, GE, LT, LE}), "message_id": frozenset({EQ}), "kind": frozenset({EQ})},
+        whole_sets=frozenset({"kind"}),
+        orders=frozenset({"seq"}),
+    ),
+    "outgoing": Ability(rows=1.0),
+}
+
+
+class Table:
+    """One table for one query. SQLite may think about it several times; each thought is a plan that a cursor gets."""
+
+    def __init__(self, name: str, source: Source) -> None:
+        self.name = name
+        self._source = source
+        self._columns = tuple(TABLES[name])
+        self._ability = _ABILITIES[name]
+        self._plans: list[Plan] = []
+
+    def BestIndexObject(self, info: apsw.IndexInfo) -> bool:
+        terms: list[tuple[str, str]] = []
+        rows = self._ability.rows
+        history = self.name == "messages"
+        for which in range(info.nConstraint):
+            term = self._term(info, which)
+            if term is None:
+                continue
+            terms.append(term)
+            info.set_aConstraintUsage_argvIndex(which, len(terms))
+            info.set_aConstraintUsage_omit(which, term[0] in self._ability.exact)
+            rows *= _SELECTIVITY.get(term[0], 0.9)
+            if excludes_delivered(*term, info.get_aConstraint_rhs(which)):
+                history = False
+        plan = Plan(terms, *self._order(info, history))
+        info.orderByConsumed = bool(plan.order)
+        info.idxNum = len(self._plans)
+        info.estimatedRows = max(1, int(rows))
+        info.estimatedCost = rows * (2.0 if history else 1.0)
+        self._plans.append(plan)
+        return not self._source.guard.is_over()
+
+    def _term(self, info: apsw.IndexInfo, which: int) -> tuple[str, str] | None:
+        """The comparison, if the table takes it over."""
+        column = info.get_aConstraint_iColumn(which)
+        operator = _OPERATORS.get(info.get_aConstraint_op(which))
+        if column < 0 or operator is None or not info.get_aConstraint_usable(which):
+            return None
+        name = self._columns[column]
+        if operator not in self._ability.operators.get(name, ()):
+            return None
+        if info.get_aConstraint_collation(which) != "BINARY":
+            return None
+        if name in self._ability.whole_sets and info.get_aConstraintUsage_in(which):
+            info.set_aConstraintUsage_in(which, True)
+            return name, IN
+        return name, operator
+
+    def _order(self, info: apsw.IndexInfo, history: bool) -> tuple[list[str], bool]:
+        """The columns in whose order rows can come by themselves; none if that is not what is asked for."""
+        columns = [info.get_aOrderBy_iColumn(which) for which in range(info.nOrderBy)]
+        descending = {info.get_aOrderBy_desc(which) for which in range(info.nOrderBy)}
+        names = [self._columns[column] if column >= 0 else "" for column in columns]
+        if len(descending) != 1 or not self._ability.orders.issuperset(names):
+            return [], False
+        if True in descending and not self._ability.descends:
+            return [], False
+        if history and "channel" in names and self._source.history_size() > HISTORY_KEPT_MAX:  # SQLite sorts it then.
+            return [], False
+        return names, True in descending
+
+    def Open(self) -> Cursor:
+        return _CURSORS[self.name](self._source, self._plans)
+
+    def Disconnect(self) -> None: ...
+
+    def Destroy(self) -> None: ...
+
+
+_CURSORS: Final[dict[str, Callable[[Source, list[Plan]], Cursor]]] = {
+    "messages": MessageCursor,
+    "dead_letters": LetterCursor,
+    "events": lambda source, plans: EventCursor(source, plans, tuple(EVENTS)),
+    "outgoing": lambda source, plans: EmptyCursor(),
+}
+
+
+class Module:
+    """Makes the tables known to SQLite. They are simply there; no statement makes one."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def Connect(
+        self, connection: apsw.Connection, module: str, database: str, table: str, *arguments: object
+    ) -> tuple[str, Table]:
+        columns = ", ".join(f"{name} {kind}" for name, kind in TABLES[module].items())
+        return f"CREATE TABLE {module}({columns})", Table(module, self._source)
+
+    Create = Connect

@@ -1,0 +1,165 @@
+"""Looking at a store without owning it: what it holds, and its history, also while another process works with it.
+
+An embedded store has one owner. Whoever only looks needs no ownership, must not keep the owner from his work, and must
+not be in the way of a program that wants to become the owner at this moment. So a reader writes nothing, takes no lock
+that lasts, and sees the store as it was written at the moment of each look: what an owner has decided and not written
+yet is not there, and what was written may not have been synced.
+
+stores/reading.py opens a reader of a store that can be read from outside. The others are read through the store itself.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from unibus.core.life.commands import LEAVE_SESSION, SessionCommand
+from unibus.core.life.entity import Entry
+from unibus.core.life.events import Event
+from unibus.stores.store import EntityInfo, Store
+
+CAME: Final = frozenset({"sent", "published", "copied", "activated"})
+WENT: Final = frozenset({"completed"})
+"""Kinds of events that count as a message coming to an entity, and as one that was dealt with."""
+
+PAGE: Final = 1_000
+
+
+@dataclass
+class Flow:
+    """Messages that came to an entity, and that were completed there, since its reader began to count."""
+
+    came: int = 0
+    went: int = 0
+
+
+class StoreReader(Protocol):
+    @property
+    def counting_since(self) -> int:
+        """The seq from which on `flows` counts. Another one than before: it has begun anew."""
+
+    def moment(self) -> AbstractContextManager[None]:
+        """All that is read inside of the block is of one moment. Not for long: the owner's log grows meanwhile."""
+
+    def entities(self) -> list[EntityInfo]:
+        """What there is now. What is due and not done, because nobody owns the store, counts as done."""
+
+    def flows(self) -> dict[str, Flow]:
+        """By the name of the entity, as of the last `entities`."""
+
+    def find(self, entity: str, sequence: int) -> Entry | None:
+        """One message, as of the last `entities`."""
+
+    def held(self) -> list[Entry]:
+        """All messages, by entity and then by sequence."""
+
+    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+        """The encoded messages, but for those that are gone by now: none is, in the same `moment`."""
+
+    def session_states(self, entity: str) -> dict[str, bytes]:
+        """By session, as of the last `entities`."""
+
+    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
+        """As History does, and so the three that follow."""
+
+    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]: ...
+
+    def events_after(self, seq: int, limit: int = PAGE, kinds: Collection[str] = ()) -> tuple[list[Event], int]: ...
+
+    def events_of(self, message_id: str) -> list[Event]: ...
+
+    def last_events(self, count: int, wanted: Callable[[Event], bool]) -> list[Event]:
+        """The newest ones that are wanted, in the order in which they happened."""
+
+    def seq_before(self, instant_ns: int) -> int:
+        """A seq with nothing after that instant up to it: where to begin for those that happened since."""
+
+    def last_seq(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+def count_flows(flows: dict[str, Flow], events: list[Event]) -> None:
+    for event in events:
+        flow = flows.setdefault(event.channel, Flow())
+        if event.kind in WENT:
+            flow.went += 1
+        elif event.kind != "activated" or (event.attrs or {}).get("new_sequence") != str(event.sequence):
+            flow.came += 1  # One whose return was delayed has been there all the time.
+
+
+class OpenStoreReader:
+    """The same over a store that this process has open: for those that cannot be read from outside."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._flows: dict[str, Flow] = {}
+        self._seq = store.health().last_seq
+        self.counting_since = self._seq
+
+    def moment(self) -> AbstractContextManager[None]:
+        return nullcontext()  # Whatever is done to the store is done by this process.
+
+    def entities(self) -> list[EntityInfo]:
+        while True:
+            events, safe = self.events_after(self._seq, PAGE, CAME | WENT)
+            count_flows(self._flows, events)
+            self._seq = events[-1].seq if events else max(self._seq, safe)
+            if not events:
+                return self._store.entities().wait()
+
+    def flows(self) -> dict[str, Flow]:
+        return self._flows
+
+    def find(self, entity: str, sequence: int) -> Entry | None:
+        return self._store.find(entity, sequence)
+
+    def held(self) -> list[Entry]:
+        return sorted(self._store.held(), key=lambda entry: (entry.entity.name, entry.sequence))
+
+    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+        return self._store.data_of(entries)
+
+    def session_states(self, entity: str) -> dict[str, bytes]:
+        """Of sessions that have messages: a store tells a state only to whoever holds its session."""
+        found: dict[str, bytes] = {}
+        for session_id in dict.fromkeys(entry.who.session_id for entry in self._store.held(entity)):
+            lock = None if session_id is None else self._store.accept(entity, session_id, "export").wait()
+            if lock is not None:
+                state = self._store.session_state(lock).wait()
+                self._store.apply([SessionCommand(LEAVE_SESSION, entity, lock.session_id, lock.token)]).wait()
+                if state is not None:
+                    found[lock.session_id] = state
+        return found
+
+    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
+        return self._store.history.stored(entity, after_sequence, since_ns)
+
+    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
+        return self._store.history.replay(entity, after_sequence, since_ns)
+
+    def events_after(self, seq: int, limit: int = PAGE, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
+        return self._store.history.events_after(seq, limit, kinds)
+
+    def events_of(self, message_id: str) -> list[Event]:
+        return self._store.history.events_of(message_id)
+
+    def last_events(self, count: int, wanted: Callable[[Event], bool]) -> list[Event]:
+        found: list[Event] = []
+        seq = 0
+        while count:
+            events, _ = self.events_after(seq)
+            if not events:
+                break
+            seq = events[-1].seq
+            found = [*found, *filter(wanted, events)][-count:]
+        return found
+
+    def seq_before(self, instant_ns: int) -> int:
+        return 0
+
+    def last_seq(self) -> int:
+        return self._store.health().last_seq
+
+    def close(self) -> None:
+        """The store belongs to somebody else."""

@@ -1,0 +1,166 @@
+"""The campaign on dead letters: thousands are brought back by processes that are killed, until one comes to the end.
+
+After each kill every message is in one place: dead with its record, or back without it. What was told is done.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.crash.kills import ROOT, Nursery, reopened
+from tests.crash.redriver import REVIEW
+from unibus.bus.sync_bus import SyncMessageBus
+from unibus.core.codec import decode
+from unibus.core.life.entity import Entry
+
+LETTERS = 10_000
+LIFE_S = 0.25
+LIVES_MIN = 5
+PATIENCE_S = 60.0
+RECORD = "DeadLetterReason"
+RECOVERIES = "DeadLetterRecoveryAttempts"
+QUEUES = ("orders", "billing", "t/Subscriptions/a")
+
+
+class Redrivers(Nursery):
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.crash.redriver"]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._buffer = b""
+
+    def life(self, order: dict[str, object], from_ready: bool, for_s: float) -> Iterator[dict[str, Any]]:
+        """As there; but one that has come to the end is not waited for."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._process.stdin.flush()
+        pid, deadline, is_over = 0, None, False
+        while (told := self._next(deadline)) is None or told["is"] != "gone":
+            if not is_over and (told is None or told["is"] == "done"):
+                os.kill(pid, signal.SIGKILL)
+                deadline, is_over = None, True
+            if told is None:
+                continue
+            if told["is"] == "born":
+                pid = told["pid"]
+            if not is_over and told["is"] == ("ready" if from_ready else "born"):
+                deadline = time.monotonic() + for_s
+            yield told
+
+
+@dataclass
+class Score:
+    """What was seen. `findings` is empty if all is well."""
+
+    kills: int = 0
+    in_the_middle: int = 0
+    files: int = 0
+    moved: int = 0
+    findings: list[str] = field(default_factory=list)
+
+    def line(self, name: str) -> str:
+        told = (
+            f"{self.files} files, {self.kills} kills, {self.in_the_middle} of them half way, {self.moved} letters moved"
+        )
+        return f"{name}: {told}, findings: {self.findings[:3] or 'none'}"
+
+
+def buried(path: Path, count: int) -> dict[str, tuple[str, int]]:
+    """A file with so many dead letters: by id, where each died and its body."""
+    known: dict[str, tuple[str, int]] = {}
+    with SyncMessageBus(str(path)) as bus:
+        bus.create_topic("t")
+        bus.create_subscription("t", "a")
+        bus.create_queue(REVIEW)
+        for number, queue in enumerate(QUEUES):
+            bodies = range(number, count, len(QUEUES))
+            sent = bus.send_many(queue.partition("/")[0], bodies, durability="D1")
+            known |= {each.id: (queue, body) for each, body in zip(sent, bodies, strict=True)}
+            while messages := bus.receive_batch(queue, 1_000, timeout=0):
+                with bus.transaction("D1"):
+                    for message in messages:
+                        message.dead_letter("Broken", "by hand")
+    return known
+
+
+def one_file(nursery: Nursery, path: Path, chance: random.Random, score: Score, seconds: float, planted: bool) -> None:
+    """Kill whoever moves them, again and again, until all are moved. When the time is over one may come to the end."""
+    known = buried(path, LETTERS if not planted else 300)
+    until, lives = time.monotonic() + seconds, 0
+    verb, back = chance.choice(["retry", "redirect"]), 0
+    while back < len(known) and not score.findings:
+        is_over = time.monotonic() > until and lives >= LIVES_MIN
+        batch_size = 500 if is_over else chance.choice((20, 100, 500))
+        for_s = PATIENCE_S if is_over else chance.uniform(0.0, LIFE_S)
+        lives += 1
+        order = {"path": str(path), "verb": verb, "batch_size": batch_size, "planted": planted}
+        told = one_life(nursery, order, chance.random() < 0.9, for_s)
+        score.kills += 1
+        before, back = back, audit(path, known, REVIEW if verb == "redirect" or planted else "", score.findings)
+        score.in_the_middle += 0 < back < len(known)
+        if back < before + told:
+            score.findings.append(f"{told} were told to be moved, and {back - before} are")
+    score.moved += back
+    score.files += 1
+
+
+def one_life(nursery: Nursery, order: dict[str, object], from_ready: bool, for_s: float) -> int:
+    """How many letters it told to have moved before it was killed."""
+    told = 0
+    for word in nursery.life(order, from_ready, for_s):
+        if word["is"] == "error":
+            raise AssertionError(word["text"])
+        told = word.get("done", told)
+    return told
+
+
+def audit(path: Path, known: dict[str, tuple[str, int]], target: str, findings: list[str]) -> int:
+    """Everything is there once and as it should be. How many are back."""
+    back = 0
+    with reopened(path) as store:
+        entries = store.held()
+        data = store.data_of(entries)
+        counts = Counter(entry.who.message_id for entry in entries)
+        wrong = {each: counts[each] for each in known.keys() | counts.keys() if counts[each] != 1 or each not in known}
+        if wrong:
+            findings.append(f"not there once: {dict(list(wrong.items())[:5])}")
+        for entry in entries:
+            queue, body = known.get(entry.who.message_id, ("", -1))
+            is_dead = entry.entity.name == f"{queue}/$DeadLetterQueue"
+            back += not is_dead
+            if not is_dead and entry.entity.name != (target or queue):
+                findings.append(f"{entry.who.message_id} of {queue} is in {entry.entity.name}")
+            if not is_right(entry, is_dead) or decode(data[entry]).body != body:
+                findings.append(f"{entry.who.message_id} of {queue} is not as it should be: {entry.overlay}")
+    return back
+
+
+def is_right(entry: Entry, is_dead: bool) -> bool:
+    overlay = entry.overlay or {}
+    if is_dead:
+        return RECORD in overlay and RECOVERIES not in overlay
+    return RECORD not in overlay and overlay.get(RECOVERIES) == 1
+
+
+def campaign(folder: Path, seed: str, seconds: float, planted: bool = False) -> Score:
+    """Files until the time is over, at least one."""
+    score, chance = Score(), random.Random(seed)
+    nursery = Redrivers()
+    until = time.monotonic() + seconds
+    try:
+        while not score.findings and (not score.files or time.monotonic() < until):
+            path = folder / f"{score.files}.db"
+            one_file(nursery, path, chance, score, until - time.monotonic(), planted)
+            for left in folder.glob(f"{path.name}*"):
+                left.unlink()
+    finally:
+        nursery.close()
+    return score

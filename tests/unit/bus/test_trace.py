@@ -1,0 +1,152 @@
+"""Where a message went, and why it did not arrive: the tree of its copies."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.trace import Copy, MessageTrace
+from unibus.core.life.commands import MOVE_REDIRECT, Move
+from unibus.errors import UsageError
+
+DEAD = "/$DeadLetterQueue"
+
+
+@pytest.fixture
+def bus() -> Iterator[SyncMessageBus]:
+    with SyncMessageBus() as bus:
+        yield bus
+
+
+def shape(copy: Copy) -> Any:
+    """A tree in short: the place, how it ended, and what went on from there."""
+    return (copy.channel, copy.outcome, *(shape(child) for child in copy.children))
+
+
+def shapes(trace: MessageTrace) -> list[Any]:
+    return [shape(root) for root in trace.roots]
+
+
+def take(bus: SyncMessageBus, entity: str) -> Any:
+    (message,) = bus.receive_batch(entity, 1, timeout=5)
+    return message
+
+
+def test_a_message_of_a_queue_from_its_sending_to_its_end(bus: SyncMessageBus) -> None:
+    sent = bus.send("q", "x")
+    assert shapes(bus.trace_message(sent.id)) == [("q", "waiting")]
+    message = take(bus, "q")
+    assert shapes(bus.trace_message(sent.id)) == [("q", "in flight")]
+    message.abandon()
+    trace = bus.trace_message(sent.id)
+    assert (trace.status, trace.not_delivered()) == ("waiting", [("q", "it came back (abandoned) and waits again")])
+    take(bus, "q").complete()
+    trace = bus.trace_message(sent.id)
+    assert (trace.status, trace.not_delivered()) == ("completed", [])
+    assert [step.kind for step in trace.roots[0].steps] == ["sent", "delivered", "returned", "delivered", "completed"]
+    assert [step.at for step in trace.roots[0].steps] == sorted(step.at for step in trace.roots[0].steps)
+
+
+def test_a_topic_hands_copies_to_its_subscriptions(bus: SyncMessageBus) -> None:
+    bus.create_topic("t")
+    bus.create_subscription("t", "a")
+    bus.create_subscription("t", "b")
+    sent = bus.send("t", "x")
+    take(bus, "t/Subscriptions/a").complete()
+    trace = bus.trace_message(sent.id)
+    expected = ("t", "passed on", ("t/Subscriptions/a", "completed"), ("t/Subscriptions/b", "waiting"))
+    assert shapes(trace) == [expected]
+    assert trace.not_delivered() == [("t/Subscriptions/b", "nobody has received it yet")]
+
+
+def test_forwarding_is_followed_over_several_entities(bus: SyncMessageBus) -> None:
+    bus.create_queue("end")
+    bus.create_topic("t")
+    bus.create_subscription("t", "onward", forward_to="end")
+    bus.create_subscription("t", "here")
+    bus.create_queue("begin", forward_to="t")
+    sent = bus.send("begin", "x")
+    expected = (
+        "begin",
+        "passed on",
+        (
+            "t",
+            "passed on",
+            ("t/Subscriptions/onward", "passed on", ("end", "waiting")),
+            ("t/Subscriptions/here", "waiting"),
+        ),
+    )
+    assert shapes(bus.trace_message(sent.id)) == [expected]
+
+
+def test_dead_letters_and_what_is_done_with_them(bus: SyncMessageBus) -> None:
+    bus.create_queue("other")
+    sent = bus.send("q", "x")
+    take(bus, "q").dead_letter("Broken", "no such order")
+    trace = bus.trace_message(sent.id)
+    assert shapes(trace) == [("q", "dead-lettered", ("q" + DEAD, "waiting"))]
+    assert trace.status == "dead-lettered"
+    assert trace.roots[0].reason == "Broken"
+    move = Move("q" + DEAD, 1, "other")
+    move.action = MOVE_REDIRECT
+    bus._hub.queues().store.apply([move]).wait()
+    take(bus, "other").complete()
+    trace = bus.trace_message(sent.id)
+    assert shapes(trace) == [("q", "dead-lettered", ("q" + DEAD, "passed on", ("other", "completed")))]
+    assert (trace.status, trace.not_delivered()) == ("completed", [])
+    assert "redirect to other" in [step.text for step in trace.roots[0].children[0].steps]
+
+
+def test_dead_letters_that_are_forwarded_to_a_topic(bus: SyncMessageBus) -> None:
+    bus.create_topic("failed")
+    bus.create_subscription("failed", "s")
+    bus.create_queue("q", forward_dead_letters_to="failed")
+    sent = bus.send("q", "x")
+    take(bus, "q").dead_letter("Broken")
+    expected = ("q", "dead-lettered", ("failed", "passed on", ("failed/Subscriptions/s", "waiting")))
+    assert shapes(bus.trace_message(sent.id)) == [expected]
+
+
+def test_every_way_of_not_arriving_has_its_reason(bus: SyncMessageBus) -> None:
+    bus.create_topic("nobody")
+    unheard = bus.send("nobody", "x")
+    assert "never routed" in bus.trace_message(unheard.id).roots[0].reason
+    bus.send("q", "x", dedup_key="k", message_id="first")
+    bus.send("q", "x", dedup_key="k", message_id="again")
+    [copy] = bus.trace_message("again").roots
+    assert (copy.outcome, copy.reason) == ("not delivered", "it was sent before, and known by its id or dedup key")
+    assert copy.sequence == 0
+    bus.send("q", "x", dedup_key="k", message_id="first")
+    assert bus.trace_message("first").status == "waiting", "a duplicate says nothing of the first"
+    sequence = bus.schedule("q", "x", 100, message_id="later")
+    assert bus.trace_message("later").roots[0].reason == "its time has not come yet"
+    bus.cancel_scheduled("q", sequence)
+    assert bus.trace_message("later").roots[0].reason == "the scheduled message was cancelled"
+    bus.send("gone", "x", message_id="with its queue")
+    bus.delete_entity("gone")
+    assert "its queue was deleted" in bus.trace_message("with its queue").roots[0].reason
+    bus.delete_message("first")
+    assert bus.trace_message("first").roots[0].reason == "removed by hand: deleted"
+
+
+def test_a_scheduled_message_is_one_copy_under_both_its_numbers(bus: SyncMessageBus) -> None:
+    bus.schedule("q", "x", 0.01, message_id="m")
+    take(bus, "q").complete()
+    [copy] = bus.trace_message("m").roots
+    assert [step.kind for step in copy.steps] == ["scheduled", "activated", "delivered", "completed"]
+    assert copy.sequence == 2
+
+
+def test_two_sends_with_one_id_are_two_roots(bus: SyncMessageBus) -> None:
+    bus.send("q", 1, message_id="m")
+    bus.send("q", 2, message_id="m")
+    assert shapes(bus.trace_message("m")) == [("q", "waiting"), ("q", "waiting")]
+
+
+def test_one_that_history_does_not_know(bus: SyncMessageBus) -> None:
+    trace = bus.trace_message("nobody")
+    assert not trace
+    assert (trace.roots, trace.status) == ([], "unknown")
+    with pytest.raises(UsageError):
+        bus.trace_message(7)

@@ -1,0 +1,29 @@
+"""Times as people type them."""
+
+import pytest
+
+from unibus.cli.durations import seconds_of
+from unibus.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("1.5", 1.5),
+        ("90s", 90),
+        ("30m", 1_800),
+        ("2h", 7_200),
+        ("1h30m", 5_400),
+        ("7D", 604_800),
+        ("1w", 604_800),
+    ],
+)
+def test_a_time(text: str, seconds: float) -> None:
+    assert seconds_of("--older-than", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "2x", "h", "2h30", "-1", "0", "-5m", "nan", "inf", "1e300"])
+def test_no_time(text: str) -> None:
+    with pytest.raises(UsageError, match="--older-than"):
+        seconds_of("--older-than", text)

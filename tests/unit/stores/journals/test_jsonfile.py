@@ -1,0 +1,547 @@
+"""A folder of JSON files: what stands in it, whose it is, how much of the past it keeps, and what a crash leaves."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unibus.clock import Clock
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Change, Declared, SavedEntry, Sent, Settings, Who
+from unibus.core.life.commands import (
+    DEAD_LETTER,
+    SET_SESSION_STATE,
+    Advance,
+    Command,
+    Declare,
+    Drop,
+    Send,
+    SessionCommand,
+    Settle,
+)
+from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.life.envelope import send_of
+from unibus.core.life.states import ACTIVE
+from unibus.core.message import Message
+from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
+from unibus.stores.durability import Durability
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journal import Slice, Summary
+from unibus.stores.journals import jsonfile_log
+from unibus.stores.journals.jsonfile import JsonFileJournal
+from unibus.stores.journals.jsonfile_files import RealFiles
+from unibus.stores.journals.jsonfile_state import FORMAT, sealed
+from unibus.stores.store import Wish
+
+SECOND = 1_000_000_000
+NOW_NS = 1_760_000_000 * SECOND
+
+
+class NoTimers:
+    """Nothing is due in these tests."""
+
+    def after(self, delay_ns: int, action: Callable[[], None]) -> None:
+        """Never."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+
+def opened(folder: Path, every: int = 1_000_000, memory_mb: float = 0.0) -> EmbeddedStore:
+    journal = JsonFileJournal(str(folder))
+    clock = Clock(lambda: NOW_NS, lambda: NOW_NS)
+    try:
+        return EmbeddedStore(journal, clock, NoTimers(), snapshot_every=every, memory_budget_mb=memory_mb)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def send(entity: str, body: object, **fields: Any) -> Send:
+    message = Message.new(entity, body)
+    return send_of(message.with_fields(fields) if fields else message, entity)
+
+
+def run(store: EmbeddedStore, *commands: Command) -> list[object]:
+    return store.apply(commands).wait(10)
+
+
+def snapshot(store: EmbeddedStore) -> None:
+    """Let the store take one now: it is due, and each commit brings a piece of it."""
+    begun = store.health().snapshot_seq
+    store._snapshot.every = 1
+    number = 0
+    while store.health().snapshot_seq == begun:
+        number += 1
+        run(store, Advance("pieces", store.position("pieces"), store.position("pieces") + 1))
+        assert number < 100
+    store._snapshot.every = 1_000_000
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def bodies(store: EmbeddedStore, entity: str) -> list[bytes | None]:
+    return [each.data for each in store.peek(entity, 0, 1_000).wait(10)]
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "bus"
+
+
+@pytest.fixture
+def full(folder: Path) -> Iterator[EmbeddedStore]:
+    """A bit of everything, in a snapshot."""
+    store = opened(folder)
+    run(store, Declare("orders", QUEUE, {}))
+    run(store, Declare("a/b", QUEUE, {"requires_session": True}))
+    run(store, Declare("prices", TOPIC, {}))
+    run(store, Declare("prices/Subscriptions/audit", SUBSCRIPTION, {}))
+    run(store, send("orders", {"n": 1, "text": "zwölf"}), send("orders", b"\xff\x00"), send("orders", "dead"))
+    run(store, send("a/b", [1, 2], session_id="c-1"), send("prices", 3.5, dedup_key="k"), Advance("relay", 0, 7))
+    (taken,) = store.claim(Wish("orders", 1)).wait(10)
+    run(store, Settle(DEAD_LETTER, "orders", taken.sequence, taken.token))
+    lock = store.accept("a/b", "c-1", "me").wait(10)
+    assert lock is not None
+    state = SessionCommand(SET_SESSION_STATE, "a/b", "c-1", lock.token)
+    state.state = b"half way"
+    run(store, state)
+    run(store, Declare("brief", QUEUE, {}))
+    run(store, Drop("brief"))
+    snapshot(store)
+    yield store
+    store.close()
+
+
+# What stands in it
+
+
+def test_the_layout(full: EmbeddedStore, folder: Path) -> None:
+    found = {name for name in names(folder) if not name.startswith("wal/")}
+    assert found == {
+        "state.json",
+        "entities/queues.json",
+        "entities/topics.json",
+        "entities/subscriptions.json",
+        "messages/queue_orders.json",
+        "messages/queue_a%2Fb.json",
+        "messages/deadletter_queue_orders.json",
+        "messages/subscription_prices_audit.json",
+    }
+    assert {name for name in names(folder) if name.startswith("wal/")} >= {"wal/000000000001.jsonl"}
+
+
+def test_people_can_read_what_was_declared_and_what_waits(full: EmbeddedStore, folder: Path) -> None:
+    queues = {item["name"]: item for item in read(folder / "entities/queues.json")["items"]}
+    assert queues.keys() == {"orders", "a/b", "orders/$DeadLetterQueue"}
+    assert queues["a/b"]["settings"] == {"requires_session": True}
+    orders = read(folder / "messages/queue_orders.json")
+    assert orders["entity"] == "orders"
+    assert [item["state"] for item in orders["items"]] == ["active", "active"]
+    assert orders["items"][0]["message"]["body"] == "/wA="
+    assert orders["items"][0]["message"]["kind"] == "bytes"
+    (dead,) = read(folder / "messages/deadletter_queue_orders.json")["items"]
+    assert dead["message"]["body"] == {"n": 1, "text": "zwölf"}
+    text = (folder / "messages/deadletter_queue_orders.json").read_text("utf-8")
+    assert '          "text": "zwölf"\n' in text, "one thing in a line"
+
+
+def test_the_state_has_the_rest(full: EmbeddedStore, folder: Path) -> None:
+    state = read(folder / "state.json")
+    assert (state["unibus"], state["format"], state["domain"]) == ("store", FORMAT, "local")
+    assert {each["name"]: each["last"] for each in state["sequences"]}["orders"] == 3
+    assert state["positions"]["relay"] == 7
+    assert state["retired"] == {"brief": 0}
+    assert "brief" in state["deleted"].values()
+    ((session,),) = state["sessions"].values()
+    assert (session["session_id"], session["text"]) == ("c-1", "half way")
+    ((marks),) = state["marks"].values()
+    assert list(marks["sent"]) == ["k"]
+    assert state["covers"] > 0
+
+
+def test_all_of_it_comes_back(full: EmbeddedStore, folder: Path) -> None:
+    before = {info.name: bodies(full, info.name) for info in full.entities().wait(10) if info.kind != "topic"}
+    infos = full.entities().wait(10)
+    full.close()
+    store = opened(folder)
+    assert {name: bodies(store, name) for name in before} == before
+    assert store.entities().wait(10) == infos
+    assert store.position("relay") == 7
+    (again,) = run(store, send("prices", 3.5, dedup_key="k"))
+    assert again.duplicate  # type: ignore[attr-defined]
+    store.close()
+
+
+def test_a_line_of_the_log_for_each_change(full: EmbeddedStore, folder: Path) -> None:
+    lines = [json.loads(line) for path in sorted((folder / "wal").iterdir()) for line in path.read_bytes().splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert lines[0]["op"] == "declared"
+    assert all(line["ts"].startswith("2025-10-09T08:53:20.") and line["ts"].endswith("Z") for line in lines)
+    batch = [line for line in lines if line["op"] == "sent"][:3]
+    assert {line.get("group") for line in batch} == {batch[-1]["seq"]}
+    events, _ = full.history.events_after(0, 1_000)
+    assert [event.seq for event in events] == [line["seq"] for line in lines]
+    assert [event.kind for event in full.history.events_of(batch[0]["who"]["message_id"])] == [
+        "sent",
+        "delivered",
+        "copied",
+        "dead_lettered",
+    ]
+
+
+def test_a_message_that_did_not_change_is_not_written_again(full: EmbeddedStore, folder: Path) -> None:
+    untouched = folder / "messages/queue_a%2Fb.json"
+    before, written = untouched.stat().st_mtime_ns, (folder / "messages/queue_orders.json").read_bytes()
+    run(full, send("orders", "more"))
+    snapshot(full)
+    assert untouched.stat().st_mtime_ns == before
+    assert len((folder / "messages/queue_orders.json").read_bytes()) > len(written)
+    assert len(bodies(full, "orders")) == 3
+
+
+def test_the_file_of_a_queue_goes_with_its_last_message(full: EmbeddedStore, folder: Path) -> None:
+    full.claim(Wish("prices/Subscriptions/audit", 5, lock=False)).wait(10)
+    run(full, Drop("orders"))
+    snapshot(full)
+    found = {name for name in names(folder) if name.startswith("messages/")}
+    assert found == {"messages/queue_a%2Fb.json"}
+
+
+def test_a_queue_that_is_made_anew_under_its_name_has_the_file(full: EmbeddedStore, folder: Path) -> None:
+    run(full, Drop("orders"))
+    run(full, Declare("Orders", QUEUE, {}))
+    run(full, send("Orders", "new"))
+    snapshot(full)
+    (item,) = read(folder / "messages/queue_Orders.json")["items"]
+    assert item["message"]["body"] == "new"
+    full.close()
+    store = opened(folder)
+    assert len(bodies(store, "orders")) == 1
+    store.close()
+
+
+def test_two_entities_of_one_name_have_a_file_each(folder: Path) -> None:
+    """One was deleted while the snapshot was being taken, and made anew."""
+    journal = JsonFileJournal(str(folder))
+    journal.load(Book(0))
+    journal.append(1, [Declared(0, 1, 0, "q", QUEUE, {}), Declared(0, 2, 0, "Q", QUEUE, {})], True)
+    saved = SavedEntry(Who("m", 4), 50, ACTIVE, 0, 0, 0, 0, 0)
+    entities: list[tuple[int, str, int, Settings, int]] = [(1, "q", QUEUE, {}, 1), (2, "Q", QUEUE, {}, 1)]
+    part = Slice([(1, 1, saved, b"old "), (2, 1, saved, b"new ")], [], entities)
+    journal.append(3, [], True, part)
+    journal.append(3, [], True, Slice(last=Summary(2, 2, entities, [], {}, {}, [], [], {})))
+    journal.close()
+    assert {name for name in names(folder) if name.startswith("messages/")} == {
+        "messages/queue_q.json",
+        "messages/queue_Q~2.json",
+    }
+    again, book = JsonFileJournal(str(folder)), Book(0)
+    assert again.load(book) == 2
+    entries = [book.entities[number].entries[1] for number in (1, 2)]
+    assert list(again.bodies(entries).values()) == [b"old ", b"new "]
+    again.close()
+
+
+# Whose it is
+
+
+def test_a_second_owner_is_told_who_the_first_one_is(full: EmbeddedStore, folder: Path) -> None:
+    with pytest.raises(StoreBusy, match=r"bus: state\.json is in use by process \d+"):
+        JsonFileJournal(str(folder))
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    with pytest.raises(StoreBusy):
+        JsonFileJournal(str(link))
+
+
+def test_a_folder_of_somebody_else_is_left_alone(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(StoreUnavailable, match=r"notes\.txt"):
+        JsonFileJournal(str(folder))
+    assert names(folder) == {"notes.txt"}
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_state_of_somebody_else_is_left_alone(folder: Path) -> None:
+    folder.mkdir()
+    for content in (b'{"version": 3}', b"[]", b'{"unibus": 5}'):
+        (folder / "state.json").write_bytes(content)
+        with pytest.raises(StoreUnavailable, match="not one of unibus"):
+            JsonFileJournal(str(folder))
+        assert (folder / "state.json").read_bytes() == content
+
+
+def test_a_newer_format_is_refused_and_left_alone(folder: Path) -> None:
+    JsonFileJournal(str(folder)).close()
+    state = read(folder / "state.json")
+    del state["crc"]
+    content = sealed(json.dumps({**state, "format": FORMAT + 1, "surprise": True}).encode())
+    (folder / "state.json").write_bytes(content)
+    with pytest.raises(StoreVersion, match="install the newer unibus"):
+        JsonFileJournal(str(folder))
+    assert (folder / "state.json").read_bytes() == content
+
+
+def test_a_file_or_nothing_in_the_place_of_the_folder(folder: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="is the folder above it there"):
+        JsonFileJournal(str(folder / "deeper"))
+    folder.write_text("a file")
+    with pytest.raises(StoreUnavailable, match="is a file"):
+        JsonFileJournal(str(folder))
+
+
+def test_a_log_without_its_state_is_damaged(full: EmbeddedStore, folder: Path) -> None:
+    full.close()
+    (folder / "state.json").unlink()
+    with pytest.raises(StoreDamaged, match=r"state\.json is damaged: it is missing"):
+        JsonFileJournal(str(folder))
+
+
+def test_the_domain_is_that_of_the_beginning(folder: Path) -> None:
+    JsonFileJournal(str(folder), domain="north").close()
+    journal = JsonFileJournal(str(folder), domain="south")
+    journal.load(Book(0))
+    journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
+    assert journal.events_after(0, 10, {})[0][0].domain == "north"
+    journal.close()
+
+
+def test_a_copy_without_its_empty_folders_is_whole(folder: Path) -> None:
+    store = opened(folder)
+    run(store, Declare("q", QUEUE, {}))
+    store.close()
+    (folder / "messages").rmdir()
+    (folder / "entities").rmdir()
+    store = opened(folder)
+    assert [info.name for info in store.entities().wait(10)] == ["q"]
+    store.close()
+
+
+# What a crash leaves
+
+
+def test_what_was_begun_and_not_finished_is_cleared_away(full: EmbeddedStore, folder: Path) -> None:
+    before = bodies(full, "orders")
+    full.close()
+    expected = names(folder)
+    (folder / "messages/queue_orders.json.99.new").write_bytes(b"{ half a fi")
+    (folder / "snapshot.part").write_bytes(b"a piece")
+    (folder / "state.json.new").write_bytes(b"{")
+    store = opened(folder)
+    assert bodies(store, "orders") == before
+    store.close()
+    assert names(folder) == expected
+
+
+def test_a_snapshot_whose_files_have_not_got_their_names_yet(full: EmbeddedStore, folder: Path) -> None:
+    """The state was replaced, and then the process died: the old files stand under the names."""
+    before = bodies(full, "orders")
+    full.close()
+    generation = read(folder / "state.json")["generation"]
+    named = folder / "messages/queue_orders.json"
+    content = named.read_bytes()
+    named.rename(f"{named}.{generation}.new")
+    named.write_bytes(b"what it was before")
+    store = opened(folder)
+    assert bodies(store, "orders") == before
+    assert named.read_bytes() == content
+    store.close()
+
+
+class OneSync(RealFiles):
+    """The sync of the log fails once, and would work the next time."""
+
+    def __init__(self) -> None:
+        self.failing = False
+        self.syncs = 0
+
+    def sync(self, handle: int) -> None:
+        self.syncs += 1
+        if self.failing:
+            self.failing = False
+            raise OSError(5, "Input/output error")
+        super().sync(handle)
+
+
+def test_a_sync_that_failed_is_not_tried_again(folder: Path) -> None:
+    files = OneSync()
+    journal = JsonFileJournal(str(folder), files=files)
+    journal.load(Book(0))
+    files.failing = True
+    change: Change = Declared(0, 1, 0, "orders", 1, {})
+    with pytest.raises(StoreFailed, match="bus could not be written: Input/output error"):
+        journal.append(1, [change], True)
+    tried = files.syncs
+    with pytest.raises(StoreFailed):
+        journal.append(2, [change], True)
+    with pytest.raises(StoreFailed):
+        journal.append(2, [change], False)
+    assert files.syncs == tried
+    journal.close()
+
+
+def test_a_group_is_one_write_and_one_sync(folder: Path) -> None:
+    class Counting(OneSync):
+        writes = 0
+
+        def write(self, handle: int, data: bytes) -> None:
+            self.writes += 1
+            super().write(handle, data)
+
+    files = Counting()
+    journal = JsonFileJournal(str(folder), files=files)
+    journal.load(Book(0))
+    files.writes = files.syncs = 0
+    changes: list[Change] = [Declared(0, number, 0, f"q{number}", 1, {}) for number in range(1, 51)]
+    journal.append(1, changes, True)
+    assert (files.writes, files.syncs) == (1, 1)
+    journal.append(51, changes, False)
+    assert (files.writes, files.syncs) == (2, 1)
+    assert journal.durability == Durability.D2
+    journal.close()
+
+
+# History
+
+
+@pytest.fixture
+def journal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JsonFileJournal]:
+    """Segments of five changes or so."""
+    monkeypatch.setattr(jsonfile_log, "SEGMENT_BYTES", 1_000)
+    journal = JsonFileJournal(str(folder), history_age_s=100, history_bytes=5_000)
+    journal.load(Book(0))
+    journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
+    yield journal
+    journal.close()
+
+
+def fill(journal: JsonFileJournal, count: int, size: int = 10) -> None:
+    """One group per message, the first of them with seq 2, a second apart."""
+    for number in range(1, count + 1):
+        sent = Sent(number * SECOND, 1, number, Who(f"m{number}", size), 50, 0, 0, None, b"x" * size)
+        journal.append(number + 1, [sent], False)
+
+
+def seqs(journal: JsonFileJournal) -> list[int]:
+    return [event.seq for event in journal.events_after(0, 1_000_000, {})[0]]
+
+
+def test_what_is_too_old_goes_as_soon_as_recovery_does_not_need_it(journal: JsonFileJournal) -> None:
+    fill(journal, 20)
+    journal.trim(110 * SECOND, 0)
+    assert seqs(journal) == list(range(1, 22)), "nothing before the snapshot may go"
+    journal.trim(110 * SECOND, 21)
+    kept = seqs(journal)
+    assert kept == list(range(kept[0], 22))
+    assert 5 <= kept[0] <= 11, "whole segments, and nothing that is young"
+    assert journal.oldest_seq() == kept[0]
+
+
+def test_what_is_too_much_goes_from_the_old_end(journal: JsonFileJournal) -> None:
+    fill(journal, 20, size=1_000)
+    assert journal.size_bytes() > 20_000
+    while journal.trim(20 * SECOND, 21):
+        pass
+    kept = seqs(journal)
+    assert kept == list(range(kept[0], 22))
+    assert journal.size_bytes() <= 5_000
+
+
+def test_nothing_after_the_snapshot_goes_even_if_it_is_too_much(journal: JsonFileJournal) -> None:
+    fill(journal, 20, size=1_000)
+    journal.trim(1_000 * SECOND, 5)
+    assert seqs(journal)[0] <= 6
+
+
+def test_a_reader_that_was_too_slow_is_told_how_much_it_missed(journal: JsonFileJournal, folder: Path) -> None:
+    fill(journal, 30)
+    journal.move_cursor("slow", 2)
+    journal.move_cursor("quick", 31)
+    journal.trim(110 * SECOND, 31)
+    oldest = journal.oldest_seq()
+    assert oldest > 3
+    assert (journal.missed("slow"), journal.missed("quick"), journal.missed("nobody")) == (oldest - 3, 0, 0)
+    journal.trim(120 * SECOND, 31)
+    assert journal.oldest_seq() > oldest
+    assert journal.missed("slow") == journal.oldest_seq() - 3, "what was counted once is not counted again"
+    assert read(folder / "cursors.json")["readers"]["slow"] == {"seq": 2, "missed": journal.oldest_seq() - 3}
+
+
+def test_cursors_sizes_and_the_oldest_survive_a_restart(journal: JsonFileJournal, folder: Path) -> None:
+    fill(journal, 3)
+    journal.move_cursor("capture", 2)
+    size = journal.size_bytes()
+    journal.close()
+    again = JsonFileJournal(str(folder))
+    again.load(Book(0))
+    assert again.cursors() == {"capture": 2}
+    assert (again.size_bytes(), again.oldest_seq()) == (size, 1)
+    again.close()
+
+
+def test_segments_that_were_forgotten_and_not_removed_yet_go_at_the_next_start(folder: Path) -> None:
+    store = opened(folder, memory_mb=1)
+    run(store, Declare("q", QUEUE, {}))
+    snapshot(store)
+    snapshot(store)
+    first = folder / "wal/000000000001.jsonl"
+    content = first.read_bytes()
+    journal = store._journal
+    assert isinstance(journal, JsonFileJournal)
+    journal._history_bytes = 0
+    journal.trim(NOW_NS, store.health().snapshot_seq)
+    assert not first.exists()
+    oldest = journal.oldest_seq()
+    store.close()
+    first.write_bytes(content)  # As a removal that a loss of power took back.
+    again = opened(folder)
+    assert again.health().oldest_seq == oldest
+    assert not first.exists()
+    again.close()
+
+
+def test_events_come_by_pages_by_kind_and_by_number(journal: JsonFileJournal) -> None:
+    fill(journal, 20)
+    first, safe = journal.events_after(0, 4, {1: "orders"})
+    rest, _ = journal.events_after(first[-1].seq, 100, {1: "orders"})
+    assert [event.seq for event in first + rest] == list(range(1, 22))
+    assert safe == 21
+    assert {event.channel for event in first} == {"orders"}
+    assert [event.kind for event in journal.events_after(0, 10, {}, ("declared",))[0]] == ["declared"]
+    assert [seq for seq, _ in journal.changes_at([2, 9, 10, 21, 22, 99])] == [2, 9, 10, 21]
+    assert [event.sequence for event in journal.events_of("m7", {})] == [7]
+
+
+def test_reading_begins_near_the_place(journal: JsonFileJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that comes again and again does not read all of a segment each time."""
+    monkeypatch.setattr(jsonfile_log, "SEGMENT_BYTES", 10_000_000)
+    fill(journal, 60, size=4_000)
+    amounts: list[int] = []
+    plain = RealFiles.read
+
+    def counted(self: RealFiles, path: str, offset: int = 0, size: int = -1) -> bytes:
+        data = plain(self, path, offset, size)
+        amounts.append(len(data))
+        return data
+
+    monkeypatch.setattr(RealFiles, "read", counted)
+    assert [event.seq for event in journal.events_after(59, 10, {})[0]] == [60, 61]
+    assert 0 < sum(amounts) < journal.size_bytes() / 2
+
+
+def test_a_damaged_line_of_history_is_named_when_it_is_read(journal: JsonFileJournal, folder: Path) -> None:
+    fill(journal, 3)
+    path = sorted((folder / "wal").iterdir())[0]
+    path.write_bytes(path.read_bytes().replace(b'"seq":3', b'"seq":4', 1))
+    with pytest.raises(StoreDamaged, match=r"000000000001\.jsonl, line 3"):
+        journal.events_after(0, 10, {})
