@@ -101,6 +101,12 @@ FILTER_CHARS_MAX: Final = 1_024
 FILTER_STATEMENTS_MAX: Final = 32
 """Azure's bounds for the text of a filter or rule action, and for the statements of an action."""
 
+RULE_NAME_CHARS_MAX: Final = 50
+"""Azure's bound."""
+
+RULES_PER_SUBSCRIPTION_MAX: Final = 1_000
+"""All of them are one setting, which is written when one of them changes."""
+
 FILTER_DEPTH_MAX: Final = 32
 """Nesting of a filter: a bound on the stack that reading, printing and evaluating it take."""
 

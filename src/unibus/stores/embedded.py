@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
+from uuid import uuid4
 
 from mypy_extensions import i64
 
@@ -71,6 +72,9 @@ class EmbeddedStore:
         self._in_memory = journal.durability == Durability.D0
         self._book = Book(NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024))
         self._book.saves = journal.snapshots
+        self._book.new_id = uuid4
+        # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
+        self._book.fetch = lambda entry: journal.bodies([entry])[entry]
         covered = journal.load(self._book)
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
         self._watchers = Watchers(self._book, self._lock)

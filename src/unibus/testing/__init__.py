@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
     from unibus.testing.contracts.mending import FormerContract, MoveContract, PositionContract, SeeingContract
     from unibus.testing.contracts.routes import ForwardContract, TopicContract
+    from unibus.testing.contracts.rules import RuleContract
     from unibus.testing.contracts.sessions import SessionContract
     from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
     from unibus.testing.contracts.whole import (
@@ -54,6 +55,7 @@ __all__ = [
     "RecordingBus",
     "RecordingSyncBus",
     "Rig",
+    "RuleContract",
     "Rules",
     "ScheduleContract",
     "SeeingContract",
@@ -92,6 +94,7 @@ _HOMES = {
     "RecordingSyncBus": "recording",
     "Rig": "store_contract",
     "Rules": "model",
+    "RuleContract": "contracts.rules",
     "ScheduleContract": "contracts.timing",
     "SessionContract": "contracts.sessions",
     "SimulatedDisk": "power",

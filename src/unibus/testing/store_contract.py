@@ -13,6 +13,7 @@ from unibus.testing.contracts.delivery import DeferContract, LockContract, Order
 from unibus.testing.contracts.mending import FormerContract, MoveContract, PositionContract, SeeingContract
 from unibus.testing.contracts.rig import OpenStore, Rig
 from unibus.testing.contracts.routes import ForwardContract, TopicContract
+from unibus.testing.contracts.rules import RuleContract
 from unibus.testing.contracts.sessions import SessionContract
 from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
 from unibus.testing.contracts.whole import BatchContract, EntityContract, HistoryContract, QuotaContract, WatchContract
@@ -40,5 +41,6 @@ class StoreContract(
     PositionContract,
     FormerContract,
     SeeingContract,
+    RuleContract,
 ):
     """All of it. Each part can be run alone."""

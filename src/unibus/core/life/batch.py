@@ -13,15 +13,17 @@ from unibus.core.life.commands import (
     Command,
     Declare,
     Drop,
+    DropRule,
     Forget,
     Move,
     Remove,
     Renew,
     Send,
     SessionCommand,
+    SetRule,
     Settle,
 )
-from unibus.core.life.declaring import check_declare, check_drop, declare_entity, drop_entity
+from unibus.core.life.declaring import check_declare, check_drop, check_rule, declare_entity, drop_entity, set_rule
 from unibus.core.life.entity import Entry, Session
 from unibus.core.life.moving import (
     advance,
@@ -87,6 +89,8 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
             target_of(book, command.entity)
         elif isinstance(command, Declare):
             check_declare(book, command, len(commands) == 1)
+        elif isinstance(command, (SetRule, DropRule)):
+            check_rule(book, command, len(commands) == 1)
         else:
             check_drop(book, command, len(commands) == 1)
 
@@ -133,6 +137,8 @@ def _do(book: Book, command: Command, now_ns: i64) -> object:
         forget(book, command, now_ns)
     elif isinstance(command, Declare):
         declare_entity(book, command, now_ns)
+    elif isinstance(command, (SetRule, DropRule)):
+        set_rule(book, command, now_ns)
     else:
         assert isinstance(command, Drop)
         drop_entity(book, command, now_ns)

@@ -1,13 +1,16 @@
 # mypyc: compiled
 """The whole state of one store in memory. It changes in one way only: by playing changes (playing.py)."""
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
 
+from unibus.core.filters.terms import Draw
 from unibus.core.life.changes import Change
 from unibus.core.life.due import Due
 from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, SUBSCRIPTIONS, Entity, Entry
+from unibus.core.life.routing import Router
 
 MARK_SENT: Final = 1
 MARK_PROCESSED: Final = 2
@@ -23,6 +26,9 @@ class Book:
         self.known: dict[int, str] = {}  # The names of all entities by number, deleted ones included: for history.
         self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they used.
         self.positions: dict[str, int] = {}  # How far others have come whose work goes into the store.
+        self.routers: dict[int, Router] = {}  # By topic, made when they are needed.
+        self.new_id: Draw | None = None
+        self.fetch: Callable[[Entry], bytes] | None = None  # Data that is on disk only, in the few cases that need it.
         self.due = Due()
         self.seq: i64 = 0
         self.fresh: list[Change] = []
@@ -33,7 +39,6 @@ class Book:
         self.held_bytes: i64 = 0
         self.memory_budget: i64 = memory_budget
         self.numbered: i64 = 0
-        self.rules_version: i64 = 0  # Counts what decides where a message goes.
         # What the next snapshot has to write, where there are snapshots: else nobody would ever take it away.
         self.saves = True
         self.unsaved: list[Entry] = []
@@ -46,6 +51,21 @@ class Book:
     def find(self, name: str) -> Entity | None:
         found = self.names.get(name)
         return self.names.get(name.casefold()) if found is None else found
+
+    def router(self, topic: Entity) -> Router:
+        found = self.routers.get(topic.number)
+        if found is None:
+            found = Router(topic.subscriptions, self.new_id)
+            self.routers[topic.number] = found
+        return found
+
+    def data_of(self, entry: Entry) -> bytes:
+        """Read from disk where it has to be."""
+        data = entry.data
+        if data is not None:
+            return data
+        assert self.fetch is not None, "only a store with a disk lets go of data"
+        return self.fetch(entry)
 
     def entry(self, entity: int, sequence: int) -> Entry | None:
         found = self.entities.get(entity)
@@ -92,6 +112,7 @@ class Book:
         self.retired.pop(entity.name.casefold(), None)
         owner = self.find(owner_name(entity.name, entity.kind))
         if entity.kind == SUBSCRIPTION and owner is not None:
+            self.routers.pop(owner.number, None)
             entity.topic = owner
             owner.subscriptions = [*owner.subscriptions, entity]
         elif entity.kind == DEAD_LETTERS and owner is not None:

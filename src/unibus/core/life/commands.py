@@ -7,6 +7,9 @@ from mypy_extensions import i64, mypyc_attr
 
 from unibus.core.life.changes import Overlay, Settings, Who
 from unibus.core.life.entity import Entry
+from unibus.core.life.routing import Arrival
+from unibus.core.life.rules import Rule
+from unibus.core.message import Message
 
 COMPLETE: Final = 1
 ABANDON: Final = 2
@@ -57,6 +60,8 @@ class Send:
         self.makes: i64 = 0  # The kind of entity to make when it is missing; 0 for none.
         self.raises = False
         self.former: Former | None = None
+        self.message: Message | None = None  # What `data` holds, for who has to look into it.
+        self.arrivals: list[Arrival] | None = None  # Who of a topic gets it: found when the batch is checked.
 
 
 @final
@@ -121,6 +126,25 @@ class Declare:
         self.kind: i64 = kind
         self.settings = settings
         self.update = update
+
+
+@final
+class SetRule:
+    """Give a subscription one rule more, or change one of them (`update`)."""
+
+    def __init__(self, entity: str, rule: Rule, update: bool = False) -> None:
+        self.entity = entity
+        self.rule = rule
+        self.update = update
+
+
+@final
+class DropRule:
+    """Take a rule from a subscription. Without any it gets nothing."""
+
+    def __init__(self, entity: str, name: str) -> None:
+        self.entity = entity
+        self.name = name
 
 
 @final
@@ -190,7 +214,21 @@ class Forget:
         self.who = who
 
 
-Command: TypeAlias = Send | Settle | Renew | Cancel | SessionCommand | Declare | Drop | Move | Remove | Advance | Forget
+Command: TypeAlias = (
+    Send
+    | Settle
+    | Renew
+    | Cancel
+    | SessionCommand
+    | Declare
+    | Drop
+    | SetRule
+    | DropRule
+    | Move
+    | Remove
+    | Advance
+    | Forget
+)
 
 
 @final

@@ -9,21 +9,26 @@ from mypy_extensions import i64
 
 from unibus.core.life.book import Book, owner_name
 from unibus.core.life.changes import Declared, Dropped, Settings
-from unibus.core.life.commands import Declare, Drop
+from unibus.core.life.commands import Declare, Drop, DropRule, SetRule
 from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity, is_reserved
 from unibus.core.life.playing import note
+from unibus.core.life.rules import Rule, rules_of, text_of
 from unibus.core.life.sending import declare
 from unibus.errors import EntityExists, EntityNotFound, NameInvalid, UsageError
 from unibus.limits import SUBSCRIPTIONS_PER_TOPIC_MAX
 
 _FIXED = ("requires_session",)
-_TOPIC_ONLY = ("keeps",)
+_SUBSCRIPTION_ONLY = ("rules", "filter_mode", "dead_letter_on_filter_error")
 
 
 def check_declare(book: Book, command: Declare, alone: bool) -> None:
     if not alone:
         raise UsageError("entities are made and deleted outside of a transaction")
     found = book.find(command.name)
+    kind = command.kind if found is None else found.kind
+    for name in _SUBSCRIPTION_ONLY:
+        if name in command.settings and kind != SUBSCRIPTION:
+            raise UsageError(f"{name} is for subscriptions, and {command.name!r} is none")
     if found is None:
         if command.update:
             raise EntityNotFound(f"there is no entity {command.name!r}", "create it first")
@@ -64,6 +69,50 @@ def declare_entity(book: Book, command: Declare, now_ns: i64) -> None:
     elif _changed(found, command.settings):
         settings: Settings = {**found.settings.given, **command.settings}
         note(book, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
+
+
+def check_rule(book: Book, command: SetRule | DropRule, alone: bool) -> None:
+    if not alone:
+        raise UsageError("rules are made and deleted outside of a transaction")
+    subscription = _subscription(book, command.entity)
+    rules = subscription.rules(book.new_id)
+    if isinstance(command, DropRule):
+        if _place(rules, command.name) < 0:
+            raise EntityNotFound(f"{subscription.name!r} has no rule {command.name!r}")
+        return
+    name = command.rule.name
+    there = _place(rules, name) >= 0
+    if there and not command.update:
+        raise EntityExists(f"{subscription.name!r} has a rule {name!r}", "update it, or choose another name")
+    if command.update and not there:
+        raise EntityNotFound(f"{subscription.name!r} has no rule {name!r}", "create it first")
+    rules_of(text_of([*rules, command.rule] if not there else [command.rule]), subscription.settings.filter_mode)
+
+
+def _subscription(book: Book, name: str) -> Entity:
+    found = book.find(name)
+    if found is None or found.kind != SUBSCRIPTION:
+        raise EntityNotFound(f"there is no subscription {name!r}", "topic/Subscriptions/name")
+    return found
+
+
+def _place(rules: list[Rule], name: str) -> int:
+    folded = name.casefold()
+    return next((at for at, rule in enumerate(rules) if rule.name.casefold() == folded), -1)
+
+
+def set_rule(book: Book, command: SetRule | DropRule, now_ns: i64) -> None:
+    subscription = _subscription(book, command.entity)
+    rules = list(subscription.rules(book.new_id))
+    if isinstance(command, DropRule):
+        del rules[_place(rules, command.name)]
+    else:
+        rule = command.rule
+        at = _place(rules, rule.name)
+        rule.created_ns = rules[at].created_ns if at >= 0 else now_ns
+        rules[at if at >= 0 else len(rules) :] = [rule, *(rules[at + 1 :] if at >= 0 else [])]
+    settings: Settings = {**subscription.settings.given, "rules": text_of(rules)}
+    note(book, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings))
 
 
 def check_drop(book: Book, command: Drop, alone: bool) -> None:

@@ -9,9 +9,11 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from unibus.core.filters.terms import Draw
 from unibus.core.life.changes import Overlay, SavedEntry, SavedSession, Settings, Who
 from unibus.core.life.due import Timed
 from unibus.core.life.marks import Marks
+from unibus.core.life.rules import Rule, rules_of
 from unibus.core.life.settings import EntitySettings
 from unibus.core.life.states import ACTIVE, LOCKED, SCHEDULED
 from unibus.core.life.waiting import Placed, Waiting
@@ -148,6 +150,7 @@ class Entity:
         self.size_bytes: i64 = 0
         self.deleted = False
         self.unsaved = True
+        self._rules: list[Rule] | None = None  # Read when they are needed.
         self.wakers: list[Callable[[], None]] = []  # Who waits for a message, first come first served.
 
     def is_queue(self) -> bool:
@@ -187,6 +190,12 @@ class Entity:
     def was_processed(self, key: str, now_ns: i64) -> bool:
         return self.processed is not None and self.processed.has(key, now_ns)
 
+    def rules(self, new_id: Draw | None) -> list[Rule]:
+        """Those of a subscription. `new_id` draws what a rule's newid() gives."""
+        if self._rules is None:
+            self._rules = rules_of(self.settings.rules or None, self.settings.filter_mode, new_id)
+        return self._rules
+
     def let_go(self) -> None:
         """Forget everything that knows this entity. The cycle collector does not look into messages, nor sessions."""
         self.entries = {}
@@ -199,6 +208,7 @@ class Entity:
 
     def change_settings(self, settings: Settings) -> None:
         self.settings = EntitySettings(settings)
+        self._rules = None
         if self.marks is not None:
             self.marks.window_ns = self.settings.mark_window_ns()
         if self.processed is not None:

@@ -4,13 +4,14 @@
 from mypy_extensions import i64
 
 from unibus.core.codec import decode, encode
-from unibus.core.cold import Cold, HeaderValue
+from unibus.core.cold import HeaderValue
 from unibus.core.fields import checked_headers
 from unibus.core.life.changes import Overlay, Who
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Send
+from unibus.core.life.overlay import put_over
 from unibus.core.message import Message
-from unibus.core.wire import tagged, untagged
+from unibus.core.wire import tagged
 from unibus.errors import MessageTooLarge, StoreDamaged, UsageError
 from unibus.limits import BODY_BYTES_MAX, MESSAGE_ID_CHARS_MAX
 
@@ -24,12 +25,15 @@ def send_of(message: Message, entity: str) -> Send:
     message_id = message.id
     cold = message.cold
     if cold is None:
-        return Send(entity, Who(message_id, size), data, message.priority)
+        plain = Send(entity, Who(message_id, size), data, message.priority)
+        plain.message = message
+        return plain
     if len(message_id) > MESSAGE_ID_CHARS_MAX:
         raise UsageError(f"the id of a message has at most {MESSAGE_ID_CHARS_MAX} characters")
     _check_session(cold.session_id)
     who = Who(message_id, size, cold.session_id, cold.correlation_id, message.trace_id)
     command = Send(entity, who, data, message.priority)
+    command.message = message
     command.ttl_ns = cold.ttl_ns
     command.visible_ns = cold.scheduled_at_ns
     command.dedup_key = cold.dedup_key
@@ -50,13 +54,7 @@ def message_of(claimed: Claimed) -> Message:
     message.sequence = claimed.sequence
     message.delivery_count = claimed.delivery_count
     message.expires_ns = claimed.expires_ns
-    overlay = claimed.overlay
-    if overlay is not None:
-        cold = Cold() if message.cold is None else message.cold
-        headers: dict[str, HeaderValue] = dict(cold.headers)
-        headers.update(checked_headers({name: untagged(value) for name, value in overlay.items()}))
-        cold.headers = headers
-        message.cold = cold
+    put_over(message, claimed.overlay)
     return message
 
 

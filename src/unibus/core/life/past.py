@@ -26,7 +26,7 @@ from unibus.core.life.changes import (
     Sent,
 )
 from unibus.core.life.entity import Entity
-from unibus.core.life.sending import Parcel, route
+from unibus.core.life.sending import Parcel, arrive_by_rules
 
 _ENDED: Final = (Cancelled, Purged, Forgotten)
 
@@ -109,6 +109,5 @@ class Beginning:
             if left_ns >= 0:
                 parcel = Parcel(change.who, change.priority, left_ns)
                 parcel.data = change.data
-                route(book, subscription, parcel, None, now_ns)
-                copies += 1
+                copies += arrive_by_rules(book, subscription, parcel, now_ns)
         return copies

@@ -364,10 +364,11 @@ def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionSta
 
 def _declared(book: Book, change: Declared) -> None:
     entity = book.entities.get(change.entity)
-    book.rules_version += 1
     if entity is not None:
         entity.change_settings(change.settings)
         entity.unsaved = True
+        if entity.topic is not None:
+            book.routers.pop(entity.topic.number, None)
         return
     book.add_entity(Entity(change.entity, change.name, change.kind, change.settings), change.sequence)
 
@@ -378,7 +379,6 @@ def _dropped(book: Book, change: Dropped) -> None:
         if book.strict:
             raise _damaged(f"entity {change.name!r} is deleted in the journal, but it is not there")
         return
-    book.rules_version += 1
     for entry in list(entity.entries.values()):
         leave(book, entry)
         remove(book, entry)
@@ -393,7 +393,9 @@ def _dropped(book: Book, change: Dropped) -> None:
             del book.names[name]
             book.retired[entity.name.casefold()] = entity.sequence
     owner = entity.topic
+    book.routers.pop(entity.number, None)
     if owner is not None:
+        book.routers.pop(owner.number, None)
         owner.subscriptions = [each for each in owner.subscriptions if each is not entity]
     parent = book.find(owner_name(entity.name, entity.kind)) if entity.kind == DEAD_LETTERS else None
     if parent is not None and parent.dead is entity:

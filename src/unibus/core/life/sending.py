@@ -15,7 +15,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from unibus.core.codec import decode, encode
 from unibus.core.deadletter import (
+    FILTER_EVALUATION_FAILED,
     MAX_TRANSFER_HOP_COUNT_EXCEEDED,
     SESSION_ID_IS_NULL,
     dead_letter_headers,
@@ -38,8 +40,11 @@ from unibus.core.life.changes import (
 )
 from unibus.core.life.commands import Former, Send, SendResult
 from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry, is_reserved
+from unibus.core.life.overlay import put_over
 from unibus.core.life.playing import note, note_sent
+from unibus.core.life.routing import Arrival, Router
 from unibus.core.life.states import ACTIVE
+from unibus.core.message import Message
 from unibus.errors import DuplicateMessage, EntityNotFound, QuotaExceeded, SessionRequired, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
 
@@ -115,7 +120,26 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] |
     key = dedup_key(entity, command)
     if key is not None:
         _check_key(entity.name, key, command.raises, entity.is_known(key, now_ns), before)
-    check_room(entity, command.size, before)
+    if entity.kind == TOPIC and entity.subscriptions and command.visible_ns <= now_ns:
+        _check_arrivals(book, entity, command, before)
+    else:
+        check_room(entity, command.size, before)
+
+
+def _check_arrivals(book: Book, topic: Entity, command: Send, before: dict[str, Load] | None) -> None:
+    """Only who gets the message needs room for it. It is found out once, here: what follows is in the same step."""
+    router = book.router(topic)
+    if router.takes_all:
+        check_room(topic, command.size, before)
+        return
+    message = command.message
+    if message is None:
+        message = decode(command.data)
+    arrivals = router.arrivals(message)
+    for arrival in arrivals:
+        if not arrival.error and is_stored_in(arrival.entity):
+            _check_quota(arrival.entity, command.size, before)
+    command.arrivals = arrivals
 
 
 def check_room(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
@@ -205,6 +229,8 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     else:
         parcel = Parcel(who, command.priority, command.ttl_ns)
         parcel.data = command.data
+        parcel.message = command.message
+        parcel.arrivals = command.arrivals
         route(book, entity, parcel, key, now_ns)
     return SendResult(entity.name, sequence, who.message_id, False)
 
@@ -268,6 +294,17 @@ class Parcel:
         self.carrier: i64 = 0  # The record that has the data; 0 as long as none has.
         self.source: Entry | None = None
         self.overlay: Overlay | None = None
+        self.message: Message | None = None  # As it is with its overlay; read when a rule has to look at it.
+        self.arrivals: list[Arrival] | None = None
+
+    def content(self, book: Book) -> Message:
+        message = self.message
+        if message is None:
+            source = self.source
+            message = decode(self.data if source is None else book.data_of(source))
+            put_over(message, self.overlay)
+            self.message = message
+        return message
 
 
 def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> None:
@@ -276,10 +313,19 @@ def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i
     if entity.kind == TOPIC and is_stored_in(entity):
         store_copy(book, entity, parcel, now_ns)
     elif entity.kind == TOPIC:
-        subscriptions = entity.subscriptions
-        _pass(book, entity, parcel, key, len(subscriptions), now_ns)
-        for subscription in subscriptions:
-            route(book, subscription, _fork(parcel, settings.ttl_ns), None, now_ns)
+        router = book.router(entity)
+        if router.takes_all:
+            subscriptions = entity.subscriptions
+            _pass(book, entity, parcel, key, len(subscriptions), now_ns)
+            for subscription in subscriptions:
+                route(book, subscription, _fork(parcel, settings.ttl_ns), None, now_ns)
+            return
+        arrivals = parcel.arrivals
+        if arrivals is None:
+            arrivals = router.arrivals(parcel.content(book))
+        _pass(book, entity, parcel, key, len(arrivals), now_ns)
+        for arrival in arrivals:
+            _arrive(book, arrival, _fork(parcel, settings.ttl_ns), now_ns)
     elif settings.forward_to:
         target = book.find(settings.forward_to)
         if target is None:
@@ -297,6 +343,39 @@ def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i
         store_copy(book, entity, parcel, now_ns)
 
 
+def _arrive(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64) -> None:
+    if arrival.error:
+        _bury(book, arrival.entity, parcel, None, FILTER_EVALUATION_FAILED, arrival.error, now_ns)
+        return
+    changed = arrival.message
+    if changed is not None:
+        # Another message by now, with data of its own.
+        data = encode(changed)
+        cold = changed.cold
+        session_id = None if cold is None else cold.session_id
+        correlation_id = None if cold is None else cold.correlation_id
+        ttl_ns = parcel.ttl_ns if cold is None else effective_ttl_ns(cold.ttl_ns, parcel.ttl_ns)
+        hops = parcel.hops
+        who = Who(changed.id, len(data), session_id, correlation_id, changed.trace_id)
+        parcel = Parcel(who, changed.priority, ttl_ns)
+        parcel.data = data
+        parcel.message = changed
+        parcel.hops = hops
+    route(book, arrival.entity, parcel, None, now_ns)
+
+
+def arrive_by_rules(book: Book, subscription: Entity, parcel: Parcel, now_ns: i64) -> int:
+    """At one subscription, if its rules say so. Gives how many copies that makes."""
+    router = Router([subscription], book.new_id)
+    if router.takes_all:
+        route(book, subscription, parcel, None, now_ns)
+        return 1
+    arrivals = router.arrivals(parcel.content(book))
+    for arrival in arrivals:
+        _arrive(book, arrival, _fork(parcel, 0), now_ns)
+    return len(arrivals)
+
+
 def _pass(book: Book, entity: Entity, parcel: Parcel, key: str | None, copies: int, now_ns: i64) -> None:
     data = b"" if parcel.carrier or parcel.source is not None else parcel.data
     note(book, Passed(now_ns, entity.number, entity.sequence + 1, parcel.who, parcel.priority, key, copies, data))
@@ -311,6 +390,7 @@ def _fork(parcel: Parcel, ttl_ns: i64) -> Parcel:
     other.carrier = parcel.carrier
     other.source = parcel.source
     other.overlay = parcel.overlay
+    other.message = parcel.message
     return other
 
 
@@ -352,7 +432,7 @@ def hand_kept(book: Book, subscription: Entity, now_ns: i64) -> None:
         parcel.source = entry
         parcel.hops = entry.hops
         parcel.overlay = entry.overlay
-        route(book, subscription, parcel, None, now_ns)
+        arrive_by_rules(book, subscription, parcel, now_ns)
         note(book, Routed(now_ns, entry.entity.number, entry.sequence, entry.who))
 
 

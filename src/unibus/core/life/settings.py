@@ -8,7 +8,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from unibus.core.fields import seconds_ns
+from unibus.core.filters.filters import AZURE, MODES
 from unibus.core.life.changes import Settings
+from unibus.core.life.rules import Rule, rules_of, text_of
 from unibus.errors import ConfigInvalid, UsageError
 from unibus.limits import (
     DEDUP_WINDOW_S_DEFAULT,
@@ -34,9 +36,12 @@ DEFAULTS: Final[Settings] = {
     "forward_dead_letters_to": None,
     "ordering": "priority",
     "keeps": False,
+    "rules": None,
+    "filter_mode": AZURE,
+    "dead_letter_on_filter_error": True,
 }
 """Every setting with its default. Times are seconds, None means "none" and 0 "no limit". `keeps` is a topic's: messages
-that come while it has no subscription wait for the first one."""
+that come while it has no subscription wait for the first one. The last three are a subscription's (rules.py)."""
 
 _SECONDS: Final[dict[str, tuple[float, float]]] = {
     "lock_duration": (0.001, LOCK_DURATION_S_MAX),
@@ -44,9 +49,9 @@ _SECONDS: Final[dict[str, tuple[float, float]]] = {
     "dedup_window": (DEDUP_WINDOW_S_MIN, DEDUP_WINDOW_S_MAX),
 }
 _NUMBERS: Final[dict[str, int]] = {"max_delivery_count": 1, "max_size_mb": 1, "max_count": 0}
-_FLAGS: Final = frozenset({"dead_letter_on_expiration", "requires_session", "keeps"})
+_FLAGS: Final = frozenset({"dead_letter_on_expiration", "requires_session", "keeps", "dead_letter_on_filter_error"})
 _NAMES: Final = frozenset({"forward_to", "forward_dead_letters_to"})
-_NONE_ALLOWED: Final = frozenset({"default_ttl", "dedup_window"}) | _NAMES
+_NONE_ALLOWED: Final = frozenset({"default_ttl", "dedup_window", "rules"}) | _NAMES
 
 
 def checked_settings(given: Mapping[str, object]) -> Settings:
@@ -76,9 +81,29 @@ def _checked(name: str, value: object) -> str | int | float | bool | None:
         if isinstance(value, str) and value:
             return value
         raise ConfigInvalid(f"{name} is {value!r}", "name an entity")
+    if name == "rules":
+        return _rules(value)
+    if name == "filter_mode":
+        if value in MODES:
+            return str(value)
+        raise ConfigInvalid(f"filter_mode is {value!r}", "use 'azure' or 'lenient'")
     if value in ("priority", "sequence"):
         return str(value)
     raise ConfigInvalid(f"ordering is {value!r}", "use 'priority' or 'sequence'")
+
+
+def _rules(value: object) -> str:
+    """As a text that was read once, or a list of rules."""
+    if isinstance(value, str):
+        rules_of(value, AZURE)
+        return value
+    if isinstance(value, (list, tuple)):
+        rules = [rule for rule in value if isinstance(rule, Rule)]
+        if len(rules) == len(value):
+            text = text_of(rules)
+            rules_of(text, AZURE)
+            return text
+    raise ConfigInvalid(f"rules are {value!r:.60}", "a list of Rule")
 
 
 def _seconds(name: str, value: object) -> float:
@@ -115,6 +140,9 @@ class EntitySettings:
         self.dead_letter_on_expiration = merged["dead_letter_on_expiration"] is True
         self.requires_session = merged["requires_session"] is True
         self.keeps = merged["keeps"] is True
+        self.rules = _name(merged["rules"])
+        self.filter_mode = _name(merged["filter_mode"])
+        self.dead_letter_on_filter_error = merged["dead_letter_on_filter_error"] is True
         self.by_priority = merged["ordering"] == "priority"
         self.forward_to = _name(merged["forward_to"])
         self.forward_dead_letters_to = _name(merged["forward_dead_letters_to"])

@@ -1,0 +1,180 @@
+# mypyc: compiled
+"""The rules of a subscription: which messages of its topic it gets, and in what form.
+
+A subscription without rules of its own has one, `$Default`, that takes everything. It keeps its rules as one setting, a
+text, so that what holds for settings holds for them: they are part of the entity in the journal, in snapshots and in
+history, and a message is judged by all of them as they are at one moment.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, final
+
+import msgspec
+from mypy_extensions import i64
+
+from unibus.core.cold import HeaderValue
+from unibus.core.fields import checked_headers
+from unibus.core.filters.actions import SqlRuleAction
+from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
+from unibus.core.filters.terms import Draw
+from unibus.core.wire import tagged, untagged
+from unibus.errors import BusError, ConfigInvalid, NameInvalid
+from unibus.limits import RULE_NAME_CHARS_MAX, RULES_PER_SUBSCRIPTION_MAX
+
+DEFAULT_RULE: Final = "$Default"
+
+_FIELDS: Final[dict[str, str]] = {
+    "CorrelationId": "correlation_id",
+    "MessageId": "message_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "Label": "subject",
+    "SessionId": "session_id",
+    "ReplyToSessionId": "reply_to_session_id",
+    "ContentType": "content_type",
+}
+"""System properties of a correlation filter, by the name that the language has for them."""
+
+
+@final
+class Rule:
+    """A filter, and what becomes of the messages that it takes. `created_ns`: 0 where nobody knows."""
+
+    def __init__(self, name: str, condition: Filter, action: SqlRuleAction | None = None, created_ns: int = 0) -> None:
+        self.name = name
+        self.condition = condition
+        self.action = action
+        self.created_ns: i64 = created_ns
+
+    def takes_all(self) -> bool:
+        return isinstance(self.condition, TrueFilter) and self.action is None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rule):
+            return NotImplemented
+        return self.name == other.name and self.condition == other.condition and self.action == other.action
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.condition))
+
+    def __repr__(self) -> str:
+        does = "" if self.action is None else f", {self.action.text!r:.60}"
+        return f"<Rule {self.name!r}: {self.condition.text!r:.60}{does}>"
+
+
+def checked_rule_name(name: object) -> str:
+    """Letters, digits, and . - _ in between, as Azure has it; `$Default` is one."""
+    if name == DEFAULT_RULE:
+        return DEFAULT_RULE
+    if not isinstance(name, str) or not 1 <= len(name) <= RULE_NAME_CHARS_MAX:
+        raise NameInvalid(f"a rule cannot be called {name!r:.80}", f"1 to {RULE_NAME_CHARS_MAX} characters")
+    plain = name.replace(".", "").replace("-", "").replace("_", "")
+    if not plain.isalnum() or not (name[0].isalnum() and name[-1].isalnum()):
+        raise NameInvalid(f"a rule cannot be called {name!r}", "letters and digits, with . - _ in between")
+    return name
+
+
+# As text
+
+
+def text_of(rules: Sequence[Rule]) -> str:
+    return msgspec.json.encode([record_of(rule) for rule in rules]).decode()
+
+
+def record_of(rule: Rule) -> dict[str, object]:
+    record: dict[str, object] = {"name": rule.name, "filter": _filter_record(rule.condition)}
+    action = rule.action
+    if action is not None:
+        record["action"] = {"expression": action.expression, "parameters": _tagged(action.parameters)}
+    if rule.created_ns:
+        record["created_ns"] = rule.created_ns
+    return record
+
+
+def _filter_record(condition: Filter) -> dict[str, object]:
+    if isinstance(condition, TrueFilter):
+        return {"kind": "true"}
+    if isinstance(condition, FalseFilter):
+        return {"kind": "false"}
+    if isinstance(condition, CorrelationFilter):
+        fields = {_FIELDS[name]: value for name, value in condition.system.items()}
+        return {"kind": "correlation", "fields": fields, "properties": _tagged(condition.properties)}
+    if isinstance(condition, SqlFilter):
+        return {"kind": "sql", "expression": condition.expression, "parameters": _tagged(condition.parameters)}
+    raise ConfigInvalid(f"{type(condition).__name__} is no filter that can be kept", "use one of the four")
+
+
+def _tagged(values: Mapping[str, HeaderValue]) -> dict[str, object]:
+    return {name: tagged(value, False) for name, value in values.items()}
+
+
+def rules_of(text: str | None, mode: str, new_id: Draw | None = None) -> list[Rule]:
+    """The rules that a text holds. ConfigInvalid if it holds none that are in order."""
+    if text is None:
+        return [Rule(DEFAULT_RULE, TrueFilter())]
+    try:
+        records = msgspec.json.decode(text, type=list[dict[str, object]])
+    except msgspec.MsgspecError as error:
+        raise ConfigInvalid(f"these are no rules: {error}", "a JSON list; each has a name and a filter") from error
+    if len(records) > RULES_PER_SUBSCRIPTION_MAX:
+        raise ConfigInvalid(f"{len(records)} rules in one subscription", f"at most {RULES_PER_SUBSCRIPTION_MAX}")
+    rules = [rule_of(record, mode, new_id) for record in records]
+    names = {rule.name.casefold() for rule in rules}
+    if len(names) != len(rules):
+        raise ConfigInvalid("two rules of one name", "names that differ only by case are one name")
+    return rules
+
+
+def rule_of(record: Mapping[str, object], mode: str, new_id: Draw | None = None) -> Rule:
+    name = checked_rule_name(record.get("name"))
+    try:
+        condition = _filter_of(_dict(record.get("filter")), mode, new_id)
+        action = _action_of(record.get("action"), mode, new_id)
+    except BusError as error:
+        raise ConfigInvalid(f"rule {name!r}: {error.what}", error.hint) from error
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise ConfigInvalid(f"rule {name!r} is not in order: {error}") from error
+    created_ns = record.get("created_ns", 0)
+    return Rule(name, condition, action, created_ns if isinstance(created_ns, int) else 0)
+
+
+def _filter_of(record: dict[str, object], mode: str, new_id: Draw | None) -> Filter:
+    kind = record.get("kind")
+    if kind == "true":
+        return TrueFilter()
+    if kind == "false":
+        return FalseFilter()
+    if kind == "correlation":
+        fields = _dict(record.get("fields"))
+        correlation_id = fields.pop("correlation_id", None)
+        if correlation_id is not None and not isinstance(correlation_id, str):
+            raise ConfigInvalid("correlation_id is text")
+        return CorrelationFilter(correlation_id, _values(record.get("properties")), mode, **fields)
+    if kind == "sql":
+        return SqlFilter(_text(record.get("expression")), _values(record.get("parameters")), mode, new_id)
+    raise ConfigInvalid(f"no filter of kind {kind!r:.40}", "there are true, false, correlation and sql")
+
+
+def _action_of(record: object, mode: str, new_id: Draw | None) -> SqlRuleAction | None:
+    if record is None:
+        return None
+    found = _dict(record)
+    return SqlRuleAction(_text(found.get("expression")), _values(found.get("parameters")), mode, new_id)
+
+
+def _dict(value: object) -> dict[str, object]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigInvalid(f"{value!r:.60} stands where names and values should")
+    return {str(name): item for name, item in value.items()}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigInvalid(f"an expression is text, not {value!r:.60}")
+    return value
+
+
+def _values(value: object) -> dict[str, HeaderValue]:
+    return checked_headers({name: untagged(item) for name, item in _dict(value).items()})

@@ -1,0 +1,176 @@
+"""The contract of rules: who of a topic's subscriptions gets a message, in what form, and what is judged when."""
+
+import pytest
+
+from unibus.core.codec import encode
+from unibus.core.cold import Cold, HeaderValue
+from unibus.core.deadletter import sub_queue
+from unibus.core.filters.actions import SqlRuleAction
+from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
+from unibus.core.life.changes import Who
+from unibus.core.life.commands import DEAD_LETTER, Declare, DropRule, Move, Send, SendResult, SetRule
+from unibus.core.life.entity import SUBSCRIPTION
+from unibus.core.life.rules import DEFAULT_RULE, Rule, text_of
+from unibus.core.message import Message
+from unibus.errors import ConfigInvalid, EntityExists, EntityNotFound, QuotaExceeded, UsageError
+from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers
+
+
+def publish(rig: Rig, body: object, visible_ns: int = 0, **given: HeaderValue) -> SendResult:
+    """A message with these headers, to the topic t."""
+    message = Message.new("t", body, 50)
+    message.cold = Cold()
+    message.cold.headers = dict(given)
+    data = encode(message)
+    command = Send("t", Who(message.id, len(data)), data, 50)
+    command.visible_ns = visible_ns
+    [result] = rig.run(command)
+    assert isinstance(result, SendResult)
+    return result
+
+
+def ruled(rig: Rig, name: str, *rules: Rule, **settings: str | int | float | bool | None) -> str:
+    return rig.subscription("t", name, rules=text_of(rules), **settings)
+
+
+def sql(expression: str) -> Filter:
+    return SqlFilter(expression)
+
+
+class RuleContract(Contract):
+    """One copy for a subscription, and one more for each rule that changes the message."""
+
+    def test_each_subscription_gets_what_its_rules_take(self, rig: Rig) -> None:
+        rig.topic("t")
+        everything = rig.subscription("t", "all")
+        red = ruled(rig, "red", Rule("r", sql("color = 'red'")))
+        cheap = ruled(rig, "cheap", Rule("c", sql("price < 10")), Rule("free", sql("price = 0")))
+        key = ruled(rig, "key", Rule("k", CorrelationFilter(properties={"key": 7})))
+        nothing = ruled(rig, "nothing", Rule("n", FalseFilter()))
+        publish(rig, "a", color="red", price=20)
+        publish(rig, "b", color="blue", price=0)
+        publish(rig, "c", key=7)
+        assert rig.drain(everything) == ["a", "b", "c"]
+        assert (rig.drain(red), rig.drain(cheap), rig.drain(key)) == (["a"], ["b"], ["c"])
+        assert rig.drain(nothing) == []
+
+    def test_a_rule_with_an_action_makes_a_copy_of_its_own(self, rig: Rig) -> None:
+        rig.topic("t")
+        both = ruled(
+            rig,
+            "both",
+            Rule("plain", sql("color = 'red'")),
+            Rule("again", TrueFilter()),
+            Rule("marked", sql("color = 'red'"), SqlRuleAction("SET urgent = TRUE; REMOVE color")),
+        )
+        publish(rig, "a", color="red")
+        found = rig.claim(both, 10, lock=False)
+        assert bodies(found) == ["a", "a"]
+        assert [headers(each) for each in found] == [{"color": "red"}, {"urgent": True}]
+
+    def test_rules_can_be_added_changed_and_taken_away(self, rig: Rig) -> None:
+        rig.topic("t")
+        path = rig.subscription("t", "s")
+        rig.run(DropRule(path, DEFAULT_RULE))
+        publish(rig, "nobody wants it")
+        rig.run(SetRule(path, Rule("r", sql("n = 1"))))
+        publish(rig, "one", n=1)
+        rig.run(SetRule(path, Rule("R", sql("n = 2")), update=True))
+        publish(rig, "again", n=1)
+        publish(rig, "two", n=2)
+        assert rig.drain(path) == ["one", "two"]
+
+    def test_a_change_that_cannot_be_made_changes_nothing(self, rig: Rig) -> None:
+        rig.topic("t")
+        rig.queue("q")
+        path = ruled(rig, "s", Rule("r", sql("n = 1")))
+        before = rig.picture()
+        with pytest.raises(EntityExists):
+            rig.run(SetRule(path, Rule("R", TrueFilter())))
+        for command in (SetRule(path, Rule("x", TrueFilter()), update=True), DropRule(path, "x"), DropRule("q", "r")):
+            with pytest.raises(EntityNotFound):
+                rig.run(command)
+        with pytest.raises(UsageError):
+            rig.run(SetRule(path, Rule("x", TrueFilter())), DropRule(path, "r"))
+        with pytest.raises(UsageError):
+            rig.queue("other", rules="[]")
+        assert rig.picture() == before
+
+    def test_rules_that_are_none(self, rig: Rig) -> None:
+        from unibus.core.life.settings import checked_settings
+
+        for text in (
+            "{}",
+            "[1]",
+            '[{"name":"a"}]',
+            '[{"name":"a","filter":{"kind":"sql","expression":"=="}}]',
+            '[{"name":"a","filter":{"kind":"true"}},{"name":"A","filter":{"kind":"true"}}]',
+            '[{"name":"-","filter":{"kind":"true"}}]',
+        ):
+            with pytest.raises(UsageError):
+                checked_settings({"rules": text})
+        with pytest.raises(ConfigInvalid):
+            checked_settings({"filter_mode": "strict"})
+
+    def test_a_rule_without_an_answer_makes_a_dead_letter_or_nothing(self, rig: Rig) -> None:
+        rig.topic("t")
+        broken = Rule("broken", sql("10 / n > 1"))
+        told = ruled(rig, "told", broken)
+        quiet = ruled(rig, "quiet", broken, dead_letter_on_filter_error=False)
+        publish(rig, "zero", n=0)
+        publish(rig, "two", n=2)
+        assert rig.drain(told) == rig.drain(quiet) == ["two"]
+        [letter] = rig.dead(told)
+        assert letter.headers["DeadLetterReason"] == "FilterEvaluationException"
+        assert rig.peek(sub_queue(quiet)) == []
+
+    def test_only_who_gets_a_message_needs_room_for_it(self, rig: Rig) -> None:
+        rig.topic("t")
+        ruled(rig, "small", Rule("r", sql("n = 1")), max_count=1)
+        publish(rig, "a", n=1)
+        publish(rig, "b", n=2)
+        before = rig.picture()
+        with pytest.raises(QuotaExceeded):
+            publish(rig, "c", n=1)
+        assert rig.picture() == before
+
+    def test_a_scheduled_message_is_judged_when_its_time_comes(self, rig: Rig) -> None:
+        rig.topic("t")
+        path = ruled(rig, "s", Rule("r", sql("n = 1")))
+        publish(rig, "later", rig.now_ns() + 10 * SECOND, n=2)
+        publish(rig, "now", n=2)
+        rig.run(SetRule(path, Rule("r", sql("n = 2")), update=True))
+        rig.advance(20)
+        assert rig.drain(path) == ["later"]
+
+    def test_what_is_moved_into_a_topic_is_judged_too(self, rig: Rig) -> None:
+        rig.topic("t")
+        rig.queue("q")
+        dead = ruled(rig, "dead", Rule("r", sql("DeadLetterReason = 'Broken'")))
+        rig.send("q", "x")
+        rig.settle(DEAD_LETTER, rig.one("q"), reason="Broken")
+        rig.run(Move(sub_queue("q"), 1, "t"))
+        assert rig.drain(dead) == ["x"]
+
+    def test_what_a_topic_kept_is_judged_by_the_first_subscription(self, rig: Rig) -> None:
+        rig.topic("t", keeps=True)
+        publish(rig, "a", n=1)
+        publish(rig, "b", n=2)
+        path = ruled(rig, "s", Rule("r", sql("n = 2")))
+        assert rig.drain(path) == ["b"]
+
+    def test_the_past_of_a_topic_is_judged_too(self, rig: Rig) -> None:
+        rig.topic("t")
+        publish(rig, "a", n=1)
+        publish(rig, "b", n=2)
+        path = "t/Subscriptions/s"
+        declare = Declare(path, SUBSCRIPTION, {"rules": text_of([Rule("r", sql("n = 2"))])})
+        assert rig.store.subscribe_from(declare, 0, 0).wait() == 1
+        assert rig.drain(path) == ["b"]
+
+    def test_text_and_numbers_meet_where_a_subscription_is_lenient(self, rig: Rig) -> None:
+        rig.topic("t")
+        strict = ruled(rig, "strict", Rule("r", sql("n = 1")))
+        lenient = ruled(rig, "lenient", Rule("r", sql("n = 1")), filter_mode="lenient")
+        publish(rig, "text", n="1")
+        assert (rig.drain(strict), rig.drain(lenient)) == ([], ["text"])
