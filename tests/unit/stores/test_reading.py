@@ -13,8 +13,10 @@ import pytest
 
 from tests.unit.cli.owners import owner_of
 from unibus.clock import SYSTEM_CLOCK
+from unibus.core.filters.filters import SqlFilter
 from unibus.core.life.commands import LEAVE_SESSION, SET_SESSION_STATE
 from unibus.core.life.events import Event
+from unibus.core.life.rules import Rule, text_of
 from unibus.errors import EntityNotFound, StoreUnavailable, StoreVersion, UsageError
 from unibus.stores import snapshot
 from unibus.stores.embedded import EmbeddedStore
@@ -353,3 +355,17 @@ def test_schemes_that_have_no_reader() -> None:
         open_reader("redis://here")
     with pytest.raises(UsageError, match="names no file"):
         open_reader("sqlite://")
+
+
+def test_a_rule_that_has_to_look_at_what_is_due(path: Path) -> None:
+    """A scheduled message of a topic, whose data is on disk only, while nobody owns the store."""
+    rules = text_of([Rule("r", SqlFilter("n = 1"))])
+    with MessageBus(path) as bus:
+        bus.create_topic("t")
+        bus.create_subscription("t", "s", rules=rules)
+        for number in (1, 2):
+            bus.schedule("t", "later", 100, headers={"n": number})
+    later_ns = time.time_ns() + 200 * 10**9
+    with closing(SqliteReader(str(path), lambda: later_ns)) as reader:
+        active = {info.name: info.active for info in reader.entities()}
+    assert active == {"t": 0, "t/Subscriptions/s": 1}

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, cast
+from uuid import uuid4
 
 import apsw
 import msgspec
@@ -18,6 +19,7 @@ from unibus.core.life.changes import Activated, Change, Completed, Copied, Passe
 from unibus.core.life.claiming import fire
 from unibus.core.life.playing import replay
 from unibus.errors import StoreUnavailable, StoreVersion
+from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
 from unibus.stores.journals.sqlite_file import (
     APPLICATION_ID,
     close_after_error,
@@ -33,7 +35,6 @@ GRACE_NS: Final = 1_000_000_000
 """What is due for longer than that is done by nobody: the store has no owner at this time."""
 
 BUSY_MS: Final = 5_000
-_GROUP: Final = "SELECT seq, last, crc, records FROM log WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
 _LAST: Final = "SELECT last FROM log ORDER BY seq DESC LIMIT 1"
 
 
@@ -130,7 +131,7 @@ class ReadOnlyFile:
         first, changes = 0, list[Change]()
         for seq in seqs:
             if not first <= seq < first + len(changes):
-                row = self.connection.execute(_GROUP, (seq,)).fetchone()
+                row = self.connection.execute(GROUP, (seq,)).fetchone()
                 if row is None or row[1] < seq:
                     continue
                 first, changes = row[0], changes_of(self.path, *row)
@@ -183,6 +184,8 @@ class FollowedBook:
     def _load(self) -> None:
         self.book = Book(0)
         self.book.saves = False
+        self.book.new_id = uuid4
+        self.book.fetch = Bodies(self._file.connection, self._file.path).of  # Rules may have to look at what is due.
         Loading(self._file.connection, self._file.path, self.book).run()
         self._seq, self._ahead, self._oldest = self.book.seq, False, self._file.oldest()
         self.flows, self.counting_since = {}, self.book.seq
