@@ -1,6 +1,7 @@
 """The campaigns make pieces of snapshots and the write-ahead log small; nobody else shall notice."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -8,10 +9,23 @@ from unibus.stores import snapshot
 from unibus.stores.journals import jsonfile_log, sqlite, trace_index
 
 
-@pytest.fixture(autouse=True)
-def sizes() -> Iterator[None]:
+@contextmanager
+def kept() -> Iterator[None]:
     segment = jsonfile_log.SEGMENT_BYTES
     before = snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES, trace_index.BLOCK_CHANGES
     yield
     snapshot.PART_ENTRIES, sqlite.CHECKPOINT_BYTES, trace_index.BLOCK_CHANGES = before
     jsonfile_log.SEGMENT_BYTES = segment
+
+
+@pytest.fixture(autouse=True)
+def sizes_of_a_test() -> Iterator[None]:
+    with kept():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sizes_of_a_module() -> Iterator[None]:
+    """Before the fixtures of a module that make a store for all its tests."""
+    with kept():
+        yield
