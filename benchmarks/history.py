@@ -93,7 +93,12 @@ async def _trace_ours(folder: Path, count: int) -> float:
 
 def _trace_raw(folder: Path, count: int) -> float:
     with closing(apsw.Connection(str(folder / "raw.db"))) as connection:
-        connection.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; CREATE TABLE e (id TEXT, body BLOB)")
+        for statement in (
+            "PRAGMA journal_mode = OFF",
+            "PRAGMA synchronous = OFF",
+            "CREATE TABLE e (id TEXT, body BLOB)",
+        ):
+            connection.execute(statement).fetchall()
         connection.execute(
             "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ? - 1)"
             " INSERT INTO e SELECT format('%026x', i / ?), ? FROM n",

@@ -12,6 +12,7 @@ from unibus.bus.dead_letters.filters import DeadLetterFilter
 from unibus.bus.dead_letters.letter import DeadMessage
 from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult, RecoveryResult
 from unibus.bus.dead_letters.rules import RecoveryAction, RecoveryRule
+from unibus.bus.entities import Entities, SyncEntities
 from unibus.bus.health import HealthStatus
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.persistence import SqlitePersistence
@@ -29,8 +30,11 @@ from unibus.bus.subscription import Subscription
 from unibus.bus.trace import MessageTrace
 from unibus.bus.tracing import instrument
 from unibus.bus.transactions import Transaction
+from unibus.core.filters.actions import SqlRuleAction
+from unibus.core.filters.filters import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
 from unibus.core.life.commands import SendResult
 from unibus.core.life.events import Event
+from unibus.core.life.rules import Rule
 from unibus.core.message import Message
 from unibus.core.pattern import Pattern
 from unibus.core.payload import Payload, SerializationFormat, Serialized
@@ -42,9 +46,12 @@ from unibus.errors import (
     ChannelExists,
     ChannelNotFound,
     CloudEventInvalid,
+    EntityDisabled,
     EntityExists,
     EntityNotFound,
+    EvaluationError,
     ExtraMissing,
+    FilterInvalid,
     LockLost,
     MessageNotFound,
     MessageTooLarge,
@@ -86,16 +93,22 @@ __all__ = [
     "ChannelExists",
     "ChannelNotFound",
     "CloudEventInvalid",
+    "CorrelationFilter",
     "DeadGroup",
     "DeadLetterFilter",
     "DeadLetterManager",
     "DeadMessage",
     "Durability",
+    "Entities",
+    "EntityDisabled",
     "EntityExists",
     "EntityInfo",
     "EntityNotFound",
+    "EvaluationError",
     "Event",
     "ExtraMissing",
+    "FalseFilter",
+    "FilterInvalid",
     "HealthStatus",
     "InMemoryQueueBackend",
     "LockLost",
@@ -128,6 +141,7 @@ __all__ = [
     "Relayed",
     "RequestFailed",
     "RequestTimeout",
+    "Rule",
     "SendResult",
     "SerializationFailed",
     "SerializationFormat",
@@ -138,6 +152,8 @@ __all__ = [
     "SessionNotFound",
     "SessionReceiver",
     "SessionRequired",
+    "SqlFilter",
+    "SqlRuleAction",
     "SqlitePersistence",
     "StoreBusy",
     "StoreDamaged",
@@ -147,10 +163,12 @@ __all__ = [
     "StoreVersion",
     "Subscription",
     "SyncDeadLetterManager",
+    "SyncEntities",
     "SyncReceived",
     "SyncSessionReceiver",
     "Transaction",
     "TransactionInvalid",
+    "TrueFilter",
     "configure_message_bus",
     "from_cloudevent",
     "from_cloudevent_binary",

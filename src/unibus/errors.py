@@ -203,6 +203,12 @@ class EntityExists(BusError):
     code = "entity_exists"
 
 
+class EntityDisabled(PublishError):
+    """Somebody has set the status of the entity so that nobody sends to it, or nobody receives. Nothing was changed."""
+
+    code = "entity_disabled"
+
+
 class QuotaExceeded(PublishError):
     """The entity holds as many messages or bytes as its settings allow. Nothing was stored."""
 

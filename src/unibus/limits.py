@@ -102,7 +102,16 @@ FILTER_STATEMENTS_MAX: Final = 32
 """Azure's bounds for the text of a filter or rule action, and for the statements of an action."""
 
 RULE_NAME_CHARS_MAX: Final = 50
-"""Azure's bound."""
+SUBSCRIPTION_NAME_CHARS_MAX: Final = 50
+ENTITY_PATH_CHARS_MAX: Final = 260
+USER_METADATA_CHARS_MAX: Final = 1_024
+"""Azure's bounds: names, the path of a queue or topic, and the text that people may add to an entity."""
+
+AUTO_DELETE_S_MIN: Final = 300.0
+"""Azure's shortest time after which an entity that nobody uses is deleted."""
+
+MESSAGE_SIZE_KB_MAX: Final = 102_400
+"""Azure's largest bound for the messages of one entity: 100 MB, as BODY_BYTES_MAX."""
 
 RULES_PER_SUBSCRIPTION_MAX: Final = 1_000
 """All of them are one setting, which is written when one of them changes."""

@@ -29,13 +29,14 @@ from unibus.core.life.commands import (
 )
 from unibus.core.life.entity import KIND_NAMES
 from unibus.core.life.envelope import send_of
-from unibus.core.life.settings import DEFAULTS, checked_settings
+from unibus.core.life.settings import DEFAULTS, checked_settings, shown
 from unibus.core.life.states import DEFERRED, STATE_NAMES
 from unibus.errors import DecodeError, EntityExists, SessionLocked
 from unibus.stores.store import EntityInfo, SessionLock, Store
 
 BATCH: Final = 500
 BATCH_BYTES: Final = 4_000_000
+STATUS: Final = "status"
 DEFERRED_HEADER: Final = "DeferredSequence"
 LOOK_AGAIN_S: Final = 0.1
 _CONSUMER: Final = "import"
@@ -65,13 +66,15 @@ class Importing:
         """The file stands at its beginning. What is done already is passed over."""
         if self.is_complete:
             return
-        declare_all(self._store, self._contents.entities)
+        declares = declare_all(self._store, self._contents.entities)
         for steps in self._batches(file):
             if isinstance(steps, SessionLine):
                 self._set_state(steps)
             else:
                 self._apply(list(steps), len(steps))
             self.progress(self.done, self.total)
+        for command in declares:
+            self._store.apply([command]).wait()
         self._apply([], 1)
 
     def _batches(self, file: BinaryIO) -> Iterator[list[Send] | SessionLine]:
@@ -148,16 +151,22 @@ def command_of(line: MessageLine) -> Send:
 # Entities
 
 
-def declare_all(store: Store, lines: list[EntityLine]) -> None:
-    """Make what is missing. EntityExists, before anything is made, names all that is there and is another."""
+def declare_all(store: Store, lines: list[EntityLine]) -> list[Declare]:
+    """Make what is missing. EntityExists, before anything is made, names all that is there and is another.
+
+    Gives what is left for the end: those that somebody has disabled would not let the import in.
+    """
     infos = {info.name.casefold(): info for info in store.entities().wait()}
     numbers = {name: number for number, name in KIND_NAMES.items()}
     commands: list[Declare] = []
+    later: list[Declare] = []
     problems: list[str] = []
     for line in lines:
         if line.kind not in numbers:
             raise DecodeError(f"{line.entity!r} is a {line.kind!r}, which is not known here", "upgrade unibus")
         settings = checked_settings(line.settings)
+        if STATUS in settings:
+            later.append(Declare(line.entity, numbers[line.kind], {STATUS: settings.pop(STATUS)}, True))
         here = infos.get(line.entity.casefold())
         if here is None:
             commands.append(Declare(line.entity, numbers[line.kind], settings))
@@ -170,14 +179,16 @@ def declare_all(store: Store, lines: list[EntityLine]) -> None:
         )
     for command in commands:
         store.apply([command]).wait()
+    return later
 
 
 def conflicts(here: EntityInfo, line: EntityLine) -> list[str]:
     if here.kind != line.kind or here.name != line.entity:
         return [f"{line.entity!r} is a {line.kind} in the file, and {here.name!r} a {here.kind} here"]
     there = {**DEFAULTS, **line.settings}
+    told, told_there = shown(here.settings), shown(there)
     return [
-        f"{name} of {here.name!r} is {here.settings[name]!r} here and {there[name]!r} in the file"
+        f"{name} of {here.name!r} is {told[name]!r} here and {told_there[name]!r} in the file"
         for name in DEFAULTS
-        if here.settings[name] != there[name]
+        if here.settings[name] != there[name] and name != STATUS
     ]

@@ -11,6 +11,7 @@ from unibus.bus import archive, receivers, settled
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.dead_letters.faces import DeadLetterManager
 from unibus.bus.delivery import QUANTUM
+from unibus.bus.entities import Entities
 from unibus.bus.face import Face, one_or_all, several
 from unibus.bus.names import checked_name
 from unibus.bus.queues import PEEK_LOCK
@@ -35,7 +36,6 @@ from unibus.limits import (
 from unibus.stores.pending import Pending
 from unibus.stores.query import query
 from unibus.stores.query.result import QueryResult
-from unibus.stores.store import EntityInfo
 
 DRAIN_TIMEOUT_S: Final = 5.0
 # With many channels: so many messages fit into the cache of a processor, and are worth waking every slot.
@@ -257,9 +257,10 @@ class MessageBus(Face):
         """Delete an entity with everything in it."""
         return self._hub.queues().delete(name)
 
-    def entities(self) -> Pending[list[EntityInfo]]:
-        """Every queue, topic and subscription with its settings and counts."""
-        return self._hub.queues().store.entities()
+    @property
+    def entities(self) -> Entities:
+        """All verbs for queues, topics, subscriptions and rules. `await bus.entities()` lists what there is."""
+        return Entities(self._hub.queues())
 
     def dead_letter_queue(self, max_recoveries: object = DEAD_LETTER_RECOVERIES_MAX) -> DeadLetterManager:
         """What died in the store, to look at and to bring back. `max_recoveries` bounds how often one is retried."""

@@ -11,6 +11,7 @@ from mypy_extensions import i64, mypyc_attr
 from unibus.bus import archive, receivers
 from unibus.bus.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.dead_letters.faces import SyncDeadLetterManager
+from unibus.bus.entities import SyncEntities
 from unibus.bus.face import Face, one_or_all, several
 from unibus.bus.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
 from unibus.bus.names import checked_name
@@ -33,7 +34,6 @@ from unibus.limits import (
 )
 from unibus.stores.query import query
 from unibus.stores.query.result import QueryResult
-from unibus.stores.store import EntityInfo
 
 # How often a publisher looks whether it should give way: a fraction of the default bound.
 _GIVE_WAY_MASK: Final = 127
@@ -210,8 +210,9 @@ class SyncMessageBus(Face):
     def delete_entity(self, name: str) -> None:
         self._hub.queues().delete(name).wait()
 
-    def entities(self) -> list[EntityInfo]:
-        return self._hub.queues().store.entities().wait()
+    @property
+    def entities(self) -> SyncEntities:
+        return SyncEntities(self._hub.queues())
 
     def dead_letter_queue(self, max_recoveries: object = DEAD_LETTER_RECOVERIES_MAX) -> SyncDeadLetterManager:
         return SyncDeadLetterManager(self._hub.queues(), max_recoveries)

@@ -53,8 +53,12 @@ def record_of(info: "EntityInfo", settings: bool) -> dict[str, object]:
     record["size_bytes"] = info.size_bytes
     record["last_sequence"] = info.last_sequence
     record["oldest_at"] = instant(info.oldest_ns) if info.oldest_ns else None
+    record["created_at"] = instant(info.created_ns) if info.created_ns else None
+    record["updated_at"] = instant(info.updated_ns) if info.updated_ns else None
     if settings:
-        record["settings"] = info.settings
+        from unibus.core.life.settings import shown
+
+        record["settings"] = shown(info.settings)
     return record
 
 
@@ -89,10 +93,10 @@ def _show_settings(console: "Console", info: "EntityInfo") -> None:
     """What somebody has set is bold, the rest has its default."""
     from rich.text import Text
 
-    from unibus.core.life.settings import DEFAULTS
+    from unibus.core.life.settings import DEFAULTS, shown
 
     console.print(Text(printable(info.name), style="bold"))
-    for name, value in info.settings.items():
+    for name, value in shown(info.settings).items():
         told = f"  {name:<26}{NONE if value is None else printable(str(value))}"
         console.print(Text(told, style="dim" if DEFAULTS.get(name) == value else "bold"))
 

@@ -14,10 +14,12 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from unibus.cli.declare import declare
 from unibus.cli.demo import demo
 from unibus.cli.dlq import dlq
 from unibus.cli.entities import entities
 from unibus.cli.export import export
+from unibus.cli.filter_ import filter_
 from unibus.cli.import_ import import_
 from unibus.cli.peek import peek
 from unibus.cli.query import query
@@ -37,6 +39,7 @@ COMMANDS: Final[tuple[Callable[..., ExitCode | None], ...]] = (
     receive,
     peek,
     entities,
+    declare,
     query,
     relay,
     top,
@@ -48,7 +51,7 @@ COMMANDS: Final[tuple[Callable[..., ExitCode | None], ...]] = (
 )
 
 # Commands that have commands of their own.
-GROUPS: Final[tuple[typer.Typer, ...]] = (dlq,)
+GROUPS: Final[tuple[typer.Typer, ...]] = (dlq, filter_)
 
 
 class Shell(TyperGroup):

@@ -17,13 +17,15 @@ from mypy_extensions import i64
 
 from unibus.clock import Clock, Timers
 from unibus.core.life import batch
+from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book, owner_name
 from unibus.core.life.claiming import Claimed, claim, deferred_entries, fire, hand_out
 from unibus.core.life.commands import Command, Declare, SendResult
+from unibus.core.life.declaring import drop_idle
 from unibus.core.life.due import NEVER
 from unibus.core.life.entity import KIND_NAMES, Entity, Entry, Session
 from unibus.core.life.past import Beginning
-from unibus.core.life.sending import entries_of, queue_of, target_of
+from unibus.core.life.sending import entries_of, queue_of, receiving_from
 from unibus.core.life.sessions import accept, held_session
 from unibus.core.life.states import GONE
 from unibus.errors import BusClosed, BusError, UsageError
@@ -76,6 +78,7 @@ class EmbeddedStore:
         # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
         self._book.fetch = lambda entry: journal.bodies([entry])[entry]
         covered = journal.load(self._book)
+        self._book.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
         self._watchers = Watchers(self._book, self._lock)
         self._committer = Committer(journal, self._book, self._lock, self._snapshot)
@@ -117,7 +120,7 @@ class EmbeddedStore:
     def claim(self, wish: Wish) -> Pending[list[Claimed]]:
         with self._lock:
             now_ns = self._begin()
-            entity = queue_of(self._book, wish.entity, now_ns)
+            entity = receiving_from(self._book, wish.entity, now_ns)
             session: Session | None = None
             if wish.session is not None:
                 session = held_session(self._book, wish.entity, wish.session[0], wish.session[1], now_ns)
@@ -139,7 +142,7 @@ class EmbeddedStore:
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
         with self._lock:
             now_ns = self._begin()
-            queue = queue_of(self._book, entity, now_ns)
+            queue = receiving_from(self._book, entity, now_ns)
             session = accept(self._book, queue, session_id, self._tokens.draw(), consumer, now_ns)
             lock: SessionLock | None = None
             if session is not None and session.token is not None:
@@ -187,7 +190,7 @@ class EmbeddedStore:
     def _write(self, value: T, sync: bool, absent: list[Claimed] | None = None) -> Pending[T]:
         """Under the lock: see to it that what this call has changed is written."""
         book = self._book
-        if book.due.next_ns() < self._armed_ns:
+        if book.due.next_ns() < self._armed_ns or book.idle_check_ns < self._armed_ns:
             self._arm(self.now_ns())
         if self._in_memory:
             if book.fresh:
@@ -213,7 +216,7 @@ class EmbeddedStore:
 
     def _arm(self, now_ns: int) -> None:
         """Under the lock: be called when the next deadline comes."""
-        next_ns = self._book.due.next_ns()
+        next_ns = min(self._book.due.next_ns(), self._book.idle_check_ns)
         if next_ns < NEVER:
             self._armed_ns = next_ns
             self._timers.after(max(0, next_ns - now_ns), self._tick)
@@ -224,7 +227,10 @@ class EmbeddedStore:
             if self._closed or self._committer.failure is not None:
                 return
             self._seq_before = self._book.seq
-            fire(self._book, self.now_ns())
+            now_ns = self.now_ns()
+            fire(self._book, now_ns)
+            if self._book.idle_check_ns <= now_ns:
+                drop_idle(self._book, now_ns)
             pending = self._write(None, False)
         if self._book.woken:
             self._watchers.wake()
@@ -247,11 +253,24 @@ class EmbeddedStore:
 
     def watch(self, entity: str, call: Callable[[], None]) -> Callable[[], None]:
         with self._lock:
-            return self._watchers.add(queue_of(self._book, entity, self._begin()), call)
+            now_ns = self._begin()
+            queue = queue_of(self._book, entity, now_ns)
+            queue.used(now_ns)
+            leave = self._watchers.add(queue, call)
+
+        def stop() -> None:
+            with self._lock:
+                queue.used(self.now_ns())
+            leave()
+
+        return stop
 
     def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
         with self._lock:
-            self._begin()
+            now_ns = self._begin()
+            looked_at = self._book.find(entity)
+            if looked_at is not None:
+                looked_at.used(now_ns)
             seen: list[Claimed] = []
             for entry in entries_of(self._book, entity):
                 if len(seen) >= count:
@@ -361,6 +380,9 @@ def info_of(entity: Entity) -> EntityInfo:
         entity.size_bytes,
         entity.sequence,
         oldest_ns,
+        entity.created_ns,
+        entity.updated_ns,
+        entity.accessed_ns,
     )
 
 

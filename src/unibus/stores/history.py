@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Final, Protocol
 
+from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change, Passed, Sent
 from unibus.core.life.events import Event
 from unibus.core.life.past import Past
-from unibus.core.life.sending import target_of
 from unibus.stores.committer import Committer
 from unibus.stores.journal import Journal
 

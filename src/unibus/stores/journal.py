@@ -5,7 +5,7 @@ A journal is told everything in groups. A group is written as one: all of it is 
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change, SavedEntry, SavedSession, Settings
@@ -14,13 +14,25 @@ from unibus.core.life.events import Event
 from unibus.stores.durability import Durability
 
 
+class EntityRow(NamedTuple):
+    """An entity as a snapshot has it. `sequence` is the last one given; moments that nobody wrote down are 0."""
+
+    number: int
+    name: str
+    kind: int
+    settings: Settings
+    sequence: int
+    created_ns: int = 0
+    updated_ns: int = 0
+
+
 @dataclass
 class Slice:
     """A piece of a snapshot, written together with a group of changes. The last one says what the snapshot covers."""
 
     entries: list[tuple[int, int, SavedEntry, bytes]] = field(default_factory=list)
     gone: list[tuple[int, int]] = field(default_factory=list)
-    entities: list[tuple[int, str, int, Settings, int]] = field(default_factory=list)  # Those that are new.
+    entities: list[EntityRow] = field(default_factory=list)  # Those that are new.
     last: "Summary | None" = None
 
 
@@ -30,7 +42,7 @@ class Summary:
 
     seq: int
     overlap: int
-    entities: list[tuple[int, str, int, Settings, int]]
+    entities: list[EntityRow]
     dropped: list[tuple[int, str]]
     retired: dict[str, int]
     sessions: dict[int, list[SavedSession]]

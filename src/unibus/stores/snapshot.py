@@ -14,10 +14,9 @@ from collections.abc import Callable
 from typing import Final
 
 from unibus.core.life.book import MARK_PROCESSED, MARK_SENT, Book
-from unibus.core.life.changes import Settings
 from unibus.core.life.entity import FOREVER_NS, Entity, Entry
 from unibus.core.life.states import GONE
-from unibus.stores.journal import Journal, Slice, Summary
+from unibus.stores.journal import EntityRow, Journal, Slice, Summary
 
 PART_ENTRIES = 500  # Not final, so that tests can make pieces of one message.
 PART_BYTES: Final = 4_000_000
@@ -143,5 +142,13 @@ class Snapshot:
         return Slice(last=summary)
 
 
-def _row(entity: Entity) -> tuple[int, str, int, Settings, int]:
-    return entity.number, entity.name, entity.kind, entity.settings.given, entity.sequence
+def _row(entity: Entity) -> EntityRow:
+    return EntityRow(
+        entity.number,
+        entity.name,
+        entity.kind,
+        entity.settings.given,
+        entity.sequence,
+        entity.created_ns,
+        entity.updated_ns,
+    )

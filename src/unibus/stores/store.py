@@ -8,7 +8,8 @@ and without an event loop.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
 
 from unibus.core.life.changes import Settings
 from unibus.core.life.claiming import Claimed
@@ -17,6 +18,8 @@ from unibus.core.life.entity import Entry
 from unibus.stores.durability import Durability
 from unibus.stores.history import History
 from unibus.stores.pending import Pending
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,15 @@ class SessionLock:
 
 @dataclass(frozen=True)
 class EntityInfo:
-    """An entity as it is now. The counts add up to the messages that it holds; `dead` are those of its sub-queue."""
+    """An entity as it is now. The counts add up to the messages that it holds; `dead` are those of its sub-queue.
+
+    Settings are not shown: they may hold keys. `accessed_ns` is when somebody last sent to it, received from it, looked
+    into it or set it up; 0 as long as nobody has since the store was opened. 0 elsewhere: nobody wrote it down.
+    """
 
     name: str
     kind: str
-    settings: Settings = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict, repr=False)
     active: int = 0
     locked: int = 0
     scheduled: int = 0
@@ -59,6 +66,25 @@ class EntityInfo:
     size_bytes: int = 0
     last_sequence: int = 0
     oldest_ns: int = 0
+    created_ns: int = 0
+    updated_ns: int = 0
+    accessed_ns: int = field(default=0, compare=False)
+
+    @property
+    def created_at(self) -> datetime | None:
+        return _instant(self.created_ns)
+
+    @property
+    def updated_at(self) -> datetime | None:
+        return _instant(self.updated_ns)
+
+    @property
+    def accessed_at(self) -> datetime | None:
+        return _instant(self.accessed_ns)
+
+
+def _instant(ns: int) -> datetime | None:
+    return _EPOCH + timedelta(microseconds=ns // 1_000) if ns else None
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,12 @@ class Watchers:
             woken = self._book.woken
             self._book.woken = []
             for entity in woken:
-                if entity.settings.requires_session or entity.deleted:
+                if entity.settings.requires_session or entity.deleted or entity.stirred:
                     # Which of them it is for only they know.
+                    entity.stirred = False
                     calls += entity.wakers
                     entity.wakers = []
-                elif entity.wakers:
+                elif entity.wakers and entity.receives():
                     calls.append(entity.wakers.pop(0))
         for call in calls:
             call()

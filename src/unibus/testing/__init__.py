@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from unibus.testing.contracts.routes import ForwardContract, TopicContract
     from unibus.testing.contracts.rules import RuleContract
     from unibus.testing.contracts.sessions import SessionContract
+    from unibus.testing.contracts.standing import IdleContract, MomentContract, StatusContract
     from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
     from unibus.testing.contracts.whole import (
         BatchContract,
@@ -42,9 +43,11 @@ __all__ = [
     "FormerContract",
     "ForwardContract",
     "HistoryContract",
+    "IdleContract",
     "Letter",
     "LockContract",
     "ModelStore",
+    "MomentContract",
     "MoveContract",
     "OpenStore",
     "OrderContract",
@@ -61,6 +64,7 @@ __all__ = [
     "SeeingContract",
     "SessionContract",
     "SimulatedDisk",
+    "StatusContract",
     "StoreContract",
     "TopicContract",
     "VirtualClock",
@@ -98,6 +102,9 @@ _HOMES = {
     "ScheduleContract": "contracts.timing",
     "SessionContract": "contracts.sessions",
     "SimulatedDisk": "power",
+    "IdleContract": "contracts.standing",
+    "MomentContract": "contracts.standing",
+    "StatusContract": "contracts.standing",
     "StoreContract": "store_contract",
     "TopicContract": "contracts.routes",
     "VirtualClock": "virtual_clock",

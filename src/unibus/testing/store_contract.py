@@ -15,6 +15,7 @@ from unibus.testing.contracts.rig import OpenStore, Rig
 from unibus.testing.contracts.routes import ForwardContract, TopicContract
 from unibus.testing.contracts.rules import RuleContract
 from unibus.testing.contracts.sessions import SessionContract
+from unibus.testing.contracts.standing import IdleContract, MomentContract, StatusContract
 from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
 from unibus.testing.contracts.whole import BatchContract, EntityContract, HistoryContract, QuotaContract, WatchContract
 
@@ -42,5 +43,8 @@ class StoreContract(
     FormerContract,
     SeeingContract,
     RuleContract,
+    StatusContract,
+    IdleContract,
+    MomentContract,
 ):
     """All of it. Each part can be run alone."""

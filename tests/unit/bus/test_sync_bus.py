@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, bus_threads
+from unibus.bus.entities import Entities, SyncEntities
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.settings import BusConfig
 from unibus.bus.sync_bus import SyncMessageBus
@@ -22,11 +23,12 @@ def test_it_is_the_public_name() -> None:
     assert Public is SyncMessageBus
 
 
-def test_both_faces_have_the_same_names_and_parameters() -> None:
-    assert public(SyncMessageBus) == public(MessageBus)
-    for name in public(MessageBus) - {"degraded"}:
-        ours = list(inspect.signature(getattr(SyncMessageBus, name)).parameters)
-        theirs = list(inspect.signature(getattr(MessageBus, name)).parameters)
+@pytest.mark.parametrize(("sync_face", "async_face"), [(SyncMessageBus, MessageBus), (SyncEntities, Entities)])
+def test_both_faces_have_the_same_names_and_parameters(sync_face: type, async_face: type) -> None:
+    assert public(sync_face) == public(async_face)
+    for name in public(async_face) - {"degraded", "entities"}:  # Which are no verbs.
+        ours = list(inspect.signature(getattr(sync_face, name)).parameters)
+        theirs = list(inspect.signature(getattr(async_face, name)).parameters)
         assert ours == theirs, name
 
 

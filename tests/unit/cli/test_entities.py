@@ -126,6 +126,8 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(shell: Any) -> None:
     with closing(apsw.Connection("unibus.db")) as connection:
         for table_of_the_second in ("positions", "trace_index", "trace_blocks"):
             connection.execute(f"DROP TABLE {table_of_the_second}")
+        for column_of_the_third in ("created_ns", "updated_ns"):
+            connection.execute(f"ALTER TABLE entities DROP COLUMN {column_of_the_third}")
         connection.pragma("user_version", 1)
     assert [each["active"] for each in shell.records("entities")] == [1]
     with closing(apsw.Connection("unibus.db")) as connection:

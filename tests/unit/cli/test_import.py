@@ -265,3 +265,20 @@ def test_a_file_that_is_not_there(shell: Any) -> None:
     result = shell("import", "nowhere.jsonl")
     assert (result.exit_code, "there is no file" in result.stderr) == (2, True)
     assert not Path("unibus.db").exists()
+
+
+def test_what_is_disabled_lets_the_import_in_and_is_disabled_afterwards(shell: Any) -> None:
+    with MessageBus("old.db") as bus:
+        bus.create_queue("by-session", requires_session=True)
+        bus.send("by-session", "a", session_id="s1")
+        with bus.accept_session("by-session", "s1", timeout=0) as session:
+            session.set_state(b"half way")
+        bus.update_entity("by-session", status="disabled")
+    shell.records("export", "all.jsonl", "--url", "old.db")
+    assert shell("import", "all.jsonl", "--url", "new.db").exit_code == 0
+    with MessageBus("new.db") as bus:
+        (info,) = bus.entities.list()
+        assert (info.settings["status"], info.active) == ("disabled", 1)
+        bus.update_entity("by-session", status="active")
+        with bus.accept_session("by-session", "s1", timeout=0) as session:
+            assert session.state() == b"half way"

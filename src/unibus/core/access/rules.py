@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, Self
 
+import msgspec
+
 from unibus.core.access.rights import Right, checked_rights, words
 from unibus.errors import ConfigInvalid
 from unibus.limits import ACCESS_NAME_CHARS_MAX, ACCESS_RULES_MAX
@@ -92,6 +94,34 @@ def checked_rules(rules: Iterable[AuthorizationRule]) -> tuple[AuthorizationRule
     if len({rule.name.casefold() for rule in listed}) < len(listed):
         raise ConfigInvalid("two authorization rules have one name", "names that differ only by case are the same")
     return listed
+
+
+def rules_text(value: object) -> str:
+    """The rules of one entity as the text that its settings keep: from such a text, or from rules or their dicts."""
+    given = value
+    if isinstance(value, str):
+        try:
+            given = msgspec.json.decode(value)
+        except msgspec.MsgspecError:
+            # Without the text, and without the cause, which may quote it: there are keys in it.
+            raise ConfigInvalid("authorization_rules are no JSON", "a list of rules as as_dict gives them") from None
+    if not isinstance(given, (list, tuple)):
+        raise ConfigInvalid("authorization_rules are no list", "a list of rules")
+    listed = [rule if isinstance(rule, AuthorizationRule) else _rule_of(rule) for rule in given]
+    return msgspec.json.encode([rule.as_dict() for rule in checked_rules(listed)]).decode()
+
+
+def rules_of_text(text: str | None) -> tuple[AuthorizationRule, ...]:
+    """The rules that the settings of an entity hold."""
+    if text is None:
+        return ()
+    return checked_rules([_rule_of(each) for each in msgspec.json.decode(text, type=list[object])])
+
+
+def _rule_of(given: object) -> AuthorizationRule:
+    if not isinstance(given, Mapping):
+        raise ConfigInvalid("an authorization rule is no mapping", f"its fields are {', '.join(sorted(_FIELDS))}")
+    return AuthorizationRule.from_dict({str(name): value for name, value in given.items()})
 
 
 def key_of(random: bytes) -> str:

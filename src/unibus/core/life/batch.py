@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from mypy_extensions import i64
 
+from unibus.core.life.admission import Load, check_send, target_of
 from unibus.core.life.book import Book
 from unibus.core.life.commands import (
     LEAVE_SESSION,
@@ -34,7 +35,7 @@ from unibus.core.life.moving import (
     remove_by_hand,
     waiting_entry,
 )
-from unibus.core.life.sending import Load, check_send, send, target_of
+from unibus.core.life.sending import send
 from unibus.core.life.sessions import change_session, check_session
 from unibus.core.life.settling import cancel, locked_entry, renew, scheduled_entry, settle
 from unibus.errors import UsageError

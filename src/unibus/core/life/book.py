@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from unibus.core.filters.terms import Draw
 from unibus.core.life.changes import Change
-from unibus.core.life.due import Due
+from unibus.core.life.due import NEVER, Due
 from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, SUBSCRIPTIONS, Entity, Entry
 from unibus.core.life.routing import Router
 
@@ -29,6 +29,9 @@ class Book:
         self.routers: dict[int, Router] = {}  # By topic, made when they are needed.
         self.new_id: Draw | None = None
         self.fetch: Callable[[Entry], bytes] | None = None  # Data that is on disk only, in the few cases that need it.
+        self.idlers: dict[int, Entity] = {}  # Those that are deleted when nobody uses them.
+        self.idle_check_ns: i64 = NEVER  # When to look at them again,
+        self.idle_since_ns: i64 = 0  # and when the counting began.
         self.due = Due()
         self.seq: i64 = 0
         self.fresh: list[Change] = []
@@ -83,10 +86,19 @@ class Book:
         self.carrier = 0
         self.carried = b""
 
+    def note_idler(self, entity: Entity) -> None:
+        """Its settings may say that it goes when nobody uses it."""
+        if entity.settings.idle_ns:
+            self.idlers[entity.number] = entity
+            self.idle_check_ns = 0
+        else:
+            self.idlers.pop(entity.number, None)
+
     def let_go(self) -> None:
         """The end: nobody will ask any more, and what is held must not outlive its store."""
         for entity in self.entities.values():
             entity.let_go()
+        self.idlers = {}
         self.due = Due()
         self.unsaved = []
         self.to_shed = []
@@ -103,6 +115,7 @@ class Book:
         entity.sequence = sequence
         self.numbered = max(self.numbered, entity.number)
         self.entities[entity.number] = entity
+        self.note_idler(entity)
         self.known[entity.number] = entity.name
         for name in (entity.name, entity.name.casefold()):
             # A replay over a snapshot meets entities of the past beside their successors: the latest has the name.
@@ -116,6 +129,7 @@ class Book:
             entity.topic = owner
             owner.subscriptions = [*owner.subscriptions, entity]
         elif entity.kind == DEAD_LETTERS and owner is not None:
+            entity.owner = owner
             if owner.dead is None or owner.dead.number < entity.number:
                 owner.dead = entity
 

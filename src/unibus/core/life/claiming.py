@@ -54,6 +54,7 @@ def _fire(book: Book, item: Timed, now_ns: i64) -> None:
 def activate(book: Book, entry: Entry, now_ns: i64) -> None:
     """A scheduled message takes its place at the end, as if it were sent now; one that was delayed has its own."""
     entity = entry.entity
+    entity.used(now_ns)
     if entry.delayed:
         note(book, Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
     elif entity.kind == TOPIC or entity.settings.forward_to:

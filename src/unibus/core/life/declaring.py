@@ -5,20 +5,39 @@ One name space: names that differ only by case cannot both exist. The same setti
 never used twice under one name, also when its entity was deleted and made anew.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from unibus.core.life.book import Book, owner_name
 from unibus.core.life.changes import Declared, Dropped, Settings
 from unibus.core.life.commands import Declare, Drop, DropRule, SetRule
-from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity, is_reserved
+from unibus.core.life.due import NEVER
+from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC, Entity, is_reserved
 from unibus.core.life.playing import note
 from unibus.core.life.rules import Rule, rules_of, text_of
 from unibus.core.life.sending import declare
+from unibus.core.life.settings import STATUS_RECEIVE_DISABLED, STATUS_SEND_DISABLED
 from unibus.errors import EntityExists, EntityNotFound, NameInvalid, UsageError
 from unibus.limits import SUBSCRIPTIONS_PER_TOPIC_MAX
 
-_FIXED = ("requires_session",)
-_SUBSCRIPTION_ONLY = ("rules", "filter_mode", "dead_letter_on_filter_error")
+_FIXED = ("requires_session", "enable_partitioning")
+_ANY_BUT_LETTERS: Final = (QUEUE, TOPIC, SUBSCRIPTION)
+_KINDS: Final[dict[str, tuple[int, ...]]] = {
+    "rules": (SUBSCRIPTION,),
+    "filter_mode": (SUBSCRIPTION,),
+    "dead_letter_on_filter_error": (SUBSCRIPTION,),
+    "status": _ANY_BUT_LETTERS,
+    "auto_delete_on_idle": _ANY_BUT_LETTERS,
+    "user_metadata": _ANY_BUT_LETTERS,
+    "enable_batched_operations": _ANY_BUT_LETTERS,
+    "authorization_rules": (QUEUE, TOPIC),
+    "max_message_size_kb": (QUEUE, TOPIC),
+    "enable_express": (QUEUE, TOPIC),
+    "enable_partitioning": (QUEUE, TOPIC),
+    "support_ordering": (QUEUE, TOPIC),
+}
+"""Settings that only some kinds of entity have."""
 
 
 def check_declare(book: Book, command: Declare, alone: bool) -> None:
@@ -26,12 +45,10 @@ def check_declare(book: Book, command: Declare, alone: bool) -> None:
         raise UsageError("entities are made and deleted outside of a transaction")
     found = book.find(command.name)
     kind = command.kind if found is None else found.kind
-    for name in _SUBSCRIPTION_ONLY:
-        if name in command.settings and kind != SUBSCRIPTION:
-            raise UsageError(f"{name} is for subscriptions, and {command.name!r} is none")
+    if found is None and command.update:
+        raise EntityNotFound(f"there is no entity {command.name!r}", "create it first")
+    _check_kind(command.name, kind, command.settings)
     if found is None:
-        if command.update:
-            raise EntityNotFound(f"there is no entity {command.name!r}", "create it first")
         if command.kind != SUBSCRIPTION and is_reserved(command.name):
             raise NameInvalid(f"{command.name!r} is a name that only goes with another entity", "choose another name")
         _check_owner(book, command)
@@ -45,6 +62,19 @@ def check_declare(book: Book, command: Declare, alone: bool) -> None:
         for name in _FIXED:
             if name in command.settings and command.settings[name] != found.settings.as_dict()[name]:
                 raise UsageError(f"{name} of {found.name!r} cannot be changed", "delete it and make it anew")
+
+
+def _check_kind(entity: str, kind: int, settings: Settings) -> None:
+    for name in settings:
+        kinds = _KINDS.get(name)
+        if kinds is not None and kind not in kinds:
+            homes = " and ".join([f"{KIND_NAMES[each]}s" for each in kinds])
+            raise UsageError(f"{name} is for {homes}, and {entity!r} is a {KIND_NAMES[kind]}")
+    status = settings.get("status")
+    if (kind == TOPIC and status == STATUS_RECEIVE_DISABLED) or (
+        kind == SUBSCRIPTION and status == STATUS_SEND_DISABLED
+    ):
+        raise UsageError(f"a {KIND_NAMES[kind]} such as {entity!r} cannot be {status}", "use 'active' or 'disabled'")
 
 
 def _check_owner(book: Book, command: Declare) -> None:
@@ -66,7 +96,9 @@ def declare_entity(book: Book, command: Declare, now_ns: i64) -> None:
     found = book.find(command.name)
     if found is None:
         declare(book, command.name, command.kind, command.settings, now_ns)
-    elif _changed(found, command.settings):
+        return
+    found.used(now_ns)
+    if _changed(found, command.settings):
         settings: Settings = {**found.settings.given, **command.settings}
         note(book, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
 
@@ -103,13 +135,15 @@ def _place(rules: list[Rule], name: str) -> int:
 
 def set_rule(book: Book, command: SetRule | DropRule, now_ns: i64) -> None:
     subscription = _subscription(book, command.entity)
+    subscription.used(now_ns)
     rules = list(subscription.rules(book.new_id))
     if isinstance(command, DropRule):
         del rules[_place(rules, command.name)]
     else:
-        rule = command.rule
-        at = _place(rules, rule.name)
-        rule.created_ns = rules[at].created_ns if at >= 0 else now_ns
+        given = command.rule
+        at = _place(rules, given.name)
+        created_ns = rules[at].created_ns if at >= 0 else now_ns
+        rule = Rule(given.name, given.condition, given.action, created_ns)
         rules[at if at >= 0 else len(rules) :] = [rule, *(rules[at + 1 :] if at >= 0 else [])]
     settings: Settings = {**subscription.settings.given, "rules": text_of(rules)}
     note(book, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings))
@@ -131,6 +165,19 @@ def drop_entity(book: Book, command: Drop, now_ns: i64) -> None:
     for subscription in found.subscriptions:
         _drop(book, subscription, now_ns)
     _drop(book, found, now_ns)
+
+
+def drop_idle(book: Book, now_ns: i64) -> None:
+    """Delete what nobody has used for as long as its settings say, and find out when to look again."""
+    book.idle_check_ns = NEVER
+    for entity in list(book.idlers.values()):
+        at_ns = entity.idle_at_ns(book.idle_since_ns, now_ns)
+        if entity.deleted:
+            continue  # With its topic, just now.
+        if at_ns <= now_ns:
+            drop_entity(book, Drop(entity.name), now_ns)
+        elif at_ns < book.idle_check_ns:
+            book.idle_check_ns = at_ns
 
 
 def _drop(book: Book, entity: Entity, now_ns: i64) -> None:

@@ -143,18 +143,52 @@ class Entity:
         self.topic: Entity | None = None
         self.subscriptions: list[Entity] = []
         self.dead: Entity | None = None
+        self.owner: Entity | None = None  # Of a dead-letter queue: the entity that it goes with.
         self.active: i64 = 0
         self.locked: i64 = 0
         self.scheduled: i64 = 0
         self.deferred: i64 = 0
         self.size_bytes: i64 = 0
         self.deleted = False
+        self.stirred = False  # Its status has changed: whoever waits looks again, and is told.
         self.unsaved = True
+        self.created_ns: i64 = 0  # 0: nobody wrote it down.
+        self.updated_ns: i64 = 0
+        self.accessed_ns: i64 = 0  # Since the store was opened.
         self._rules: list[Rule] | None = None  # Read when they are needed.
         self.wakers: list[Callable[[], None]] = []  # Who waits for a message, first come first served.
 
     def is_queue(self) -> bool:
         return self.kind != TOPIC
+
+    def receives(self) -> bool:
+        """Whether anybody may receive from it now. A dead-letter queue follows its entity."""
+        return self.settings.receives and (self.owner is None or self.owner.settings.receives)
+
+    def used(self, now_ns: i64) -> None:
+        """Somebody sends to it, receives from it, looks into it, or sets it up. What it belongs to is used with it."""
+        self.accessed_ns = now_ns
+        if self.topic is not None:
+            self.topic.accessed_ns = now_ns
+        if self.owner is not None:
+            self.owner.used(now_ns)
+
+    def idle_at_ns(self, since_ns: i64, now_ns: i64) -> i64:
+        """When it will have been idle for long enough to be deleted. Who waits for its messages uses it, too.
+
+        `since_ns` is when the counting began: before that nobody knows.
+        """
+        # Forwarding is as good as a receiver.
+        dead_in_use = self.dead is not None and self.dead._is_in_use()
+        parts_in_use = dead_in_use or any([each._is_in_use() for each in self.subscriptions])
+        if self.settings.forward_to or self._is_in_use() or parts_in_use:
+            return now_ns + self.settings.idle_ns
+        return max(self.accessed_ns, self.updated_ns, since_ns) + self.settings.idle_ns
+
+    def _is_in_use(self) -> bool:
+        if self.wakers or self.locked or self.scheduled:
+            return True
+        return any([session.token is not None for session in self.sessions.values()])
 
     def waits_in(self, entry: Entry) -> Waiting:
         """Where the message stands in line."""

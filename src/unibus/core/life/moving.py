@@ -6,12 +6,13 @@ A move is one change to the state: the message is in the one place or in the oth
 
 from mypy_extensions import i64
 
+from unibus.core.life.admission import Load, check_room, is_stored_in, target_of
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Advanced, Forgotten, Moved, Pruned, Purged
 from unibus.core.life.commands import Advance, Forget, Move, Remove, SendResult
 from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry
 from unibus.core.life.playing import note
-from unibus.core.life.sending import Load, Parcel, check_room, is_stored_in, route, target_of
+from unibus.core.life.sending import Parcel, route
 from unibus.core.life.states import LOCKED, STATE_NAMES
 from unibus.errors import MessageNotFound, PositionMoved, SessionRequired, UsageError
 

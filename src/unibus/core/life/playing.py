@@ -365,12 +365,27 @@ def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionSta
 def _declared(book: Book, change: Declared) -> None:
     entity = book.entities.get(change.entity)
     if entity is not None:
+        status = entity.settings.status
         entity.change_settings(change.settings)
         entity.unsaved = True
+        entity.updated_ns = max(entity.updated_ns, change.at_ns)
+        book.note_idler(entity)
+        if entity.settings.status != status:
+            _stir(book, entity)
         if entity.topic is not None:
             book.routers.pop(entity.topic.number, None)
         return
-    book.add_entity(Entity(change.entity, change.name, change.kind, change.settings), change.sequence)
+    entity = Entity(change.entity, change.name, change.kind, change.settings)
+    entity.created_ns = entity.updated_ns = change.at_ns
+    book.add_entity(entity, change.sequence)
+
+
+def _stir(book: Book, entity: Entity) -> None:
+    """Its status has changed, and with it that of its dead letters: those who wait there have to know."""
+    for each in (entity, entity.dead):
+        if each is not None and each.wakers:
+            each.stirred = True
+            book.woken.append(each)
 
 
 def _dropped(book: Book, change: Dropped) -> None:
@@ -388,6 +403,7 @@ def _dropped(book: Book, change: Dropped) -> None:
     book.dropped.append(entity.number)
     entity.deleted = True
     del book.entities[change.entity]
+    book.idlers.pop(entity.number, None)
     for name in (entity.name, entity.name.casefold()):
         if book.names.get(name) is entity:
             del book.names[name]

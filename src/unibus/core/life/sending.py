@@ -1,13 +1,13 @@
 # mypyc: compiled
-"""Send: admission, and the way to where the message is stored.
+"""Send: the way to where the message is stored.
 
     queue                                   stored there
     topic                                   one copy for each subscription; none, and it keeps: stored there
     an entity that forwards                 stored where it forwards to, at most FORWARD_HOPS_MAX times
     nowhere (too many hops, no session)     the dead letters of the entity that could not take it
 
-Everything is checked before the first change. What cannot be stored on the way is never refused: the sender was told
-"yes" for the whole of it.
+Everything was checked before the first change (admission.py). What cannot be stored on the way is never refused: the
+sender was told "yes" for the whole of it.
 """
 
 from collections.abc import Iterable
@@ -25,6 +25,7 @@ from unibus.core.deadletter import (
     sub_queue,
 )
 from unibus.core.expiry import effective_ttl_ns, expires_at_ns
+from unibus.core.life.admission import ENABLE, dedup_key, former_place, is_stored_in, target_of
 from unibus.core.life.book import Book
 from unibus.core.life.changes import (
     Copied,
@@ -39,13 +40,13 @@ from unibus.core.life.changes import (
     Who,
 )
 from unibus.core.life.commands import Former, Send, SendResult
-from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry, is_reserved
+from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry
 from unibus.core.life.overlay import put_over
 from unibus.core.life.playing import note, note_sent
 from unibus.core.life.routing import Arrival, Router
 from unibus.core.life.states import ACTIVE
 from unibus.core.message import Message
-from unibus.errors import DuplicateMessage, EntityNotFound, QuotaExceeded, SessionRequired, UsageError
+from unibus.errors import EntityDisabled, EntityNotFound, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
 
 FORWARD_TARGET_MISSING: Final = "ForwardTargetNotFound"
@@ -53,14 +54,6 @@ _IMPORT: Final = "import"
 _IMPORTED: Final = "imported"
 _NO_SETTINGS: Final[Settings] = {}
 _DEAD_LETTER_SETTINGS: Final[Settings] = {"default_ttl": None}
-
-
-def target_of(book: Book, name: str) -> Entity:
-    """The entity of that name. The dead-letter queue of one that exists exists too."""
-    found = book.find(name)
-    if found is None:
-        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
-    return found
 
 
 def entries_of(book: Book, name: str) -> Iterable[Entry]:
@@ -85,124 +78,18 @@ def queue_of(book: Book, name: str, now_ns: i64) -> Entity:
     return found
 
 
-@final
-class Load:
-    """What a batch adds to one entity."""
-
-    def __init__(self) -> None:
-        self.size: i64 = 0
-        self.count: i64 = 0
-        self.keys: set[str] = set()
-
-
-def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
-    """Raise what speaks against it. `before` holds what the batch has sent so far, by entity; None: it is alone."""
-    if command.former is not None:
-        _check_former(book, command, before)
-        return
-    entity = book.find(command.entity)
-    if entity is None:
-        if is_reserved(command.entity):
-            raise EntityNotFound(
-                f"there is no {command.entity!r}",
-                "a name with $ or Subscriptions goes with another entity",
-            )
-        if not command.makes:
-            raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
-        if command.dedup_key is not None and before is not None:
-            _check_key(command.entity, command.dedup_key, command.raises, False, before)
-        return
-    if entity.kind == DEAD_LETTERS or entity.kind == SUBSCRIPTION:
-        raise UsageError(f"nobody sends to {entity.name!r} directly", "send to its queue or topic")
-    settings = entity.settings
-    if settings.requires_session and command.who.session_id is None and not settings.forward_to:
-        raise SessionRequired(f"{entity.name!r} works by sessions", "give the message a session_id")
-    key = dedup_key(entity, command)
-    if key is not None:
-        _check_key(entity.name, key, command.raises, entity.is_known(key, now_ns), before)
-    if entity.kind == TOPIC and entity.subscriptions and command.visible_ns <= now_ns:
-        _check_arrivals(book, entity, command, before)
-    else:
-        check_room(entity, command.size, before)
+def receiving_from(book: Book, name: str, now_ns: i64) -> Entity:
+    """The same for whoever wants messages or a session of it: then its status has to allow that."""
+    found = queue_of(book, name, now_ns)
+    if not found.receives():
+        raise EntityDisabled(f"nobody receives from {found.name!r} now: it is {_status(found)}", ENABLE)
+    found.used(now_ns)
+    return found
 
 
-def _check_arrivals(book: Book, topic: Entity, command: Send, before: dict[str, Load] | None) -> None:
-    """Only who gets the message needs room for it. It is found out once, here: what follows is in the same step."""
-    router = book.router(topic)
-    if router.takes_all:
-        check_room(topic, command.size, before)
-        return
-    message = command.message
-    if message is None:
-        message = decode(command.data)
-    arrivals = router.arrivals(message)
-    for arrival in arrivals:
-        if not arrival.error and is_stored_in(arrival.entity):
-            _check_quota(arrival.entity, command.size, before)
-    command.arrivals = arrivals
-
-
-def check_room(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
-    """Whether everybody who would store it has room."""
-    if is_stored_in(entity):
-        _check_quota(entity, size, before)
-    else:
-        for target in entity.subscriptions:
-            if is_stored_in(target):
-                _check_quota(target, size, before)
-
-
-def _check_key(entity: str, key: str, raises: bool, known: bool, before: dict[str, Load] | None) -> None:
-    """A key that the entity knows, or that the batch has used before, is an error where the sender wants it to be."""
-    if before is not None:
-        load = _load(before, entity)
-        known = known or key in load.keys
-        load.keys.add(key)
-    if known and raises:
-        raise DuplicateMessage(f"{key!r} was sent to {entity!r} within its window", "nothing was stored")
-
-
-def _load(before: dict[str, Load], entity: str) -> Load:
-    load = before.get(entity)
-    if load is None:
-        load = Load()
-        before[entity] = load
-    return load
-
-
-def _check_quota(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
-    settings = entity.settings
-    count: i64 = 0
-    if before is not None:
-        load = _load(before, entity.name)
-        count = load.count
-        load.count += 1
-        load.size += size
-        size = load.size
-    if entity.size_bytes + size > settings.size_max:
-        raise QuotaExceeded(
-            f"{entity.name!r} holds {entity.size_bytes} bytes and may hold {settings.size_max}",
-            "receive some, or raise max_size_mb",
-        )
-    if settings.count_max and len(entity.entries) + count >= settings.count_max:
-        raise QuotaExceeded(
-            f"{entity.name!r} holds {len(entity.entries)} messages and may hold {settings.count_max}",
-            "receive some, or raise max_count",
-        )
-
-
-def is_stored_in(entity: Entity) -> bool:
-    """Whether what arrives at the entity stays there: not in a topic that others listen to, not where it forwards."""
-    if entity.kind == TOPIC:
-        return entity.settings.keeps and not entity.subscriptions
-    return not entity.settings.forward_to
-
-
-def dedup_key(entity: Entity, command: Send) -> str | None:
-    """A dedup key is always heeded, an id only where the entity asks for it."""
-    if command.dedup_key is not None:
-        return command.dedup_key
-    return command.who.message_id if entity.settings.dedup_ns else None
+def _status(entity: Entity) -> str:
+    owner = entity if entity.owner is None else entity.owner
+    return owner.settings.status
 
 
 def send(book: Book, command: Send, now_ns: i64) -> SendResult:
@@ -212,6 +99,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     entity = book.find(command.entity)
     if entity is None:
         entity = declare(book, command.entity, command.makes, _NO_SETTINGS, now_ns)
+    entity.accessed_ns = now_ns
     who = command.who
     key = dedup_key(entity, command)
     if key is not None and entity.is_known(key, now_ns):
@@ -235,26 +123,9 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     return SendResult(entity.name, sequence, who.message_id, False)
 
 
-def _check_former(book: Book, command: Send, before: dict[str, Load] | None) -> None:
-    """A dead letter is never refused, as everywhere; else there has to be room, and a session where one is needed."""
-    entity = _former_place(book, command.entity)
-    if is_sub_queue(command.entity):
-        if entity.kind == TOPIC:
-            raise UsageError(f"the topic {entity.name!r} has no dead letters", "its subscriptions have")
-        return
-    if entity.settings.requires_session and command.who.session_id is None:
-        raise SessionRequired(f"{entity.name!r} works by sessions", "the message has no session_id")
-    _check_quota(entity, command.size, before)
-
-
-def _former_place(book: Book, name: str) -> Entity:
-    """The entity; that of a dead-letter queue, which may not have been made yet."""
-    return target_of(book, name.rpartition("/")[0] if is_sub_queue(name) else name)
-
-
 def _store_former(book: Book, command: Send, former: Former, now_ns: i64) -> SendResult:
     """As it was elsewhere. What it had been through is told by a delivery that comes back, and needs no other words."""
-    entity = _former_place(book, command.entity)
+    entity = former_place(book, command.entity)
     who = command.who
     key: str | None = None
     if is_sub_queue(command.entity):
@@ -354,7 +225,8 @@ def _arrive(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64) -> None:
         cold = changed.cold
         session_id = None if cold is None else cold.session_id
         correlation_id = None if cold is None else cold.correlation_id
-        ttl_ns = parcel.ttl_ns if cold is None else effective_ttl_ns(cold.ttl_ns, parcel.ttl_ns)
+        topic = arrival.entity.topic
+        ttl_ns = effective_ttl_ns(0 if cold is None else cold.ttl_ns, 0 if topic is None else topic.settings.ttl_ns)
         hops = parcel.hops
         who = Who(changed.id, len(data), session_id, correlation_id, changed.trace_id)
         parcel = Parcel(who, changed.priority, ttl_ns)

@@ -3,12 +3,12 @@
 
 from mypy_extensions import i64
 
+from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book
 from unibus.core.life.changes import SessionLeft, SessionStated, SessionTaken
 from unibus.core.life.commands import LEAVE_SESSION, RENEW_SESSION, SET_SESSION_STATE, SessionCommand
 from unibus.core.life.entity import DEAD_LETTERS, Entity, Session
 from unibus.core.life.playing import note
-from unibus.core.life.sending import target_of
 from unibus.core.life.settling import give_back
 from unibus.errors import MessageTooLarge, SessionLocked, SessionLockLost, SessionNotAllowed, UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX, SESSION_STATE_BYTES_MAX

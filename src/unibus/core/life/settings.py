@@ -7,12 +7,14 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from unibus.core.access.rules import rules_text
 from unibus.core.fields import seconds_ns
 from unibus.core.filters.filters import AZURE, MODES
 from unibus.core.life.changes import Settings
 from unibus.core.life.rules import Rule, rules_of, text_of
 from unibus.errors import ConfigInvalid, UsageError
 from unibus.limits import (
+    AUTO_DELETE_S_MIN,
     DEDUP_WINDOW_S_DEFAULT,
     DEDUP_WINDOW_S_MAX,
     DEDUP_WINDOW_S_MIN,
@@ -21,7 +23,15 @@ from unibus.limits import (
     ENTITY_SIZE_MB_DEFAULT,
     LOCK_DURATION_S_DEFAULT,
     LOCK_DURATION_S_MAX,
+    MESSAGE_SIZE_KB_MAX,
+    USER_METADATA_CHARS_MAX,
 )
+
+STATUS_ACTIVE: Final = "active"
+STATUS_SEND_DISABLED: Final = "send_disabled"
+STATUS_RECEIVE_DISABLED: Final = "receive_disabled"
+STATUS_DISABLED: Final = "disabled"
+STATUSES: Final = (STATUS_ACTIVE, STATUS_SEND_DISABLED, STATUS_RECEIVE_DISABLED, STATUS_DISABLED)
 
 DEFAULTS: Final[Settings] = {
     "lock_duration": LOCK_DURATION_S_DEFAULT,
@@ -39,19 +49,62 @@ DEFAULTS: Final[Settings] = {
     "rules": None,
     "filter_mode": AZURE,
     "dead_letter_on_filter_error": True,
+    "status": STATUS_ACTIVE,
+    "auto_delete_on_idle": None,
+    "user_metadata": None,
+    "authorization_rules": None,
+    "max_message_size_kb": None,
+    "enable_batched_operations": True,
+    "enable_express": False,
+    "enable_partitioning": False,
+    "support_ordering": True,
 }
 """Every setting with its default. Times are seconds, None means "none" and 0 "no limit". `keeps` is a topic's: messages
-that come while it has no subscription wait for the first one. The last three are a subscription's (rules.py)."""
+that come while it has no subscription wait for the first one. `rules` and the two after it are a subscription's
+(rules.py). The last four are Azure's: they are kept and given back, and change nothing here."""
+
+SECRET: Final = frozenset({"authorization_rules"})
+"""They hold keys: for who asks for settings, and never for a log, an error or a screen."""
 
 _SECONDS: Final[dict[str, tuple[float, float]]] = {
     "lock_duration": (0.001, LOCK_DURATION_S_MAX),
     "default_ttl": (0.001, 9e9),
     "dedup_window": (DEDUP_WINDOW_S_MIN, DEDUP_WINDOW_S_MAX),
+    "auto_delete_on_idle": (AUTO_DELETE_S_MIN, 9e9),
 }
-_NUMBERS: Final[dict[str, int]] = {"max_delivery_count": 1, "max_size_mb": 1, "max_count": 0}
-_FLAGS: Final = frozenset({"dead_letter_on_expiration", "requires_session", "keeps", "dead_letter_on_filter_error"})
+_NUMBERS: Final[dict[str, tuple[int, int]]] = {
+    "max_delivery_count": (1, 2**53 - 1),
+    "max_size_mb": (1, 2**53 - 1),
+    "max_count": (0, 2**53 - 1),
+    "max_message_size_kb": (1, MESSAGE_SIZE_KB_MAX),
+}
+_FLAGS: Final = frozenset(
+    {
+        "dead_letter_on_expiration",
+        "requires_session",
+        "keeps",
+        "dead_letter_on_filter_error",
+        "enable_batched_operations",
+        "enable_express",
+        "enable_partitioning",
+        "support_ordering",
+    }
+)
 _NAMES: Final = frozenset({"forward_to", "forward_dead_letters_to"})
-_NONE_ALLOWED: Final = frozenset({"default_ttl", "dedup_window", "rules"}) | _NAMES
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "filter_mode": tuple(sorted(MODES)),
+    "ordering": ("priority", "sequence"),
+    "status": STATUSES,
+}
+_NONE_ALLOWED: Final = _NAMES | {
+    "default_ttl",
+    "dedup_window",
+    "rules",
+    "auto_delete_on_idle",
+    "user_metadata",
+    "authorization_rules",
+    "max_message_size_kb",
+}
 
 
 def checked_settings(given: Mapping[str, object]) -> Settings:
@@ -83,13 +136,15 @@ def _checked(name: str, value: object) -> str | int | float | bool | None:
         raise ConfigInvalid(f"{name} is {value!r}", "name an entity")
     if name == "rules":
         return _rules(value)
-    if name == "filter_mode":
-        if value in MODES:
-            return str(value)
-        raise ConfigInvalid(f"filter_mode is {value!r}", "use 'azure' or 'lenient'")
-    if value in ("priority", "sequence"):
+    if name == "authorization_rules":
+        return rules_text(value)
+    if name == "user_metadata":
+        if isinstance(value, str) and len(value) <= USER_METADATA_CHARS_MAX:
+            return value
+        raise ConfigInvalid(f"user_metadata is {value!r:.60}", f"text of at most {USER_METADATA_CHARS_MAX} characters")
+    if value in _CHOICES[name]:
         return str(value)
-    raise ConfigInvalid(f"ordering is {value!r}", "use 'priority' or 'sequence'")
+    raise ConfigInvalid(f"{name} is {value!r:.60}", f"use {' or '.join(map(repr, _CHOICES[name]))}")
 
 
 def _rules(value: object) -> str:
@@ -118,9 +173,10 @@ def _seconds(name: str, value: object) -> float:
 
 
 def _number(name: str, value: object) -> int:
-    least = _NUMBERS[name]
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**53:
-        raise ConfigInvalid(f"{name} is {value!r}", f"a whole number of {least} or more")
+    least, most = _NUMBERS[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        bound = f"a whole number of {least} or more" if most >= 2**53 - 1 else f"a whole number from {least} to {most}"
+        raise ConfigInvalid(f"{name} is {value!r:.60}", bound)
     return value
 
 
@@ -146,6 +202,12 @@ class EntitySettings:
         self.by_priority = merged["ordering"] == "priority"
         self.forward_to = _name(merged["forward_to"])
         self.forward_dead_letters_to = _name(merged["forward_dead_letters_to"])
+        status = merged["status"]
+        self.status = _name(status)
+        self.sends = status in (STATUS_ACTIVE, STATUS_RECEIVE_DISABLED)
+        self.receives = status in (STATUS_ACTIVE, STATUS_SEND_DISABLED)
+        self.idle_ns: i64 = _ns(merged["auto_delete_on_idle"])
+        self.message_size_max: i64 = _whole(merged["max_message_size_kb"]) * 1024
 
     def mark_window_ns(self) -> i64:
         """For how long a dedup key is remembered, also where ids are not."""
@@ -153,6 +215,11 @@ class EntitySettings:
 
     def as_dict(self) -> Settings:
         return {**DEFAULTS, **self.given}
+
+
+def shown(settings: Mapping[str, object]) -> dict[str, object]:
+    """As people may see them: without keys."""
+    return {name: "***" if name in SECRET and value is not None else value for name, value in settings.items()}
 
 
 def _ns(seconds: object) -> i64:

@@ -8,6 +8,7 @@ place; one that came back too often is a dead letter.
 from mypy_extensions import i64
 
 from unibus.core.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
+from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book
 from unibus.core.life.changes import (
     Cancelled,
@@ -22,7 +23,7 @@ from unibus.core.life.changes import (
 from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
 from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry
 from unibus.core.life.playing import note, note_completed
-from unibus.core.life.sending import Parcel, dead_letters_of, death_record, route, store_copy, target_of
+from unibus.core.life.sending import Parcel, dead_letters_of, death_record, route, store_copy
 from unibus.core.life.states import LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound, SessionLockLost
 
@@ -49,6 +50,7 @@ def settle(book: Book, command: Settle, now_ns: i64) -> None:
     """End a lock that was checked."""
     entry = command.entry
     assert entry is not None
+    entry.entity.used(now_ns)
     if command.processed_key is not None:
         note(book, Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
     if command.verb == COMPLETE:

@@ -66,6 +66,7 @@ class Loading:
                 found += [_read_entity(block) for _, block in read_items(self._files, path, listed.bytes)]
         for form in sorted(found, key=lambda form: form.number):
             entity = Entity(form.number, form.name, _KINDS[form.kind], form.settings)
+            entity.created_ns, entity.updated_ns = form.created_ns, form.updated_ns
             book.add_entity(entity, sequences.get(form.number, 0))
             entity.unsaved = False
         for number, name in state.deleted.items():

@@ -9,16 +9,16 @@ Only files of entities that have changed are written anew. A message that did no
 """
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from unibus.core.life.book import MARK_PROCESSED, MARK_SENT
-from unibus.core.life.changes import SavedEntry, Settings
+from unibus.core.life.changes import SavedEntry
 from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC
 from unibus.core.life.states import STATE_NAMES
 from unibus.errors import StoreDamaged
-from unibus.stores.journal import Slice, Summary
+from unibus.stores.journal import EntityRow, Slice, Summary
 from unibus.stores.journals.jsonfile_files import Files
 from unibus.stores.journals.jsonfile_forms import (
     NO_DOCUMENT,
@@ -46,15 +46,16 @@ ENTITY_FILES: Final = {
 }
 _encode: Final = msgspec.json.Encoder().encode
 
-EntityRow: TypeAlias = tuple[int, str, int, Settings, int]
-"""As the summary of a snapshot has them."""
-
 
 class EntityForm(msgspec.Struct):
+    """An EntityRow by names; its sequence is in the state. Files of earlier versions have no moments."""
+
     number: int
     name: str
     kind: str
     settings: dict[str, str | int | float | bool | None]
+    created_ns: int = 0
+    updated_ns: int = 0
 
 
 class MessageForm(msgspec.Struct, omit_defaults=True):
@@ -164,7 +165,7 @@ class Snapshots:
             self._handle = self._files.create(self._path(PART))
             self._part_bytes = 0
         blocks = []
-        self._entities.update((row[0], row) for row in part.entities)
+        self._entities.update((row.number, row) for row in part.entities)
         for number, sequence, saved, data in part.entries:
             block = message_block(sequence, saved, data)
             self._taken.setdefault(number, {})[sequence] = (self._part_bytes, len(block))
@@ -208,8 +209,8 @@ class Snapshots:
     def finish(self, summary: Summary, written: str) -> None:
         files, before = self._files, read_state(self._files, self._folder)
         generation = before.generation + 1
-        self._entities.update((row[0], row) for row in summary.entities)
-        summary.entities = sorted(self._entities.values(), key=lambda row: row[0])
+        self._entities.update((row.number, row) for row in summary.entities)
+        summary.entities = sorted(self._entities.values(), key=lambda row: row.number)
         fresh = self._write_entities(summary, generation)
         rows = self._write_messages(summary, generation, fresh)
         for folder in ("entities", "messages"):
@@ -229,9 +230,7 @@ class Snapshots:
         fresh = {}
         for name, kinds in ENTITY_FILES.items():
             items = [
-                (number, block_of(_encode(EntityForm(number, own, KIND_NAMES[kind], settings))))
-                for number, own, kind, settings, _ in summary.entities
-                if kind in kinds
+                (row.number, block_of(_encode(_entity_form(row)))) for row in summary.entities if row.kind in kinds
             ]
             if name in self.listed and self._declared.get(name) == items:
                 fresh[name] = self.listed[name]
@@ -245,7 +244,7 @@ class Snapshots:
         """Files of entities that changed are written, the others stay. `fresh` gets all of them."""
         kept = {listed.number: listed for listed in self.listed.values() if listed.number}
         changed = {*self._taken, *self._gone}
-        entities = {number: (name, kind) for number, name, kind, _, _ in summary.entities}
+        entities = {row.number: (row.name, row.kind) for row in summary.entities}
         rows = {number: found for number, found in self.rows.items() if number not in changed}
         fresh.update((listed.file, listed) for number, listed in kept.items() if number not in changed)
         names = {name.casefold() for name in fresh}
@@ -318,6 +317,10 @@ class Snapshots:
         return f"{self._folder}/{name}"
 
 
+def _entity_form(row: EntityRow) -> EntityForm:
+    return EntityForm(row.number, row.name, KIND_NAMES[row.kind], row.settings, row.created_ns, row.updated_ns)
+
+
 def merged(before: State, summary: Summary) -> State:
     """What the snapshot before had, with what is new since."""
     dropped = dict(summary.dropped)
@@ -329,7 +332,7 @@ def merged(before: State, summary: Summary) -> State:
         before.domain,
         covers=summary.seq,
         overlap=summary.overlap,
-        sequences=[Counter(number, name, last) for number, name, _, _, last in summary.entities],
+        sequences=[Counter(row.number, row.name, row.sequence) for row in summary.entities],
         retired=summary.retired,
         deleted=before.deleted | dropped,
         positions=summary.positions,

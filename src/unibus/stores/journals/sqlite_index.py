@@ -36,9 +36,9 @@ class SqliteIndex:
         """Write the block, inside of a transaction. Gives about how many pages that were."""
         block = self._completed(oldest)
         rows: list[object] = []
-        for bucket, pairs in enumerate(block.buckets):
-            if pairs:
-                rows += (bucket, block.first, pairs.tobytes())
+        for bucket in range(BUCKETS):
+            if block.buckets[bucket]:
+                rows += (bucket, block.first, block.data(bucket))
         insert(self._connection, "trace_index", rows, 3)
         insert(self._connection, "trace_blocks", (block.first, block.next - 1), 2)
         self._saved = block.next - 1

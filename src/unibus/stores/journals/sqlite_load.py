@@ -59,13 +59,15 @@ class Loading:
     def _load_entities(self) -> None:
         book = self._book
         rows = self._connection.execute(
-            "SELECT number, name, kind, sequence, dropped, settings FROM entities ORDER BY number"
+            "SELECT number, name, kind, sequence, dropped, settings, created_ns, updated_ns"
+            " FROM entities ORDER BY number"
         )
-        for number, name, kind, sequence, dropped, settings in rows:
+        for number, name, kind, sequence, dropped, settings, created_ns, updated_ns in rows:
             book.known[number] = name  # History speaks of those that are deleted, too.
             book.numbered = max(book.numbered, number)
             if not dropped:
                 entity = Entity(number, name, kind, msgspec.json.decode(settings))
+                entity.created_ns, entity.updated_ns = created_ns, updated_ns
                 book.add_entity(entity, sequence)
                 entity.unsaved = False
         for name, sequence in self._connection.execute("SELECT name, sequence FROM retired"):

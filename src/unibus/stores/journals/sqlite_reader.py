@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, cast
 
+from unibus.core.life.admission import target_of
 from unibus.core.life.changes import Change, Declared, Passed, Sent
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event, event_of, is_about, kind_of
 from unibus.core.life.past import Past
-from unibus.core.life.sending import target_of
 from unibus.stores.embedded import info_of
 from unibus.stores.journals.sqlite_file import damaged
 from unibus.stores.journals.sqlite_look import FollowedBook, ReadOnlyFile

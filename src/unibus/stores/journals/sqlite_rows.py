@@ -7,9 +7,9 @@ from typing import Final
 import apsw
 import msgspec
 
-from unibus.core.life.changes import Change, SavedEntry, SavedSession, Settings
+from unibus.core.life.changes import Change, SavedEntry, SavedSession
 from unibus.errors import StoreVersion
-from unibus.stores.journal import Slice, Summary
+from unibus.stores.journal import EntityRow, Slice, Summary
 from unibus.stores.journals.sqlite_file import damaged
 
 SEQUENCE_BITS: Final = 40
@@ -83,7 +83,7 @@ def _save_entities(connection: apsw.Connection, summary: Summary) -> None:
     for number, name in summary.dropped:
         # One that came and went between two snapshots has no row yet, and history needs its name.
         connection.execute(
-            "INSERT INTO entities VALUES (?, ?, 0, 0, 1, '{}') ON CONFLICT (number) DO UPDATE SET dropped = 1",
+            "INSERT INTO entities VALUES (?, ?, 0, 0, 1, '{}', 0, 0) ON CONFLICT (number) DO UPDATE SET dropped = 1",
             (number, name),
         )
         connection.execute("DELETE FROM sessions WHERE entity = ?", (number,))
@@ -91,11 +91,12 @@ def _save_entities(connection: apsw.Connection, summary: Summary) -> None:
     insert(connection, "retired", [value for pair in summary.retired.items() for value in pair], 2)
 
 
-def _insert_entities(connection: apsw.Connection, entities: Sequence[tuple[int, str, int, Settings, int]]) -> None:
+def _insert_entities(connection: apsw.Connection, entities: Sequence[EntityRow]) -> None:
     rows: list[object] = []
-    for number, name, kind, settings, sequence in entities:
-        rows += (number, name, kind, sequence, 0, msgspec.json.encode(settings).decode())
-    insert(connection, "entities", rows, 6)
+    for row in entities:
+        settings = msgspec.json.encode(row.settings).decode()
+        rows += (row.number, row.name, row.kind, row.sequence, 0, settings, row.created_ns, row.updated_ns)
+    insert(connection, "entities", rows, 8)
 
 
 def _save_sessions(connection: apsw.Connection, summary: Summary) -> None:

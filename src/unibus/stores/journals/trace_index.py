@@ -10,7 +10,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Final, final
+from typing import Final, Protocol, cast, final
 
 from mypy_extensions import i64
 
@@ -20,34 +20,45 @@ BLOCK_CHANGES = 65_536  # Not final, so that tests can make small blocks.
 BUCKETS: Final = 128
 _SHIFT: Final = 25  # The upper seven bits of a CRC.
 _PAIR_BYTES: Final = 8
+_LOWER: Final = (1 << 32) - 1
+
+
+class _About(Protocol):
+    """Nearly every change: one that is about a message."""
+
+    who: Who
 
 
 @final
 class Block:
-    """Noted from `first` on, up to the change before `next`."""
+    """Noted from `first` on, up to the change before `next`. A pair is one number, the CRC in its lower half."""
 
     def __init__(self, first: int) -> None:
         self.first: i64 = first
         self.next: i64 = first
-        self.buckets = [array("I") for _ in range(BUCKETS)]
+        self.buckets: list[list[int]] = [[] for _ in range(BUCKETS)]
 
     def add(self, changes: Sequence[Change]) -> None:
+        crc32 = zlib.crc32
+        buckets = self.buckets
         distance: i64 = self.next - self.first
         for change in changes:
-            who: Who | None = getattr(change, "who", None)  # Nearly every change has one.
-            if who is not None:
-                crc = crc_of(who.message_id)
-                bucket = self.buckets[crc >> _SHIFT]
-                bucket.append(crc)
-                bucket.append(distance)
+            try:
+                who = cast("_About", change).who
+            except AttributeError:
+                distance += 1
+                continue
+            crc: i64 = crc32(who.message_id.encode())
+            buckets[crc >> _SHIFT].append(distance << 32 | crc)
             distance += 1
         self.next = self.first + distance
 
-    def is_full(self) -> bool:
-        return self.next - self.first >= BLOCK_CHANGES
+    def data(self, bucket: int) -> bytes:
+        """A bucket as it is written."""
+        return array("Q", self.buckets[bucket]).tobytes()
 
-    def find(self, crc: int) -> Iterator[int]:
-        return find(self.first, self.buckets[crc >> _SHIFT].tobytes(), crc)
+    def find(self, crc: int) -> list[int]:
+        return [self.first + (pair >> 32) for pair in self.buckets[bucket_of(crc)] if pair & _LOWER == crc]
 
 
 def crc_of(message_id: str) -> int:

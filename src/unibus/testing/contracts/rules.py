@@ -133,6 +133,11 @@ class RuleContract(Contract):
         with pytest.raises(QuotaExceeded):
             publish(rig, "c", n=1)
         assert rig.picture() == before
+        marked = Rule("marked", sql("n = 3"), SqlRuleAction("SET again = TRUE"))
+        twice = ruled(rig, "twice", Rule("plain", sql("n = 3")), marked, max_count=1)
+        with pytest.raises(QuotaExceeded):
+            publish(rig, "d", n=3)
+        assert rig.peek(twice) == []
 
     def test_a_scheduled_message_is_judged_when_its_time_comes(self, rig: Rig) -> None:
         rig.topic("t")

@@ -3,7 +3,7 @@
 import pytest
 
 from unibus.core.life.entity import QUEUE, Entity
-from unibus.core.life.settings import DEFAULTS, EntitySettings, checked_settings
+from unibus.core.life.settings import DEFAULTS, EntitySettings, checked_settings, shown
 from unibus.errors import ConfigInvalid
 
 SECOND = 1_000_000_000
@@ -45,6 +45,17 @@ def test_only_what_was_given_is_kept() -> None:
         {"forward_to": ""},
         {"forward_to": 5},
         {"ordering": "random"},
+        {"status": "asleep"},
+        {"status": None},
+        {"status": ["active"]},
+        {"auto_delete_on_idle": 299},
+        {"user_metadata": "x" * 1_025},
+        {"user_metadata": 5},
+        {"authorization_rules": "{}"},
+        {"max_message_size_kb": 0},
+        {"max_message_size_kb": 102_401},
+        {"enable_express": 1},
+        {"support_ordering": None},
     ],
 )
 def test_what_cannot_be_is_refused_by_name(given: dict[str, object]) -> None:
@@ -70,3 +81,22 @@ def test_changed_settings_count_for_keys_that_are_known() -> None:
     assert not entity.is_known("k", 20 * SECOND)
     entity.change_settings({"dedup_window": 60.0})
     assert entity.is_known("k", 59 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("status", "sends", "receives"),
+    [
+        ("active", True, True),
+        ("send_disabled", False, True),
+        ("receive_disabled", True, False),
+        ("disabled", False, False),
+    ],
+)
+def test_a_status_says_who_may_do_what(status: str, sends: bool, receives: bool) -> None:
+    settings = EntitySettings(checked_settings({"status": status}))
+    assert (settings.sends, settings.receives) == (sends, receives)
+
+
+def test_keys_are_not_shown() -> None:
+    assert shown({"authorization_rules": "[secret]", "max_count": 1}) == {"authorization_rules": "***", "max_count": 1}
+    assert shown({"authorization_rules": None}) == {"authorization_rules": None}

@@ -9,7 +9,7 @@ import pytest
 
 from unibus.clock import Clock
 from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Declared, SavedEntry, Sent, Settings, Who
+from unibus.core.life.changes import Change, Declared, SavedEntry, Sent, Who
 from unibus.core.life.commands import (
     DEAD_LETTER,
     SET_SESSION_STATE,
@@ -28,7 +28,7 @@ from unibus.core.message import Message
 from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Slice, Summary
+from unibus.stores.journal import EntityRow, Slice, Summary
 from unibus.stores.journals import jsonfile_log
 from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.jsonfile_files import RealFiles
@@ -235,7 +235,7 @@ def test_two_entities_of_one_name_have_a_file_each(folder: Path) -> None:
     journal.load(Book(0))
     journal.append(1, [Declared(0, 1, 0, "q", QUEUE, {}), Declared(0, 2, 0, "Q", QUEUE, {})], True)
     saved = SavedEntry(Who("m", 4), 50, ACTIVE, 0, 0, 0, 0, 0)
-    entities: list[tuple[int, str, int, Settings, int]] = [(1, "q", QUEUE, {}, 1), (2, "Q", QUEUE, {}, 1)]
+    entities = [EntityRow(1, "q", QUEUE, {}, 1), EntityRow(2, "Q", QUEUE, {}, 1)]
     part = Slice([(1, 1, saved, b"old "), (2, 1, saved, b"new ")], [], entities)
     journal.append(3, [], True, part)
     journal.append(3, [], True, Slice(last=Summary(2, 2, entities, [], {}, {}, [], [], {})))

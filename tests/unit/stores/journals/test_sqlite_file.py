@@ -6,7 +6,13 @@ from pathlib import Path
 import apsw
 import pytest
 
+from tests.unit.bus.rigs import NoTimers
+from unibus.clock import SYSTEM_CLOCK
+from unibus.core.life.commands import Declare
+from unibus.core.life.entity import QUEUE
 from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, StoreVersion
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.stores.journals.sqlite_file import (
     APPLICATION_ID,
     PRAGMAS,
@@ -45,6 +51,26 @@ def test_opening_again_migrates_nothing_and_keeps_the_domain(tmp_path: Path) -> 
 
 def test_migrations_are_numbered_without_a_gap() -> None:
     assert [version for version, _ in migrations()] == list(range(1, newest_version() + 1))
+
+
+def test_entities_of_the_second_schema_have_no_moments(tmp_path: Path) -> None:
+    path = tmp_path / "bus.db"
+    connection = apsw.Connection(str(path))
+    for version, script in migrations()[:2]:
+        connection.execute(script)
+        connection.pragma("user_version", version)
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.execute("INSERT INTO entities VALUES (1, 'orders', 1, 7, 0, '{}')")
+    connection.close()
+    store = EmbeddedStore(SqliteJournal(str(path)), SYSTEM_CLOCK, NoTimers())
+    (info,) = store.entities().wait()
+    assert (info.name, info.last_sequence, info.created_at, info.updated_at) == ("orders", 7, None, None)
+    store.apply([Declare("orders", QUEUE, {"max_count": 5}, True)]).wait()
+    store.close()
+    store = EmbeddedStore(SqliteJournal(str(path)), SYSTEM_CLOCK, NoTimers())
+    (info,) = store.entities().wait()
+    assert (info.created_at, info.updated_ns > 0) == (None, True)
+    store.close()
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:

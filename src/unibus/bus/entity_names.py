@@ -1,0 +1,49 @@
+"""What queues, topics, subscriptions and rules may be called, as Azure Service Bus has it.
+
+It holds for entities that somebody makes on purpose, through `bus.entities` or a file: their names have to fit into
+paths and addresses. A name that comes about by sending to it has only to be printable (names.py).
+"""
+
+import re
+from typing import Final
+
+from unibus.core.life.entity import is_reserved
+from unibus.errors import NameInvalid
+from unibus.limits import ENTITY_PATH_CHARS_MAX, SUBSCRIPTION_NAME_CHARS_MAX
+
+RESERVED_FIRST: Final = frozenset(
+    {"servicebus", "health", "metrics", "docs", "redoc", "openapi.json", "console", "favicon.ico"}
+)
+"""First parts of paths that a server has pages of its own under."""
+
+_PART: Final = r"[A-Za-z0-9._-]+"
+_PATH: Final = re.compile(rf"(?=[A-Za-z0-9]){_PART}(?:/{_PART})*(?<=[A-Za-z0-9])")
+_NAME: Final = re.compile(rf"(?=[A-Za-z0-9]){_PART}(?<=[A-Za-z0-9])")
+
+
+def checked_path(name: object) -> str:
+    """The path of a queue or a topic."""
+    if not isinstance(name, str) or not 1 <= len(name) <= ENTITY_PATH_CHARS_MAX:
+        raise NameInvalid(f"no entity can be called {name!r:.80}", f"1 to {ENTITY_PATH_CHARS_MAX} characters")
+    if _PATH.fullmatch(name) is None:
+        raise NameInvalid(
+            f"no entity can be called {name!r:.80}",
+            "letters and digits, with . - _ and single / in between, from a letter or digit to a letter or digit",
+        )
+    first = name.partition("/")[0].casefold()
+    if first in RESERVED_FIRST:
+        raise NameInvalid(f"{name!r:.80} begins with {first!r}, which is an address of the server", "add a prefix")
+    if is_reserved(name):
+        raise NameInvalid(f"{name!r:.80} has a part that is called Subscriptions", "it would look like a subscription")
+    return name
+
+
+def checked_subscription(name: object) -> str:
+    """The name of a subscription, without its topic."""
+    if not isinstance(name, str) or not 1 <= len(name) <= SUBSCRIPTION_NAME_CHARS_MAX:
+        raise NameInvalid(
+            f"no subscription can be called {name!r:.80}", f"1 to {SUBSCRIPTION_NAME_CHARS_MAX} characters"
+        )
+    if _NAME.fullmatch(name) is None or is_reserved(name):
+        raise NameInvalid(f"no subscription can be called {name!r}", "letters and digits, with . - _ in between")
+    return name

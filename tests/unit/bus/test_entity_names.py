@@ -1,0 +1,43 @@
+"""What entities may be called, at the edges of each rule."""
+
+import pytest
+
+from unibus.bus.entity_names import RESERVED_FIRST, checked_path, checked_subscription
+from unibus.errors import NameInvalid
+
+
+@pytest.mark.parametrize("name", ["a", "A1", "a.b", "a-b_c", "a/b/c", "1/2", "a" * 260, "my-health", "a/health"])
+def test_paths_that_may_be(name: str) -> None:
+    assert checked_path(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", ".a", "a.", "_a", "a_", "a b", "a\n", "a//b", "/a", "a/", "ä", "$a", "a/Subscriptions/b", 5],
+)
+def test_paths_that_may_not(name: object) -> None:
+    with pytest.raises(NameInvalid):
+        checked_path(name)
+
+
+def test_the_longest_path() -> None:
+    with pytest.raises(NameInvalid, match="260"):
+        checked_path("a" * 261)
+
+
+@pytest.mark.parametrize("first", sorted(RESERVED_FIRST))
+def test_addresses_of_the_server_are_no_names(first: str) -> None:
+    for name in (first, first.upper(), f"{first}/orders"):
+        with pytest.raises(NameInvalid, match="address of the server"):
+            checked_path(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a.b-c_d", "0", "x" * 50])
+def test_subscriptions_that_may_be(name: str) -> None:
+    assert checked_subscription(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 51, "-a", "a-", "a b", "$Default", "Subscriptions", None])
+def test_subscriptions_that_may_not(name: object) -> None:
+    with pytest.raises(NameInvalid):
+        checked_subscription(name)

@@ -1,0 +1,34 @@
+"""Durations as ISO 8601 writes them."""
+
+import pytest
+
+from unibus.core.iso_duration import LONGEST_S, duration_s
+from unibus.errors import ConfigInvalid
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("PT1S", 1),
+        ("PT0.5S", 0.5),
+        ("PT0,5S", 0.5),
+        ("PT1M", 60),
+        ("pt2h", 7_200),
+        ("P14D", 14 * 86_400),
+        ("P1W", 7 * 86_400),
+        ("P1DT2H3M4S", 93_784),
+        ("PT0S", 0),
+    ],
+)
+def test_what_they_mean(text: str, seconds: float) -> None:
+    assert duration_s(text) == seconds
+
+
+def test_the_largest_of_dot_net() -> None:
+    assert duration_s("P10675199DT2H48M5.4775807S") > LONGEST_S > duration_s("P10000000D")
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1M", "PT1", "P1Y", "P1M", "-PT1S", "PT1S1M", "PTS", "P1D2H", "T1S"])
+def test_what_is_none(text: str) -> None:
+    with pytest.raises(ConfigInvalid, match="no duration"):
+        duration_s(text)
