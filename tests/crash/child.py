@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import cast
 
@@ -101,7 +102,8 @@ def work(store: EmbeddedStore, wire: Wire, seed: object, lane: int) -> None:
         wire.say("error", text=traceback.format_exc())
 
 
-def main() -> None:
+def births(live: Callable[[dict[str, object]], None]) -> None:
+    """For each order on the standard input a process of its own that works until somebody ends it."""
     wire = Wire()
     for line in sys.stdin:
         pid = os.fork()
@@ -114,4 +116,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    births(live)

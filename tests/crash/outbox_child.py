@@ -3,17 +3,14 @@
 `python -m tests.crash.outbox_child` waits for orders, one line each, and forks a child for every one of them.
 """
 
-import json
-import os
 import random
 import sqlite3
-import sys
 import threading
 import traceback
 from typing import Any
 from uuid import uuid4
 
-from tests.crash.child import Wire
+from tests.crash.child import Wire, births
 from unibus.bus import relay_route
 from unibus.sync import MessageBus
 
@@ -97,17 +94,5 @@ def second(bus: MessageBus, order: dict[str, Any], wire: Wire) -> None:
         wire.say("error", text=traceback.format_exc())
 
 
-def main() -> None:
-    wire = Wire()
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            live(json.loads(line))
-            os._exit(1)
-        wire.say("born", pid=pid)
-        os.waitpid(pid, 0)
-        wire.say("gone")
-
-
 if __name__ == "__main__":
-    main()
+    births(live)

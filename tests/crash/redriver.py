@@ -1,12 +1,9 @@
 """What is killed while it brings dead letters back: `python -m tests.crash.redriver`, a nursery as in child.py."""
 
-import json
-import os
-import sys
 import threading
 import traceback
 
-from tests.crash.child import Wire
+from tests.crash.child import Wire, births
 from unibus.bus.sync_bus import SyncMessageBus
 
 REVIEW = "review"
@@ -49,17 +46,5 @@ def in_two_steps(bus: SyncMessageBus) -> None:
         letters.discard_message(letter)
 
 
-def main() -> None:
-    wire = Wire()
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            live(json.loads(line))
-            os._exit(1)
-        wire.say("born", pid=pid)
-        os.waitpid(pid, 0)
-        wire.say("gone")
-
-
 if __name__ == "__main__":
-    main()
+    births(live)

@@ -237,6 +237,15 @@ class Committer:
                 there = [entry for entry in entries if entry.state != GONE]
             return self._journal.bodies(there)
 
+    def fetch(self, entry: Entry) -> bytes:
+        """The same in the middle of a decision, under the store's lock. If it fails, memory may hold half of what was
+        decided: that must never be written, so the store stops."""
+        try:
+            return self._journal.bodies([entry])[entry]
+        except BaseException as error:
+            self._fail(error)
+            raise
+
     def trim(self, now_ns: int) -> bool:
         """Let the journal forget some history, but nothing that recovery needs. True if there is more."""
         with self._committing:

@@ -75,13 +75,13 @@ class EmbeddedStore:
         self._book = Book(NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024))
         self._book.saves = journal.snapshots
         self._book.new_id = uuid4
-        # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
-        self._book.fetch = lambda entry: journal.bodies([entry])[entry]
         covered = journal.load(self._book)
         self._book.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
         self._watchers = Watchers(self._book, self._lock)
         self._committer = Committer(journal, self._book, self._lock, self._snapshot)
+        # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
+        self._book.fetch = self._committer.fetch
         syncs = self._syncs and not self._in_memory
         self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs)
         self._armed_ns: i64 = NEVER

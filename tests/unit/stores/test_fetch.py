@@ -1,0 +1,54 @@
+"""A message that a rule has to look at, and that cannot be read: the store stops before half a batch is written."""
+
+from pathlib import Path
+
+import pytest
+
+from unibus.core.filters.filters import SqlFilter
+from unibus.core.life.commands import DEAD_LETTER, Move
+from unibus.core.life.entity import Entry
+from unibus.core.life.rules import Rule, text_of
+from unibus.errors import StoreFailed
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.testing.contracts.rig import Rig, sending
+from unibus.testing.virtual_clock import VirtualClock
+
+DEAD = "q/$DeadLetterQueue"
+
+
+class Unreadable(SqliteJournal):
+    """Its disk cannot be read any more, from a moment on."""
+
+    broken = False
+
+    def bodies(self, entries: object) -> dict[Entry, bytes]:
+        if self.broken:
+            raise StoreFailed("the disk cannot be read")
+        return super().bodies(entries)  # type: ignore[arg-type]
+
+
+def opened(path: Path, clock: VirtualClock) -> tuple[Unreadable, Rig]:
+    journal = Unreadable(str(path))
+    store = EmbeddedStore(journal, clock, clock.timers(lambda: True), memory_budget_mb=0)
+    return journal, Rig(store, clock)
+
+
+def test_nothing_of_a_batch_that_broke_off_is_ever_written(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    journal, rig = opened(tmp_path / "bus.db", clock)
+    rig.queue("q")
+    rig.topic("t")
+    path = rig.subscription("t", "s", rules=text_of([Rule("r", SqlFilter("n = 1"))]))
+    rig.send("q", "letter")
+    rig.settle(DEAD_LETTER, rig.one("q"), reason="Broken")
+    journal.broken = True
+    with pytest.raises(StoreFailed):
+        rig.run(sending("q", "with it"), Move(DEAD, 1, "t"))
+    assert not rig.store.health().ok
+    with pytest.raises(StoreFailed):
+        rig.send("q", "later")
+    rig.store.close()
+    _, again = opened(tmp_path / "bus.db", clock)
+    assert [again.info(name).active for name in ("q", DEAD, path)] == [0, 1, 0]
+    again.store.close()
