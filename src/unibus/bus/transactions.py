@@ -111,10 +111,11 @@ class Transaction:
         if not self._commands:
             self.state = "committed"
             return answered([])
-        self.state = "failed"
+        self.state = "committing"
         try:
             return self.store.apply(self._commands, self._durability)
         except BaseException:
+            self.state = "failed"
             self._taken_back()
             raise
 
@@ -157,8 +158,7 @@ class Transaction:
         pending = self._leave(error)
         try:
             results = await pending
-        except asyncio.CancelledError:
-            # Nobody can take it back any more: what depends on it follows when it is written.
+        except BaseException:
             if error is None:
                 pending.on_done(self._outcome)
             raise
@@ -166,14 +166,23 @@ class Transaction:
             self._committed(results)
 
     def _outcome(self, pending: Pending[list[object]]) -> None:
+        """It failed; or whoever waited was interrupted, and nobody can take it back: what depends on it follows."""
         if pending.error is None:
             self._committed(pending.value)
+        else:
+            self.state = "failed"
 
     def __enter__(self) -> "Transaction":
         self._open()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        results = self._leave(error).wait()
+        pending = self._leave(error)
+        try:
+            results = pending.wait()
+        except BaseException:
+            if error is None:
+                pending.on_done(self._outcome)
+            raise
         if error is None:
             self._committed(results)
