@@ -71,8 +71,12 @@ ENTITY_SIZE_MB_DEFAULT: Final = 1_024
 
 SESSION_STATE_BYTES_MAX: Final = 256 * 1024
 FORWARD_HOPS_MAX: Final = 4
-SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 2_000
 """Azure's bounds."""
+
+QUEUES_MAX_DEFAULT: Final = 10_000
+TOPICS_MAX_DEFAULT: Final = 10_000
+SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 2_000
+"""Azure's bounds for one namespace and one topic: what a store makes unless its URL says otherwise."""
 
 BATCH_COMMANDS_MAX: Final = 10_000
 """Commands in one atomic batch: a bound on how long one commit can take. Azure allows 100 in a transaction."""

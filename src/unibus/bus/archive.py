@@ -26,7 +26,7 @@ _BY_HAND: Final = "deleted"
 
 def trace(store: Store, message_id: object) -> MessageTrace:
     checked = _message_id(message_id)
-    return trace_of(checked, store.history.events_of(checked), store.find)
+    return trace_of(checked, store.history.events_of(checked), store.find, lambda: store.entities().wait())
 
 
 def replay(store: Store, channel: str, after: object) -> Iterator[Message]:

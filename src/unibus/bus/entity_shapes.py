@@ -180,7 +180,7 @@ def _emulated(root: Mapping[str, object]) -> list[Wanted]:
     for space in spaces:
         namespace = _folded(space, "a namespace")
         for each in _items(namespace.get("queues"), "Queues"):
-            queue, name = _named(each, "a queue")
+            queue, name = _named(each, "a queue", ())
             found.append(_entity(checked_path(name), QUEUE, _properties(queue, name)))
         for each in _items(namespace.get("topics"), "Topics"):
             found += _emulated_topic(each)
@@ -188,10 +188,10 @@ def _emulated(root: Mapping[str, object]) -> list[Wanted]:
 
 
 def _emulated_topic(given: object) -> list[Wanted]:
-    topic, name = _named(given, "a topic")
+    topic, name = _named(given, "a topic", ("subscriptions",))
     found = [_entity(checked_path(name), TOPIC, _properties(topic, name))]
     for each in _items(topic.get("subscriptions"), f"the subscriptions of {name!r}"):
-        subscription, own = _named(each, "a subscription")
+        subscription, own = _named(each, "a subscription", ("rules",))
         path = subscription_path(name, checked_subscription(own))
         rules = [_emulated_rule(path, rule) for rule in _items(subscription.get("rules"), f"the rules of {path!r}")]
         found.append(_entity(path, SUBSCRIPTION, _properties(subscription, path), tuple(rules) if rules else None))
@@ -222,7 +222,7 @@ def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
 
 
 def _emulated_rule(path: str, given: object) -> Rule:
-    record, name = _named(given, f"a rule of {path!r}")
+    record, name = _named(given, f"a rule of {path!r}", ())
     where = f"rule {name!r} of {path!r}"
     properties = _folded(record.get("properties"), where)
     action = _folded(properties.get("action"), where).get("sqlexpression")
@@ -268,11 +268,13 @@ def _inside(where: str, error: BusError) -> ConfigInvalid:
     return ConfigInvalid(f"{where}: {error.what}", error.hint)
 
 
-def _named(given: object, what: str) -> tuple[dict[str, object], str]:
+def _named(given: object, what: str, parts: tuple[str, ...]) -> tuple[dict[str, object], str]:
+    """Its name and properties, and the parts that only such an entity has."""
     record = _folded(given, what)
     name = record.get("name")
     if not isinstance(name, str):
         raise ConfigInvalid(f"{what} has no name", 'each has a "Name"')
+    _only(record, ("name", "properties", *parts), repr(name))
     return record, name
 
 

@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from unibus.errors import StoreUnavailable, UsageError
+from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
 from unibus.stores.opening import MEMORY_SCHEMES
 
 _OPTIONS: Final = re.compile(r"\?[a-z_]+=")
@@ -23,6 +23,8 @@ def url_of(store: object) -> str:
         )
     scheme = urlsplit(store).scheme
     if store in MEMORY_SCHEMES or scheme in MEMORY_SCHEMES:
+        if urlsplit(store).query:
+            raise ConfigInvalid(f"a bus in memory has no options: {store!r}", "give them to a file, or leave them out")
         return ""
     if "://" in store:
         return store

@@ -15,9 +15,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from unibus.core.deadletter import is_sub_queue
-from unibus.core.life.entity import Entry
+from unibus.core.life.entity import KIND_NAMES, SUBSCRIPTION, Entry, subscription_path
 from unibus.core.life.events import Event
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
+from unibus.stores.store import EntityInfo
 
 Find = Callable[[str, int], Entry | None]
 
@@ -36,6 +37,7 @@ _ENDS: Final[dict[str, str]] = {
     "purged": NOT_DELIVERED,
     "duplicate": NOT_DELIVERED,
 }
+_ROUTES: Final = frozenset({"published", "routed"})
 _REASONS: Final[dict[str, str]] = {
     "expired": "its time-to-live was over before anybody received it",
     "cancelled": "the scheduled message was cancelled",
@@ -62,7 +64,10 @@ class Step:
 
 @dataclass
 class Copy:
-    """The message in one place. `reason` says why it was not delivered from there, where it was not."""
+    """The message in one place. `reason` says why it was not delivered from there, where it was not.
+
+    `declined` are the subscriptions of a topic that got no copy, each with the reason.
+    """
 
     channel: str
     sequence: int
@@ -70,6 +75,7 @@ class Copy:
     children: "list[Copy]" = field(default_factory=list)
     outcome: str = UNKNOWN
     reason: str = ""
+    declined: list[tuple[str, str]] = field(default_factory=list)
 
     def walk(self) -> "Iterator[Copy]":
         yield self
@@ -94,7 +100,12 @@ class MessageTrace:
 
     def not_delivered(self) -> list[tuple[str, str]]:
         """Where it has not been completed (yet), and why. A dead letter that was brought back and completed is none."""
-        return [(copy.channel, copy.reason) for copy in self.copies() if copy.reason and not _was_mended(copy)]
+        found: list[tuple[str, str]] = []
+        for copy in self.copies():
+            if copy.reason and not _was_mended(copy):
+                found.append((copy.channel, copy.reason))
+            found += copy.declined
+        return found
 
     @property
     def status(self) -> str:
@@ -121,13 +132,16 @@ def _was_mended(copy: Copy) -> bool:
     return copy.outcome == DEAD and any(each.outcome == COMPLETED for each in copy.walk())
 
 
-def trace_of(message_id: str, events: list[Event], find: Find) -> MessageTrace:
-    """`find` gives what is still held at a place (channel, sequence)."""
+def trace_of(
+    message_id: str, events: list[Event], find: Find, entities: Callable[[], list[EntityInfo]]
+) -> MessageTrace:
+    """`find` gives what is still held at a place (channel, sequence), `entities` what there is now."""
     tree = _Tree()
     for event in events:
         tree.add(event)
     for copy in tree.copies:
         _conclude(copy, find)
+    _ask_who_declined([copy for copy in tree.copies if copy.steps[-1].kind in _ROUTES], entities)
     return MessageTrace(message_id, events, tree.roots)
 
 
@@ -216,6 +230,23 @@ def _conclude(copy: Copy, find: Find) -> None:
                 copy.reason = "its lock has ended, and it waits again"
             elif last.kind == "returned":
                 copy.reason = f"it came back ({last.reason}) and waits again"
+
+
+def _ask_who_declined(copies: list[Copy], entities: Callable[[], list[EntityInfo]]) -> None:
+    """A subscription that was there and got nothing had no rule that wanted the message."""
+    infos = entities() if copies else []
+    for copy in copies:
+        prefix = subscription_path(copy.channel, "")
+        at_ns = (copy.steps[-1].event.ts + 1) * 1_000
+        got = tuple([child.channel for child in copy.children])
+        for info in infos:
+            if info.kind != KIND_NAMES[SUBSCRIPTION] or not info.name.startswith(prefix) or info.created_ns > at_ns:
+                continue
+            if not any([name == info.name or name.startswith(f"{info.name}/") for name in got]):
+                since = "; its settings were changed since" if info.updated_ns > at_ns else ""
+                copy.declined.append((info.name, f"no rule matched{since}"))
+        if copy.declined and copy.outcome == NOT_DELIVERED:
+            copy.reason = "never routed: no filter matched"
 
 
 _WORDS: Final[dict[str, str]] = {

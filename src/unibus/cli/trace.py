@@ -41,8 +41,8 @@ def trace(
     from unibus.bus.trace import trace_of
 
     with looking(store_url(url)) as reader, reader.moment():
-        reader.entities()
-        found = trace_of(message_id, reader.events_of(message_id), reader.find)
+        entities = reader.entities()
+        found = trace_of(message_id, reader.events_of(message_id), reader.find, lambda: entities)
     if not found:
         raise MessageNotFound(
             f"history has nothing of a message {message_id!r}",
@@ -102,6 +102,8 @@ def _add(tree: "Tree", copy: "Copy", began: datetime) -> None:
         branch.add(_line(step, began))
     for child in copy.children:
         _add(branch, child, began)
+    for name, reason in copy.declined:
+        branch.add(Text.assemble((printable(name), "bold"), "  ", (reason, "yellow")))
 
 
 def _line(step: "Step", began: datetime) -> "Text":

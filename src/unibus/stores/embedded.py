@@ -96,6 +96,10 @@ class EmbeddedStore:
         with self._lock:
             self._arm(self.now_ns())
 
+    def allow(self, most: dict[int, int]) -> None:
+        """How many entities of a kind there may be. More that are there already stay."""
+        self._book.most.update(most)
+
     def now_ns(self) -> int:
         return self._monotonic_ns() + self._epoch_ns
 

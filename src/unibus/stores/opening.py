@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from unibus.clock import Clock, Timers
+from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT, MEMORY_BUDGET_MB_DEFAULT
 from unibus.stores.durability import Durability
@@ -26,7 +27,8 @@ JSON_EVERY_CHANGES: Final = 100_000
 
 Opener = Callable[[str, Clock, Timers], Store]
 
-_OPTIONS: Final = ("durability", "memory_budget_mb", "history_age", "history_bytes", "domain")
+_MOST: Final = {"max_queues": QUEUE, "max_topics": TOPIC, "max_subscriptions": SUBSCRIPTION}
+_OPTIONS: Final = ("durability", "memory_budget_mb", "history_age", "history_bytes", "domain", *_MOST)
 
 
 def open_store(url: str, clock: Clock, timers: Timers) -> Store:
@@ -35,7 +37,7 @@ def open_store(url: str, clock: Clock, timers: Timers) -> Store:
     if not separator and url not in MEMORY_SCHEMES:
         raise UsageError(f"{url!r} is no URL of a store", "write sqlite:///file.db, or memory://")
     if scheme in MEMORY_SCHEMES:
-        return EmbeddedStore(MemoryJournal(), clock, timers)
+        return _embedded(MemoryJournal(), _options(urlsplit(url).query), clock, timers)
     if scheme == "sqlite":
         return open_sqlite(url, clock, timers)
     if scheme == "jsonfile":
@@ -99,7 +101,8 @@ def _embedded(
 ) -> EmbeddedStore:
     level = options.get("durability")
     try:
-        return EmbeddedStore(
+        most = {kind: round(_number(options, name, 0)) for name, kind in _MOST.items() if name in options}
+        store = EmbeddedStore(
             journal,
             clock,
             timers,
@@ -110,6 +113,8 @@ def _embedded(
     except BaseException:
         journal.close()
         raise
+    store.allow(most)
+    return store
 
 
 def _options(query: str) -> dict[str, str]:

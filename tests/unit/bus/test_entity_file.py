@@ -248,6 +248,7 @@ def test_all_conflicts_are_named_and_nothing_is_done() -> None:
         ({"topics": {"t": {"subscriptions": {"s": {"rules": {"r": {"filter": {"to": 5}}}}}}}}, "rule 'r'"),
         ({"UserConfig": {"Namespaces": [{}, {}]}}, "2 namespaces"),
         ({"UserConfig": {"Namespaces": [{"Queues": [{}]}]}}, "no name"),
+        ({"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q", "LockDuration": "PT1M"}]}]}}, "'lockduration'"),
         ({"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q", "Properties": {"Colour": 1}}]}]}}, "colour"),
         (
             {"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q", "Properties": {"Status": "Renaming"}}]}]}},

@@ -7,7 +7,9 @@ import pytest
 
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.bus.trace import Copy, MessageTrace
+from unibus.core.filters.filters import SqlFilter
 from unibus.core.life.commands import MOVE_REDIRECT, Move
+from unibus.core.life.rules import Rule
 from unibus.errors import UsageError
 
 DEAD = "/$DeadLetterQueue"
@@ -106,6 +108,31 @@ def test_dead_letters_that_are_forwarded_to_a_topic(bus: SyncMessageBus) -> None
     take(bus, "q").dead_letter("Broken")
     expected = ("q", "dead-lettered", ("failed", "passed on", ("failed/Subscriptions/s", "waiting")))
     assert shapes(bus.trace_message(sent.id)) == [expected]
+
+
+def test_who_said_no_is_told(bus: SyncMessageBus) -> None:
+    bus.create_topic("news")
+    bus.create_subscription("news", "all")
+    bus.create_subscription("news", "red", rules=[Rule("r", SqlFilter("hue = 'red'"))])
+    blue = bus.send("news", "x", headers={"hue": "blue"})
+    bus.create_subscription("news", "late")
+    take(bus, "news/Subscriptions/all").complete()
+    trace = bus.trace_message(blue.id)
+    assert trace.status == "completed", "who did not want it leaves nothing to do"
+    assert trace.not_delivered() == [("news/Subscriptions/red", "no rule matched")]
+    [topic] = trace.roots
+    assert (topic.outcome, topic.reason) == ("passed on", "")
+    assert [child.channel for child in topic.children] == ["news/Subscriptions/all"]
+    bus.delete_entity("news/Subscriptions/all")
+    bus.delete_entity("news/Subscriptions/late")
+    green = bus.send("news", "x", headers={"hue": "green"})
+    assert bus.trace_message(green.id).not_delivered() == [
+        ("news", "never routed: no filter matched"),
+        ("news/Subscriptions/red", "no rule matched"),
+    ]
+    bus.entities.update_rule("news", "red", "r", "hue = 'green'")
+    [*_, (_, why)] = bus.trace_message(green.id).not_delivered()
+    assert why == "no rule matched; its settings were changed since"
 
 
 def test_every_way_of_not_arriving_has_its_reason(bus: SyncMessageBus) -> None:

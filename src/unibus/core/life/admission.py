@@ -9,7 +9,7 @@ from unibus.core.codec import decode
 from unibus.core.deadletter import is_sub_queue
 from unibus.core.life.book import Book
 from unibus.core.life.commands import Send
-from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, is_reserved
+from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity, is_reserved
 from unibus.errors import (
     DuplicateMessage,
     EntityDisabled,
@@ -55,6 +55,7 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] |
             )
         if not command.makes:
             raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
+        _check_made(book, command, before)
         if command.dedup_key is not None and before is not None:
             _check_key(command.entity, command.dedup_key, command.raises, False, before)
         return
@@ -77,6 +78,32 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] |
         _check_arrivals(book, entity, command, before)
     else:
         check_room(entity, command.size, before)
+
+
+def check_number(book: Book, kind: int, here: int) -> None:
+    """Whether one more may be made where there are so many: in the store, or of a topic's subscriptions."""
+    most = book.most.get(kind, here + 1)
+    if here >= most:
+        what = f"{KIND_NAMES[kind]}s"
+        where = "the topic" if kind == SUBSCRIPTION else "the store"
+        raise QuotaExceeded(
+            f"{where} has {here} {what} and may have {most}",
+            f"delete some, or open the store with a higher max_{what}",
+        )
+
+
+def _check_made(book: Book, command: Send, before: dict[str, Load] | None) -> None:
+    """A message to a name that is not there makes it, and a batch may make several."""
+    kind = command.makes
+    made = 0
+    if before is not None:
+        if command.entity in before:
+            return
+        _load(before, command.entity)
+        load = _load(before, f"${kind}")  # No name that anybody can give.
+        made = load.count
+        load.count += 1
+    check_number(book, kind, book.kinds.get(kind, 0) + made)
 
 
 def _check_arrivals(book: Book, topic: Entity, command: Send, before: dict[str, Load] | None) -> None:

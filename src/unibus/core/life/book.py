@@ -9,8 +9,9 @@ from mypy_extensions import i64
 from unibus.core.filters.terms import Draw
 from unibus.core.life.changes import Change
 from unibus.core.life.due import NEVER, Due
-from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, SUBSCRIPTIONS, Entity, Entry
+from unibus.core.life.entity import DEAD_LETTERS, QUEUE, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, Entity, Entry
 from unibus.core.life.routing import Router
+from unibus.limits import QUEUES_MAX_DEFAULT, SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX_DEFAULT
 
 MARK_SENT: Final = 1
 MARK_PROCESSED: Final = 2
@@ -22,6 +23,12 @@ class Book:
 
     def __init__(self, memory_budget: int) -> None:
         self.entities: dict[int, Entity] = {}
+        self.kinds: dict[int, int] = {}  # How many there are of each kind,
+        self.most: dict[int, int] = {  # and may be; subscriptions are counted by topic.
+            QUEUE: QUEUES_MAX_DEFAULT,
+            TOPIC: TOPICS_MAX_DEFAULT,
+            SUBSCRIPTION: SUBSCRIPTIONS_PER_TOPIC_MAX,
+        }
         self.names: dict[str, Entity] = {}  # By the exact name, and by the name without case.
         self.known: dict[int, str] = {}  # The names of all entities by number, deleted ones included: for history.
         self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they used.
@@ -114,6 +121,8 @@ class Book:
     def add_entity(self, entity: Entity, sequence: int) -> None:
         entity.sequence = sequence
         self.numbered = max(self.numbered, entity.number)
+        if entity.number not in self.entities:
+            self.kinds[entity.kind] = self.kinds.get(entity.kind, 0) + 1
         self.entities[entity.number] = entity
         self.note_idler(entity)
         self.known[entity.number] = entity.name

@@ -9,6 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from unibus.core.life.admission import check_number
 from unibus.core.life.book import Book, owner_name
 from unibus.core.life.changes import Declared, Dropped, Settings
 from unibus.core.life.commands import Declare, Drop, DropRule, SetRule
@@ -19,7 +20,6 @@ from unibus.core.life.rules import Rule, rules_of, text_of
 from unibus.core.life.sending import declare
 from unibus.core.life.settings import STATUS_RECEIVE_DISABLED, STATUS_SEND_DISABLED
 from unibus.errors import EntityExists, EntityNotFound, NameInvalid, UsageError
-from unibus.limits import SUBSCRIPTIONS_PER_TOPIC_MAX
 
 _FIXED = ("requires_session", "enable_partitioning")
 _ANY_BUT_LETTERS: Final = (QUEUE, TOPIC, SUBSCRIPTION)
@@ -51,7 +51,7 @@ def check_declare(book: Book, command: Declare, alone: bool) -> None:
     if found is None:
         if command.kind != SUBSCRIPTION and is_reserved(command.name):
             raise NameInvalid(f"{command.name!r} is a name that only goes with another entity", "choose another name")
-        _check_owner(book, command)
+        _check_place(book, command)
     elif not command.update and (found.name != command.name or found.kind != command.kind):
         raise EntityExists(
             f"{found.name!r} is a {KIND_NAMES[found.kind]}", "names that differ only by case are the same name"
@@ -77,14 +77,14 @@ def _check_kind(entity: str, kind: int, settings: Settings) -> None:
         raise UsageError(f"a {KIND_NAMES[kind]} such as {entity!r} cannot be {status}", "use 'active' or 'disabled'")
 
 
-def _check_owner(book: Book, command: Declare) -> None:
+def _check_place(book: Book, command: Declare) -> None:
     if command.kind != SUBSCRIPTION:
+        check_number(book, command.kind, book.kinds.get(command.kind, 0))
         return
     topic = book.find(owner_name(command.name, SUBSCRIPTION))
     if topic is None or topic.kind != TOPIC:
         raise EntityNotFound(f"{command.name!r} needs its topic", "create the topic first")
-    if len(topic.subscriptions) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
-        raise UsageError(f"topic {topic.name!r} has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions, as many as it may")
+    check_number(book, SUBSCRIPTION, len(topic.subscriptions))
 
 
 def _changed(entity: Entity, settings: Settings) -> bool:

@@ -403,6 +403,7 @@ def _dropped(book: Book, change: Dropped) -> None:
     book.dropped.append(entity.number)
     entity.deleted = True
     del book.entities[change.entity]
+    book.kinds[entity.kind] -= 1
     book.idlers.pop(entity.number, None)
     for name in (entity.name, entity.name.casefold()):
         if book.names.get(name) is entity:
