@@ -54,6 +54,8 @@ def _target(file: str, force: bool) -> "Iterator[Callable[[bytes], object]]":
         flush()
         return
     path = Path(file)
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", "make it first")
     if path.exists() and not force:
         raise UsageError(f"{file} is there already", "--force writes over it")
     # Messages may be nobody else's business.

@@ -7,6 +7,7 @@ raises the errors of `unibus.errors` and leaves telling about them to this file.
 import functools
 import importlib.metadata
 import platform
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
@@ -75,9 +76,11 @@ class Shell(TyperGroup):
         except typer.TyperException as error:
             tell(error.format_message(), f"`{_command_path(error)} --help` shows how to call it")
             code = error.exit_code
-        except typer.Abort:
+        except typer.Abort as abort:
             tell("cancelled", "")
-            code = ExitCode.FAILED
+            # Ctrl-C at a question ends as it does everywhere; a "no" is an answer.
+            interrupted = isinstance(abort.__context__, KeyboardInterrupt)
+            code = 128 + signal.SIGINT if interrupted else ExitCode.FAILED
         except Exception as error:
             code = report(error, debug="--debug" in (sys.argv if args is None else args))
         sys.exit(int(code) if isinstance(code, int) else ExitCode.OK)

@@ -68,6 +68,8 @@ def test_a_file_that_is_there_is_left_alone(shell: Any) -> None:
     Path("mine.txt").write_text("precious")
     result = shell("export", "mine.txt")
     assert (result.exit_code, Path("mine.txt").read_text()) == (2, "precious")
+    nowhere = shell("export", "no/folder/x.jsonl")
+    assert (nowhere.exit_code, "there is no folder no/folder" in nowhere.stderr) == (2, True)
     assert shell.records("export", "mine.txt", "--force")[0]["messages"] == 3
     assert lines(Path("mine.txt").read_text())[-1]["end"] is True
 

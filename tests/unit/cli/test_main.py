@@ -144,6 +144,17 @@ def test_a_cancelled_question_fails(run: Run) -> None:
     assert (result.exit_code, result.stderr) == (ExitCode.FAILED, "error: cancelled\n")
 
 
+def test_ctrl_c_at_a_question_is_an_interrupt(run: Run) -> None:
+    def asked() -> object:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise typer.Abort from None  # As a question of typer's does.
+
+    result = run("act", act=asked)
+    assert (result.exit_code, result.stderr) == (128 + signal.SIGINT, "error: cancelled\n")
+
+
 SECRETS = [
     ("redis://user:hunter2@host/0", "redis://user:***@host/0"),
     ("redis://:hunter2@host", "redis://:***@host"),
