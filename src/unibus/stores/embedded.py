@@ -61,7 +61,9 @@ class EmbeddedStore:
         durability: Durability | None = None,
         memory_budget_mb: float = MEMORY_BUDGET_MB_DEFAULT,
         snapshot_every: int = EVERY_CHANGES,
+        most: dict[int, int] | None = None,
     ) -> None:
+        """`most` bounds how many entities of a kind may be made. More that are there already stay."""
         self.url = journal.url
         self.durability = checked_level(durability, journal)
         self._level_name = self.durability.name
@@ -75,6 +77,7 @@ class EmbeddedStore:
         self._book = Book(NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024))
         self._book.saves = journal.snapshots
         self._book.new_id = uuid4
+        self._book.most.update(most or {})
         covered = journal.load(self._book)
         self._book.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
@@ -95,10 +98,6 @@ class EmbeddedStore:
             timers.after(TRIM_EVERY_NS, self._trim)
         with self._lock:
             self._arm(self.now_ns())
-
-    def allow(self, most: dict[int, int]) -> None:
-        """How many entities of a kind there may be. More that are there already stay."""
-        self._book.most.update(most)
 
     def now_ns(self) -> int:
         return self._monotonic_ns() + self._epoch_ns

@@ -28,7 +28,8 @@ JSON_EVERY_CHANGES: Final = 100_000
 Opener = Callable[[str, Clock, Timers], Store]
 
 _MOST: Final = {"max_queues": QUEUE, "max_topics": TOPIC, "max_subscriptions": SUBSCRIPTION}
-_OPTIONS: Final = ("durability", "memory_budget_mb", "history_age", "history_bytes", "domain", *_MOST)
+_OPTIONS: Final = ("durability", "memory_budget_mb", "history_age", "history_bytes", "domain", "capture", *_MOST)
+"""`capture` is the bus's business, not the store's: bus/capture_child.py."""
 
 
 def open_store(url: str, clock: Clock, timers: Timers) -> Store:
@@ -102,19 +103,18 @@ def _embedded(
     level = options.get("durability")
     try:
         most = {kind: round(_number(options, name, 0)) for name, kind in _MOST.items() if name in options}
-        store = EmbeddedStore(
+        return EmbeddedStore(
             journal,
             clock,
             timers,
             durability=None if level is None else Durability.of(level),
             memory_budget_mb=_number(options, "memory_budget_mb", MEMORY_BUDGET_MB_DEFAULT),
             snapshot_every=every,
+            most=most,
         )
     except BaseException:
         journal.close()
         raise
-    store.allow(most)
-    return store
 
 
 def _options(query: str) -> dict[str, str]:
