@@ -102,7 +102,7 @@ def test_an_id_of_the_callers_own(rig: Rig) -> None:
     assert rig.send("q", 1, message_id="mine", priority=2).id == "mine"
     received = rig.one("q")
     assert (received.id, received.priority) == ("mine", 2)
-    for wrong in ("", 5):
+    for wrong in ("", 5, "x" * 129):
         with pytest.raises(UsageError):
             rig.send("q", 1, message_id=wrong)
 

@@ -23,13 +23,13 @@ def send_of(message: Message, entity: str) -> Send:
     if size > BODY_BYTES_MAX:
         raise MessageTooLarge(f"{size} bytes for {entity!r}", f"at most {BODY_BYTES_MAX}; send a reference")
     message_id = message.id
+    if len(message_id) > MESSAGE_ID_CHARS_MAX:
+        raise UsageError(f"the id of a message has at most {MESSAGE_ID_CHARS_MAX} characters")
     cold = message.cold
     if cold is None:
         plain = Send(entity, Who(message_id, size), data, message.priority)
         plain.message = message
         return plain
-    if len(message_id) > MESSAGE_ID_CHARS_MAX:
-        raise UsageError(f"the id of a message has at most {MESSAGE_ID_CHARS_MAX} characters")
     _check_session(cold.session_id)
     who = Who(message_id, size, cold.session_id, cold.correlation_id, message.trace_id)
     command = Send(entity, who, data, message.priority)
