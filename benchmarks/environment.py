@@ -34,7 +34,11 @@ PEERS = (
     "redis",
     "litequeue",
     "persistqueue",
+    "duckdb",
+    "polars",
 )
+PIPELINE = ("numpy", "pyarrow", "deltalake", "pyspark")
+"""What our own pipeline needs, beside Java."""
 
 # Set for the second start, so that a build that does not give what it promised ends in an error, not in a loop.
 SECOND_START = "UNIBUS_BENCH_SECOND_START"
@@ -60,7 +64,7 @@ def ensure(arguments: list[str]) -> None:
 def what_is_lacking() -> list[str]:
     """Names what this interpreter would need for an honest run; empty when it can measure."""
     lacking = [] if _has_compiled_package() else ["a compiled unibus of these sources"]
-    return lacking + [peer for peer in PEERS if importlib.util.find_spec(peer) is None]
+    return lacking + [name for name in (*PEERS, *PIPELINE) if importlib.util.find_spec(name) is None]
 
 
 def _has_compiled_package() -> bool:
@@ -117,7 +121,7 @@ def _build() -> None:
         source = shutil.copytree(ROOT, Path(scratch) / "unibus", ignore=_not_for_the_build)
         install = [str(_python()), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _call(
-            [*install, "--upgrade", f"{source}[bench]"],
+            [*install, "--upgrade", f"{source}[bench,pipeline]"],
             "the reason is above; a C compiler and the headers of Python are needed",
         )
     STAMP.write_text(digest)

@@ -14,7 +14,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-HIGHER_IS_BETTER = {"ns": False, "bytes": False, "times": False, "s": False, "msg/s": True}
+HIGHER_IS_BETTER = {
+    "ns": False,
+    "bytes": False,
+    "times": False,
+    "s": False,
+    "msg/s": True,
+    "events/s": True,
+    "rows/s": True,
+}
 """The units there are, and which way each points."""
 
 BAR_WIDTH = 40

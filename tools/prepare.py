@@ -5,7 +5,7 @@ work is done already, installs through apt only as root and only what is missing
 
     prepare.py venv             .venv with unibus (editable, never compiled) and the tools of the `dev` extra
     prepare.py compiler         a C compiler and the headers of this Python
-    prepare.py servers          the servers that are measured, and so tested, beside us
+    prepare.py servers          what is not Python: the servers that are measured beside us, and Java for Spark
     prepare.py compiled         .build/compiled, made again only when a source changed
     prepare.py expect compiled  fails unless `import unibus.core` finds the compiled package (or `expect plain`)
 """
@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ VENV = Path(".venv")
 COMPILED = Path(".build/compiled")
 COMPILED_STAMP = Path(".build/compiled.sha256")
 PYTHON_MINIMUM = (3, 11)
+JAVA_MINIMUM = 17
 
 
 def fail(what: str, hint: str) -> SystemExit:
@@ -89,6 +91,20 @@ def compiler() -> None:
 def servers() -> None:
     if shutil.which("redis-server") is None:
         apt_install("redis-server", "redis-server")
+    for package in ("default-jre-headless", f"openjdk-{JAVA_MINIMUM}-jre-headless"):
+        if not has_java():  # What a system calls its default may be too old.
+            apt_install(f"Java {JAVA_MINIMUM} or newer", package)
+
+
+def has_java() -> bool:
+    """Whether there is one that Spark runs on. JAVA_HOME counts before the path, as it does for Spark."""
+    home = os.environ.get("JAVA_HOME")
+    program = Path(home, "bin", "java") if home else shutil.which("java")
+    if program is None or not Path(program).exists():
+        return False
+    told = subprocess.run([str(program), "-version"], capture_output=True, text=True).stderr
+    found = re.search(r'version "(\d+)', told)
+    return found is not None and int(found[1]) >= JAVA_MINIMUM
 
 
 def compiled() -> None:

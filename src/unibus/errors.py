@@ -332,3 +332,73 @@ class StoreFailed(BusError, OSError):
     """The store could not write. Whether the last calls took effect is unknown until it has been opened again."""
 
     code = "store_failed"
+
+
+# Capture
+
+
+class CaptureBusy(BusError):
+    """Another process captures into the directory. Nothing was changed."""
+
+    code = "capture_busy"
+    retryable = True
+
+
+class CaptureMismatch(BusError):
+    """The store is not the one whose history the directory holds. Nothing was written."""
+
+    code = "capture_mismatch"
+
+
+class CaptureDamaged(BusError):
+    """A capture directory is not what was written: its manifest, or a segment. It is named, and never served.
+
+    `reason` is one word for programs: missing, size, crc, unreadable, schema or manifest.
+    """
+
+    code = "capture_damaged"
+
+    def __init__(self, what: str, hint: str = "", reason: str = "manifest") -> None:
+        super().__init__(what, hint)
+        self.reason = reason
+
+
+class DomainTaken(UsageError):
+    """Two sources of one lake have the same domain: their messages could not be told apart."""
+
+    code = "domain_taken"
+
+
+# Pipeline
+
+
+class LakeError(BusError):
+    """The family of what can go wrong with a lake. What was committed stays as it was."""
+
+    code = "lake_error"
+
+
+class LakeBusy(LakeError):
+    """Another process works on the lake. The message names it; nothing was changed."""
+
+    code = "lake_busy"
+    retryable = True
+
+
+class LakeMismatch(LakeError):
+    """A source holds less than the lake has read of its domain: it is another history. Nothing was read."""
+
+    code = "lake_mismatch"
+
+
+class LakeIncomplete(LakeError):
+    """A batch stopped half way, and what it has to read again is not there any more. A rebuild helps."""
+
+    code = "lake_incomplete"
+
+
+class JobFailed(LakeError):
+    """A job of Spark ended with an error. Nothing of its batch counts; running again does it once."""
+
+    code = "job_failed"
+    retryable = True

@@ -12,7 +12,7 @@ GROUND: Final = frozenset({"errors", "limits", "clock"})
 """Standard library only, and nothing of ours. Every room stands on it."""
 
 _BELOW_THE_DOORS = frozenset({"core", "stores", "bus", "sync", "codecs"})
-_DOORS = frozenset({"endpoints", "federation", "pipeline", "testing"})
+_DOORS = frozenset({"endpoints", "federation", "capture", "pipeline", "testing"})
 
 ROOMS: Final[dict[str, frozenset[str]]] = {
     "core": frozenset(),
@@ -22,7 +22,9 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
     "sync": frozenset({"core", "stores", "bus"}),  # The bus for programs without a loop.
     "endpoints": frozenset({"core", "bus", "codecs"}),  # Network only: what it needs of a store it asks the bus for.
     "federation": frozenset({"core", "bus"}),
-    "pipeline": frozenset({"core", "bus"}),
+    "capture": frozenset({"core", "stores"}),  # Reads history as a reader does, beside the bus.
+    "pipeline": frozenset({"core", "stores", "bus", "sync", "capture"}),
+    "../pyspark_unibus": frozenset({"pipeline"}),  # Beside the house: Spark finds a source by such a name only.
     "console": frozenset(),  # Static files that speak the HTTP interface.
     "testing": frozenset({"core", "stores", "bus", "sync"}),
     "config": _BELOW_THE_DOORS | _DOORS,
@@ -40,7 +42,8 @@ THIRD_PARTY: Final[dict[str, frozenset[str]]] = {
     "sync": frozenset({"msgspec", "mypy_extensions"}),
     "endpoints": frozenset({"msgspec", "fastapi", "starlette", "uvicorn", "prometheus_client", "cryptography"}),
     "federation": frozenset({"msgspec", "httpx2"}),
-    "pipeline": frozenset({"pyspark", "pyarrow", "deltalake"}),  # The only room that knows Spark.
+    "capture": frozenset({"msgspec", "pyarrow"}),
+    "pipeline": frozenset({"msgspec", "numpy", "pyspark", "pyarrow", "deltalake"}),  # The only room that knows Spark.
     "testing": frozenset({"pytest", "pytest_asyncio", "apsw"}),
     "config": frozenset({"msgspec", "yaml"}),
     "cli": frozenset({"typer", "rich", "msgspec"}),

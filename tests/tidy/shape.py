@@ -15,7 +15,6 @@ from tests.tidy.house import (
     MODULE_NAMES_BANNED,
     PARAMETERS_MAX,
     SEED_NAMES,
-    SOURCE,
 )
 from tests.tidy.tree import Breach, Module, Tree
 
@@ -77,7 +76,7 @@ def classes_are_small(tree: Tree) -> Iterator[Breach]:
 
 def module_names_say_something(tree: Tree) -> Iterator[Breach]:
     for module in tree.modules:
-        for part in PurePosixPath(module.path).relative_to(SOURCE).with_suffix("").parts:
+        for part in PurePosixPath(module.path).relative_to("src").with_suffix("").parts:
             if part in MODULE_NAMES_BANNED:
                 yield Breach(module.path, 1, module.name, f"{part!r} says nothing; name what it holds")
 

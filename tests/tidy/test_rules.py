@@ -75,6 +75,7 @@ CLEAN = {
     "src/unibus/bus/empty.py": "# Nothing yet.\n",
     "src/unibus/bus/letters.py": WHY + "class DeadLetterManager: ...\nclass Database: ...\n",
     "src/unibus/pipeline/job.py": WHY + "import pyspark\nfrom unibus.bus.hot import run\n",
+    "src/pyspark_unibus/__init__.py": WHY + "from unibus.pipeline.job import pyspark\n",
     "src/unibus/config.py": WHY + "import yaml\nx = yaml.safe_load('')\n",
 }
 
@@ -99,9 +100,13 @@ SLASH = "/"
 PLANTS: list[Plant] = [
     Plant(imports.rooms_are_known, "src/unibus/attic/thing.py", WHY, 1),
     Plant(imports.rooms_are_known, "src/unibus/attic.py", WHY, 1),
+    Plant(imports.rooms_are_known, "src/core/__init__.py", WHY, 1),
     *after_why(imports.rooms_import_what_they_may, CORE, "import unibus.bus.hot\n", "from unibus.stores import x\n"),
     *after_why(imports.rooms_import_what_they_may, CORE, "def f() -> None: from unibus.bus.hot import run\n"),
     *after_why(imports.rooms_import_what_they_may, "src/unibus/codecs/zmtp.py", "from unibus.core.rule import f\n"),
+    *after_why(
+        imports.rooms_import_what_they_may, "src/pyspark_unibus/__init__.py", "from unibus.bus.hot import run\n"
+    ),
     *after_why(imports.rooms_import_what_they_may, "src/unibus/limits.py", "from unibus.errors import BusError\n"),
     *after_why(imports.rooms_import_what_they_may, "src/unibus/endpoints/http.py", "import unibus.stores.store\n"),
     *after_why(imports.rooms_import_what_they_may, BUS, "from unibus import cli\n"),

@@ -66,12 +66,13 @@ class Module:
     @cached_property
     def name(self) -> str:
         """Dotted; a package carries the name of its folder."""
-        parts = PurePosixPath(self.path).relative_to(SOURCE).with_suffix("").parts
-        return ".".join((PACKAGE, *(parts[:-1] if parts[-1] == "__init__" else parts)))
+        parts = PurePosixPath(self.path).relative_to("src").with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @cached_property
     def room(self) -> str:
-        return PurePosixPath(self.path).relative_to(SOURCE).parts[0].removesuffix(".py")
+        parts = PurePosixPath(self.path).relative_to("src").parts
+        return parts[1].removesuffix(".py") if parts[0] == PACKAGE else f"../{parts[0]}"
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
@@ -114,7 +115,8 @@ class Tree:
         return tuple(Module(path, (self.root / path).read_text("utf-8")) for path in self.source_files("*.py"))
 
     def source_files(self, pattern: str) -> list[str]:
-        found = (path.relative_to(self.root).as_posix() for path in (self.root / SOURCE).rglob(pattern))
+        """Of the house and of what stands beside it."""
+        found = (path.relative_to(self.root).as_posix() for path in (self.root / "src").rglob(pattern))
         return sorted(path for path in found if not _SKIPPED.search(path))
 
     @cached_property

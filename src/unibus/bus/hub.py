@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from unibus.bus.aftermath import BusAftermath
+from unibus.bus.capture_child import CaptureChild, capture_folder
 from unibus.bus.delivery import Delivery
 from unibus.bus.durable_channels import DurableChannels, groups_of, unsettled
 from unibus.bus.exchange import Exchange
@@ -78,6 +79,7 @@ class Hub:
         self.on_store: Callable[[], None] | None = None  # Called when the bus has got a store.
         self._queues: Queues | None = None
         self._outboxes: Outboxes | None = None
+        self._capture: CaptureChild | None = None
         self.exchange.delivery = self.delivery
         self.exchange.steward = self.registry
         self.aftermath.orphaned = self.subscriptions.orphaned
@@ -90,10 +92,13 @@ class Hub:
 
     def open_store(self, store: object, by_default: bool) -> None:
         """Let the bus stand on a store: an open one, or the one that a URL names."""
+        folder = capture_folder(store) if isinstance(store, str) else None
         opened = open_store(store, self.clock, self.timers) if isinstance(store, str) else cast(Store, store)
         self._queues = Queues(opened, self.exchange, self.timers, self.config.strict)
         self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.aftermath)
         self.durable.by_default = by_default
+        if folder is not None:
+            self._capture = CaptureChild(cast(str, store), folder)
         if self.on_store is not None:
             self.on_store()
 
@@ -132,6 +137,9 @@ class Hub:
             self._outboxes.close(timeout_s)
         if self._queues is not None:
             self._queues.store.close()
+        capture, self._capture = self._capture, None
+        if capture is not None:
+            capture.end(timeout_s)
 
     # Channels
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from unibus.cli.capture import capture
 from unibus.cli.declare import declare
 from unibus.cli.demo import demo
 from unibus.cli.dlq import dlq
@@ -23,6 +24,7 @@ from unibus.cli.export import export
 from unibus.cli.filter_ import filter_
 from unibus.cli.import_ import import_
 from unibus.cli.peek import peek
+from unibus.cli.pipeline import pipeline
 from unibus.cli.query import query
 from unibus.cli.receive import receive
 from unibus.cli.relay import relay
@@ -49,10 +51,11 @@ COMMANDS: Final[tuple[Callable[..., ExitCode | None], ...]] = (
     replay,
     export,
     import_,
+    capture,
 )
 
 # Commands that have commands of their own.
-GROUPS: Final[tuple[typer.Typer, ...]] = (dlq, filter_)
+GROUPS: Final[tuple[typer.Typer, ...]] = (dlq, filter_, pipeline)
 
 
 class Shell(TyperGroup):

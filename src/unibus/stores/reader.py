@@ -8,11 +8,12 @@ yet is not there, and what was written may not have been synced.
 stores/reading.py opens a reader of a store that can be read from outside. The others are read through the store itself.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from unibus.core.life.changes import Change
 from unibus.core.life.commands import LEAVE_SESSION, SessionCommand
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event
@@ -23,6 +24,9 @@ WENT: Final = frozenset({"completed"})
 """Kinds of events that count as a message coming to an entity, and as one that was dealt with."""
 
 PAGE: Final = 1_000
+PAGE_CHANGES: Final = 20_000
+PAGE_BYTES: Final = 16_000_000
+"""What a reader of all history takes at once."""
 
 
 @dataclass
@@ -75,6 +79,46 @@ class StoreReader(Protocol):
         """A seq with nothing after that instant up to it: where to begin for those that happened since."""
 
     def last_seq(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class HistoryReader(Protocol):
+    """What whoever follows all of history needs, beside the owner: changes as they are, many at a time.
+
+    A read takes no longer than copying what it reads: the owner's log cannot shrink while somebody reads in it.
+    """
+
+    @property
+    def domain(self) -> str: ...
+
+    def identity(self) -> object:
+        """Which file it is. Another one than before: it was replaced."""
+
+    def bounds(self) -> tuple[int, int]:
+        """The first and the last seq that can be read; (0, 0) where nothing ever happened, (n + 1, n) where all of it
+        was forgotten."""
+
+    def groups_after(self, seq: int, changes_max: int = PAGE_CHANGES) -> list[tuple[int, list[Change]]]:
+        """Changes after `seq` as they were written together: the seq of the first, and all of them.
+
+        The first group begins after `seq + 1` where history was forgotten. There may be a few more than `changes_max`.
+        """
+
+    def names_of(self, entities: Iterable[int]) -> dict[int, str]:
+        """The names of entities by number, deleted ones too. There may be more than asked for."""
+
+    def settle(self) -> None:
+        """See to it that a loss of power cannot undo what was read so far."""
+
+    def seq_before(self, instant_ns: int) -> int:
+        """As StoreReader has it."""
+
+    def cursors(self) -> dict[str, int]:
+        """Where named readers stand, as the owner sees it."""
+
+    def show_cursor(self, name: str, seq: int) -> None:
+        """Let the owner see where this reader stands. It is told beside the store: a reader writes nothing into it."""
 
     def close(self) -> None: ...
 

@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from unibus.errors import StoreUnavailable, UsageError
-from unibus.stores.reader import StoreReader
+from unibus.stores.reader import HistoryReader, StoreReader
 
 
 def open_reader(url: str) -> StoreReader:
@@ -16,17 +16,42 @@ def open_reader(url: str) -> StoreReader:
     return opener(url)
 
 
+def open_history(url: str) -> HistoryReader:
+    """The same for whoever follows all of history."""
+    opener = _HISTORIES.get(url.partition("://")[0])
+    if opener is None:
+        raise StoreUnavailable(
+            f"{url} cannot be read beside its owner", f"history can be followed in {', '.join(_HISTORIES)}:// stores"
+        )
+    return opener(url)
+
+
 def has_reader(url: str) -> bool:
     return url.partition("://")[0] in _READERS
+
+
+def has_history(url: str) -> bool:
+    return url.partition("://")[0] in _HISTORIES
 
 
 def _open_sqlite(url: str) -> StoreReader:
     from unibus.stores.journals.sqlite_reader import SqliteReader
 
+    return SqliteReader(_path(url))
+
+
+def _open_sqlite_history(url: str) -> HistoryReader:
+    from unibus.stores.journals.sqlite_history import SqliteHistory
+
+    return SqliteHistory(_path(url))
+
+
+def _path(url: str) -> str:
     path = unquote(urlsplit(url).path)[1:]
     if not path:
         raise UsageError(f"{url!r} names no file", "write sqlite:///file.db, or sqlite:////absolute/file.db")
-    return SqliteReader(path)
+    return path
 
 
 _READERS: Final[dict[str, Callable[[str], StoreReader]]] = {"sqlite": _open_sqlite}
+_HISTORIES: Final[dict[str, Callable[[str], HistoryReader]]] = {"sqlite": _open_sqlite_history}

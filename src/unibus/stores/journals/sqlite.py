@@ -23,6 +23,7 @@ from unibus.errors import StoreFailed
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
+from unibus.stores.journals.outside_cursors import shown_cursors
 from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
 from unibus.stores.journals.sqlite_file import PAGE_BYTES, Transaction, damaged, open_file, translated
 from unibus.stores.journals.sqlite_index import SqliteIndex
@@ -239,7 +240,7 @@ class SqliteJournal:
 
     def cursors(self) -> dict[str, int]:
         with self._at_the_file():
-            return dict(self._connection.execute("SELECT name, seq FROM cursors"))
+            return dict(self._connection.execute("SELECT name, seq FROM cursors")) | shown_cursors(self._path)
 
     def move_cursor(self, name: str, seq: int) -> None:
         sql = (

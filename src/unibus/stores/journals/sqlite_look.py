@@ -35,6 +35,7 @@ GRACE_NS: Final = 1_000_000_000
 """What is due for longer than that is done by nobody: the store has no owner at this time."""
 
 BUSY_MS: Final = 5_000
+_ROWS: Final = "SELECT seq, last, crc, records FROM log WHERE seq >= ? AND last > ? ORDER BY seq"
 _LAST: Final = "SELECT last FROM log ORDER BY seq DESC LIMIT 1"
 
 
@@ -78,7 +79,7 @@ class ReadOnlyFile:
         self.path = path
         self.connection = open_read_only(path)
         self.on_replaced: Callable[[], None] | None = None
-        self._identity = _identity(path)
+        self.identity = _identity(path)
 
     @contextmanager
     def look(self) -> Iterator[None]:
@@ -102,10 +103,10 @@ class ReadOnlyFile:
     def _follow(self) -> None:
         """A file that was replaced by another of its name is what the caller wants to see."""
         identity = _identity(self.path)
-        if identity != self._identity:
+        if identity != self.identity:
             connection = open_read_only(self.path)
             self.connection.close()
-            self.connection, self._identity = connection, identity
+            self.connection, self.identity = connection, identity
             if self.on_replaced is not None:
                 self.on_replaced()
 
@@ -125,6 +126,20 @@ class ReadOnlyFile:
 
     def groups_after(self, seq: int) -> Iterator[tuple[int, list[Change], int]]:
         return rows_after(self.connection, self.path, seq)
+
+    def rows_after(self, seq: int, changes_max: int, bytes_max: int) -> list[tuple[int, int, int, bytes]]:
+        """Rows of the log as they are, until there are enough."""
+        rows: list[tuple[int, int, int, bytes]] = []
+        begins = cast(int, self.connection.execute("SELECT max(seq) FROM log WHERE seq <= ?", (seq + 1,)).get or 0)
+        size = 0
+        for row in self.connection.execute(_ROWS, (begins, seq)):
+            if rows and row[0] != rows[-1][1] + 1:
+                raise damaged(self.path, f"the log, changes {rows[-1][1] + 1} to {row[0] - 1}: they are missing")
+            rows.append(cast("tuple[int, int, int, bytes]", row))
+            size += len(row[3])
+            if row[1] - seq >= changes_max or size >= bytes_max:
+                break
+        return rows
 
     def changes_at(self, seqs: Iterable[int]) -> Iterator[tuple[int, Change]]:
         """Those changes, which the log may have forgotten by now."""

@@ -2,7 +2,7 @@
 
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, cast
 
@@ -169,22 +169,25 @@ class Names:
     def __init__(self, file: ReadOnlyFile) -> None:
         self._file = file
         self._domain = "local"
-        self._names: dict[int, str] = {}
+        self.known: dict[int, str] = {}
         self._learned_to = -1  # Up to where the log was searched for names.
 
     def event(self, seq: int, change: Change) -> Event:
-        if self._learned_to < 0 or (change.entity and change.entity not in self._names):
-            self._learn()
-        return event_of(seq, change, self._domain, self._names)
+        if self._learned_to < 0 or (change.entity and change.entity not in self.known):
+            self.learn()
+        return event_of(seq, change, self._domain, self.known)
 
-    def _learn(self) -> None:
+    def know(self, entities: Iterable[int]) -> bool:
+        return self._learned_to >= 0 and all(not entity or entity in self.known for entity in entities)
+
+    def learn(self) -> None:
         """Entities of the snapshot, deleted ones too, and those that the log has declared since."""
         if self._learned_to < 0:
             self._domain = str(self._file.meta("domain") or "local")
             self._learned_to = self._file.covered()
-        self._names.update(self._file.connection.execute("SELECT number, name FROM entities"))
+        self.known.update(self._file.connection.execute("SELECT number, name FROM entities"))
         for first, changes, _ in self._file.groups_after(self._learned_to):
             for change in changes:
                 if isinstance(change, Declared):
-                    self._names.setdefault(change.entity, change.name)
+                    self.known.setdefault(change.entity, change.name)
             self._learned_to = first + len(changes) - 1

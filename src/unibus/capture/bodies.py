@@ -1,0 +1,124 @@
+"""Bodies: what was sent, apart from history, because it is larger, more private, and needed for a shorter time.
+
+A body is kept in a form that any program can read, told by `content_type`: bytes as they were sent; what was a Python
+value as JSON, with the tags of `core/wire.py` where JSON lacks a type. Headers are text. What cannot be read is kept
+as the envelope it came in.
+
+Rules of redaction (`redaction.py`) are applied here, in memory: what they take away never reaches a disk.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from unibus.capture.columns import Found, NamesOf, name_of
+from unibus.capture.schema import BODIES, channel_key
+from unibus.core.codec import decode
+from unibus.core.life.changes import Passed, Sent
+from unibus.core.payload import Serialized
+from unibus.core.row import KIND_BITS, PLAIN, VERSION, ShallowHeaded, ShallowHot
+from unibus.core.wire import is_plain, tagged
+from unibus.errors import BusError
+
+JSON: Final = "application/json"
+BYTES: Final = "application/octet-stream"
+ENVELOPE: Final = "application/vnd.unibus.envelope"
+
+Headers = dict[str, str]
+
+
+class Body(msgspec.Struct, gc=False):
+    content_type: str
+    headers: Headers | None
+    body: bytes | None
+    redacted: bool = False
+
+
+Redact = Callable[[str, Body], None]
+"""Takes away from a body, by the name of its channel, what must not be kept."""
+
+_unpack_hot: Final = msgspec.msgpack.Decoder(ShallowHot).decode
+_unpack_headed: Final = msgspec.msgpack.Decoder(ShallowHeaded).decode
+_json: Final = msgspec.json.Encoder().encode
+_HOT: Final = bytes((0x97, VERSION << KIND_BITS | PLAIN))
+_HEADED: Final = bytes((0x98, VERSION << KIND_BITS | PLAIN))
+"""How the bytes of the most common messages begin: see core/codec.py."""
+
+
+def bodies_of(sorted_out: dict[type, Found], domain: str, names_of: NamesOf, redact: Redact | None = None) -> pa.Table:
+    """A row for each change of a page that brought data."""
+    found = _with_data(sorted_out)
+    brought = [change for _, change in found]
+    names = names_of({change.entity for change in brought})
+    channel = {entity: name_of(entity, names) for entity in {change.entity for change in brought}}
+    channels = [channel[change.entity] for change in brought]
+    bodies = [body_of(change.data) for change in brought]
+    if redact is not None:
+        for name, body in zip(channels, bodies, strict=True):
+            redact(name, body)
+    keys = {name: channel_key(domain, name) for name in channel.values()}
+    columns: dict[str, list[Any]] = {
+        "seq": [seq for seq, _ in found],
+        "channel": channels,
+        "channel_key": [keys[name] for name in channels],
+        "sequence": [change.sequence for change in brought],
+        "message_id": [change.who.message_id for change in brought],
+        "content_type": [body.content_type for body in bodies],
+        "body": [body.body for body in bodies],
+        "redacted": [body.redacted for body in bodies],
+    }
+    arrays = {name: pa.array(values, BODIES.field(name).type) for name, values in columns.items()}
+    arrays["domain"] = pa.repeat(domain, len(found))
+    arrays["headers"] = _headers([body.headers for body in bodies])
+    return pa.table([arrays[field.name] for field in BODIES], schema=BODIES)
+
+
+def _headers(found: list[Headers | None]) -> pa.Array:
+    """Mostly there are none at all."""
+    kind = BODIES.field("headers").type
+    if not any(found):
+        return pa.nulls(len(found), kind)
+    return pa.array([list(headers.items()) if headers else None for headers in found], kind)
+
+
+def _with_data(sorted_out: dict[type, Found]) -> list[tuple[int, Any]]:
+    """By seq. A message that passed on out of another entity has left its data there."""
+    lists = [sorted_out[kind] for kind in (Sent, Passed) if kind in sorted_out]
+    found = [each for seqs, some in lists for each in zip(seqs, some, strict=True) if each[1].data]
+    return found if len(lists) < 2 else sorted(found, key=lambda each: each[0])
+
+
+def body_of(data: bytes) -> Body:
+    """Out of an encoded message."""
+    begin = data[:2]
+    try:
+        if begin == _HOT:
+            return Body(JSON, None, _json(_unpack_hot(data)[1]))
+        if begin == _HEADED:
+            row = _unpack_headed(data)
+            return Body(JSON, {name: _text(value) for name, value in row[7].items()}, _json(row[1]))
+    except msgspec.MsgspecError:
+        pass  # Not of the common kind: the careful way tells.
+    return _careful(data)
+
+
+def _careful(data: bytes) -> Body:
+    try:
+        message = decode(data)
+        body = message.body
+        headers = {name: _text(value) for name, value in message.headers.items()}
+        if isinstance(body, Serialized):
+            kind, content = f"application/x-{body.format.value}", bytes(body.data)
+        elif isinstance(body, (bytes, bytearray, memoryview)):
+            kind, content = BYTES, bytes(body)
+        else:
+            kind, content = JSON, _json(body if is_plain(body, False) else tagged(body, False))
+        return Body(message.content_type or kind, headers or None, content)
+    except (BusError, msgspec.MsgspecError, TypeError, ValueError) as error:
+        return Body(ENVELOPE, {"unibus-unreadable": str(error)[:200]}, data)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else str(value)

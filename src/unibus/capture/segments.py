@@ -1,0 +1,312 @@
+"""Segments: written so that one is there as a whole or not at all, and checked before it is believed.
+
+The order, which is all there is to exactly once: the file is written beside (`.new`), synced, renamed, its folder
+synced; then the manifest gets its line, and that is synced. A crash before the line leaves a file that nobody names,
+and whoever writes next removes it; the same rows are then read from the store again. A crash after the line leaves
+nothing to do.
+
+The generator of trial data uses this writer too, so that its directories are the very same.
+"""
+
+import os
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from unibus.capture import schema
+from unibus.capture.manifest import (
+    BODIES,
+    FORMAT,
+    SEGMENTS,
+    About,
+    BodiesFile,
+    Gap,
+    Manifest,
+    ManifestWriter,
+    Removed,
+    RemovedBodies,
+    Segment,
+    file_of,
+    save_about,
+)
+from unibus.errors import CaptureBusy, CaptureDamaged, CaptureMismatch, StoreBusy, UsageError
+from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
+from unibus.stores.owner import Owner
+
+GROUP_ROWS: Final = 250_000
+"""Rows of a row group: what one task of a reader takes, and what one bloom filter is about."""
+
+GRACE_US: Final = 600_000_000
+"""How long a segment that was replaced stays on the disk: somebody who asked before may be reading it."""
+
+BATCH_ROWS: Final = 65_536
+LEVEL: Final = 1
+_FEW_VALUES: Final = (
+    *("domain", "channel", "channel_key", "kind", "kind_code", "delivery_count", "size", "reason", "signature"),
+    *("consumer", "attrs.key_value.key", "attrs.key_value.value"),
+)
+"""Columns that repeat themselves. A dictionary of the others would be built and thrown away."""
+_FEW_BODY_VALUES: Final = ("domain", "channel", "channel_key", "content_type", "headers.key_value.key")
+
+
+class SegmentWriter:
+    """The one writer of a capture directory, which it makes if there is none. `close` lets another one in.
+
+    `files` is for tests with a disk of their own, which need no lock.
+    """
+
+    def __init__(self, folder: str, domain: str = "local", *, store: str = "", files: Files | None = None) -> None:
+        self.folder = folder
+        self._files: Files = files or RealFiles()
+        self._owner: Owner | None = None
+        if files is None:
+            os.makedirs(folder, exist_ok=True)
+            self._owner = _lock(folder)
+        try:
+            self._lines = ManifestWriter(self._begin(domain, store), self._files)
+            self.sweep()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, domain: str, store: str) -> Manifest:
+        for name in (SEGMENTS, BODIES):
+            self._files.make_folder(f"{self.folder}/{name}")
+        if self._files.size(f"{self.folder}/capture.json") < 0:
+            if self._files.size(f"{self.folder}/manifest.jsonl") > 0:
+                raise CaptureDamaged(f"{self.folder} has a manifest, but no capture.json", "restore it from a backup")
+            made_us = time.time_ns() // 1_000
+            self._files.sync_folder(
+                os.path.dirname(os.path.abspath(self.folder))
+            )  # Its own name, before what is in it.
+            save_about(self.folder, About(FORMAT, domain, store, made_us), self._files)
+        manifest = Manifest.load(self.folder, self._files)
+        about = manifest.about
+        if about.domain != domain or (about.store and store and about.store != store):
+            raise CaptureMismatch(
+                f"{self.folder} holds the history of {about.domain!r}, not of {domain!r}"
+                if about.domain != domain
+                else f"{self.folder} holds the history of another store",
+                "capture into another directory",
+            )
+        return manifest
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._lines.manifest
+
+    @property
+    def last(self) -> int:
+        return self.manifest.last
+
+    def write(self, table: pa.Table, bodies: pa.Table | None = None, last: int | None = None) -> Segment:
+        """Seal rows that follow what is there. `last` where history goes further than the last row."""
+        if not table.num_rows:
+            raise UsageError("a segment has at least one row")
+        first = self.last + 1
+        low, high = (table["seq"][at].as_py() for at in (0, table.num_rows - 1))
+        last = high if last is None else last
+        if low < first or last < high:
+            raise UsageError(f"rows {low} to {high} are not in {first} to {last}", "rows are sorted by seq")
+        segment = self._seal(first, last, table, bodies)
+        self._lines.append(segment)
+        return segment
+
+    def replace(self, gone: list[Segment], table: pa.Table, bodies: pa.Table | None) -> Segment:
+        """One segment in place of several that follow each other."""
+        segment = self._seal(gone[0].first, gone[-1].last, table, bodies)
+        self._lines.replace(gone, segment)
+        return segment
+
+    def read(self, segment: Segment) -> pa.Table:
+        """All of it, if it is what was written. CaptureDamaged says what is wrong otherwise."""
+        return _with_all(_checked(self.folder, segment, schema.EVENTS, self._files).read(), schema.EVENTS)
+
+    def read_bodies(self, segment: Segment) -> pa.Table:
+        assert segment.bodies is not None
+        return _with_all(_checked(self.folder, segment.bodies, schema.BODIES, self._files).read(), schema.BODIES)
+
+    def gap(self, first: int, last: int) -> None:
+        self._lines.append(Gap(first, last))
+
+    def remove(self, *lines: Removed | RemovedBodies) -> None:
+        self._lines.append(*lines)
+
+    def set_about(self, about: About) -> None:
+        save_about(self.folder, about, self._files)
+        self.manifest.about = about
+
+    def _seal(self, first: int, last: int, table: pa.Table, bodies: pa.Table | None) -> Segment:
+        kept: BodiesFile | None = None
+        if bodies is not None and bodies.num_rows:
+            file = file_of(BODIES, first, last)
+            size, crc = self._put(file, parquet_of(_as(bodies, schema.BODIES), _FEW_BODY_VALUES))
+            kept = BodiesFile(file, bodies.num_rows, size, crc)
+        file = file_of(SEGMENTS, first, last)
+        size, crc = self._put(file, parquet_of(_as(table, schema.EVENTS), _FEW_VALUES))
+        times = pc.min_max(micros(table["ts"])).as_py()
+        return Segment(
+            first=first,
+            last=last,
+            rows=table.num_rows,
+            bytes=size,
+            crc32=crc,
+            from_us=times["min"],
+            to_us=times["max"],
+            sealed_us=time.time_ns() // 1_000,
+            file=file,
+            bodies=kept,
+            tail=fingerprint(table, table.num_rows - 1),
+        )
+
+    def _put(self, file: str, data: bytes) -> tuple[int, int]:
+        replace(self._files, f"{self.folder}/{file}", data)
+        return len(data), zlib.crc32(data)
+
+    def sweep(self) -> list[str]:
+        """Remove what the manifest does not name: of a write that a crash ended, or replaced some time ago."""
+        manifest = self.manifest
+        named = manifest.names()
+        before_us = time.time_ns() // 1_000 - GRACE_US
+        gone = []
+        for folder in (SEGMENTS, BODIES):
+            for name in self._files.list(f"{self.folder}/{folder}"):
+                file = f"{folder}/{name}"
+                if file not in named and manifest.removed.get(file, 0) <= before_us:
+                    self._files.remove(f"{self.folder}/{file}")
+                    gone.append(file)
+        return gone
+
+    def shorten(self) -> bool:
+        """Write the manifest anew if it has grown long."""
+        return self._lines.shorten(time.time_ns() // 1_000 - GRACE_US)
+
+    def close(self) -> None:
+        if self._owner is not None:
+            self._owner.release()
+            self._owner = None
+
+
+def _lock(folder: str) -> Owner:
+    try:
+        return Owner(f"{folder}/capture")
+    except StoreBusy as error:
+        holder = error.what.partition("is in use by ")[2]
+        raise CaptureBusy(
+            f"{folder} is written by {holder}", "one capture per directory: stop that one, or name another directory"
+        ) from None
+
+
+def _as(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """A cast costs something for each column, also where there is nothing to do."""
+    return table if table.schema.equals(wanted) else table.cast(wanted)
+
+
+def parquet_of(table: pa.Table, few_values: tuple[str, ...]) -> bytes:
+    """The bytes of a segment."""
+    out = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        out,
+        row_group_size=GROUP_ROWS,
+        compression="zstd",
+        compression_level=LEVEL,
+        use_dictionary=list(few_values),
+        bloom_filter_options={"message_id": {"ndv": max(16, min(table.num_rows, GROUP_ROWS) // 2), "fpp": 0.05}},
+    )
+    return bytes(out.getvalue().to_pybytes())
+
+
+def fingerprint(table: pa.Table, at: int) -> int:
+    """Of one row, by what nobody can change afterwards. Never 0."""
+    names = ("seq", "channel", "kind", "sequence", "message_id")
+    values = (micros(table["ts"])[at].as_py(), *(table[name][at].as_py() for name in names))
+    return zlib.crc32("\0".join(map(str, values)).encode("utf-8", "replace")) or 1
+
+
+def micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Moments as numbers."""
+    return column.cast(pa.int64())
+
+
+# Reading
+
+
+def check(folder: str, segment: Segment, files: Files | None = None) -> CaptureDamaged | None:
+    """What is wrong with a segment, by its `reason`, or None. Reads all of it once."""
+    try:
+        _checked(folder, segment, schema.EVENTS, files or RealFiles())
+    except CaptureDamaged as damage:
+        return damage
+    return None
+
+
+def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, files: Files) -> pq.ParquetFile:
+    """The file, if it is what was written."""
+    try:
+        data = files.read(os.path.join(folder, written.file))
+    except OSError as error:
+        raise _wrong(written, "missing", f"it cannot be read: {error.strerror}") from error
+    if len(data) != written.bytes:
+        raise _wrong(written, "size", f"{len(data)} bytes, {written.bytes} were written")
+    if zlib.crc32(data) != written.crc32:
+        raise _wrong(written, "crc", "its checksum is another one")
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+    except (pa.ArrowException, OSError) as error:
+        raise _wrong(written, "unreadable", str(error)) from error
+    if file.metadata.num_rows != written.rows:
+        raise _wrong(written, "unreadable", f"{file.metadata.num_rows} rows, {written.rows} were written")
+    for field in wanted:
+        if not _fits(file.schema_arrow, field):
+            raise _wrong(written, "schema", f"column {field.name!r} is not what it should be")
+    return file
+
+
+def _fits(found: pa.Schema, wanted: pa.Field) -> bool:
+    """A file may be older than a column, which is null there then."""
+    at = found.get_field_index(wanted.name)
+    return bool(wanted.nullable if at < 0 else found.field(at).type.equals(wanted.type))
+
+
+def _wrong(written: Segment | BodiesFile, reason: str, what: str) -> CaptureDamaged:
+    return CaptureDamaged(f"{written.file} is damaged: {what}", "restore it from a backup", reason)
+
+
+def batches(
+    path: str, first: int, last: int, columns: Sequence[str] | None, wanted: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Rows first..last of a file, with the columns asked for in the order of the schema."""
+    names = [name for name in wanted.names if columns is None or name in columns]
+    asked = pa.schema([wanted.field(name) for name in names])
+    with pq.ParquetFile(path) as file:
+        groups = [each for each in range(file.num_row_groups) if _overlaps(file.metadata.row_group(each), first, last)]
+        there = set(file.schema_arrow.names)
+        read = [name for name in dict.fromkeys((*names, "seq")) if name in there]
+        for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=read):
+            seqs = batch["seq"]
+            if seqs[0].as_py() < first or seqs[-1].as_py() > last:
+                batch = batch.filter(pc.and_(pc.greater_equal(seqs, first), pc.less_equal(seqs, last)))
+            if batch.num_rows:
+                yield pa.RecordBatch.from_arrays([_column(batch, each) for each in asked], schema=asked)
+
+
+def _with_all(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    return pa.table([_column(table, field) for field in wanted], schema=wanted)
+
+
+def _column(rows: pa.RecordBatch | pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+    """Null in a file that is older than the column."""
+    there = field.name in rows.schema.names
+    return rows[field.name] if there else pa.nulls(rows.num_rows, field.type)
+
+
+def _overlaps(group: pq.RowGroupMetaData, first: int, last: int) -> bool:
+    """By the statistics of seq, which is the first column."""
+    known = group.column(0).statistics
+    return known is None or not known.has_min_max or not (known.max < first or known.min > last)

@@ -1,0 +1,202 @@
+"""`unibus pipeline report`, `sql` and `trace`: questions to the lake.
+
+A server that runs for the lake answers at once; else Spark is started for the one question. A trace needs none.
+"""
+
+import enum
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from unibus.cli.moments import moment_of
+from unibus.cli.options import with_options
+from unibus.cli.output import aside
+from unibus.cli.pipeline_options import (
+    DEFAULT_LAKE,
+    Connect,
+    Csv,
+    Json,
+    LakeDir,
+    Limit,
+    Master,
+    Where,
+    extras,
+    no_lake,
+    open_lake,
+)
+from unibus.cli.report import ExitCode
+from unibus.errors import MessageNotFound, StoreUnavailable, UsageError
+
+if TYPE_CHECKING:
+    from unibus.pipeline.questions.answer import Answer
+    from unibus.pipeline.questions.request import Found, Reply, Request
+
+STDIN: Final = "-"
+REPORT_ROWS: Final = 20
+SQL_ROWS: Final = 1_000
+SQL_TIME_S: Final = 60.0
+SQL_HELP: Final = (
+    "A SELECT over messages, channel_minute, latency_hist, failures, traces, quarantine, channels, batches, events and "
+    "bodies; - reads it from the input."
+)
+
+
+class Report(enum.StrEnum):
+    CHANNELS = "channels"
+    LATENCY = "latency"
+    FAILURES = "failures"
+    STUCK = "stuck"
+    CONSUMERS = "consumers"
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    what: Annotated[Report, typer.Argument(help="What it is about.", show_default=False)]
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="1h|TIME", help="From then on; for stuck: nothing has happened to it since. Default: all."
+        ),
+    ] = None
+    channel: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Only these channels; * stands for anything.")
+    ] = None
+    limit: Limit = REPORT_ROWS
+    as_json: Json = False
+    as_csv: Csv = False
+    lake: LakeDir = Path(DEFAULT_LAKE)
+    master: Master = None
+    connect: Connect = None
+
+
+@with_options(ReportOptions)
+def report(options: ReportOptions) -> ExitCode:
+    """Tell what happened: channels, latency, failures, stuck messages, consumers.
+
+    A table with plots on a terminal, JSON Lines through a pipe.
+
+    Exit code 3 if there is nothing to tell.
+    """
+    from unibus.cli.pipeline_view import show
+    from unibus.pipeline.questions.request import Request
+
+    _not_both(options.as_json, options.as_csv)
+    since_us = None if options.since is None else round(moment_of("--since", options.since).timestamp() * 1e6)
+    request = Request(options.what.value, since_us, options.channel, options.limit)
+    answer = asked(options.lake, request, Where(options.master, options.connect))
+    if not answer.rows:
+        aside("nothing of that is in the lake" + ("; a wider --since, or another --channel?" if since_us else ""))
+    return show(answer, options.as_json, options.as_csv, options.limit)
+
+
+@dataclass(frozen=True)
+class SqlOptions:
+    sql: Annotated[str, typer.Argument(metavar="SQL", help=SQL_HELP, show_default=False)]
+    limit: Limit = SQL_ROWS
+    time_limit: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Stop after that.")] = SQL_TIME_S
+    as_json: Json = False
+    as_csv: Csv = False
+    lake: LakeDir = Path(DEFAULT_LAKE)
+    master: Master = None
+    connect: Connect = None
+
+
+@with_options(SqlOptions)
+def sql(options: SqlOptions) -> ExitCode:
+    """Ask the lake with a SELECT of Spark SQL.
+
+    For instance: unibus pipeline sql "SELECT outcome, count(*) FROM messages GROUP BY 1"
+
+    Exit code 3 if there is no row.
+    """
+    from unibus.cli.pipeline_view import show
+    from unibus.pipeline.questions.request import Request
+    from unibus.pipeline.questions.sql_text import wrapped
+
+    _not_both(options.as_json, options.as_csv)
+    text = sys.stdin.read() if options.sql == STDIN else options.sql
+    wrapped(text, 1)  # What is no SELECT is told before Spark is started for it.
+    request = Request("sql", limit=options.limit, text=text, time_s=options.time_limit)
+    answer = asked(options.lake, request, Where(options.master, options.connect))
+    return show(answer, options.as_json, options.as_csv, options.limit)
+
+
+def _not_both(as_json: bool, as_csv: bool) -> None:
+    if as_json and as_csv:
+        raise UsageError("--csv and --json contradict each other", "choose one")
+
+
+def asked(path: Path, request: "Request", where: Where) -> "Answer":
+    """By the server, if one is there and no other Spark was named."""
+    reply = _of_server(path, request) if where == Where() else None
+    if reply is not None and reply.answer is not None:
+        return reply.answer
+    lake = open_lake(path)
+    if not lake.done():
+        raise StoreUnavailable(f"the lake {path} is empty", "`unibus pipeline run --once` fills it")
+    spark = where.session(path, quick=True)
+    with extras():
+        from unibus.pipeline.questions.asking import answer
+    return answer(spark, lake, request)
+
+
+def _of_server(path: Path, request: "Request") -> "Reply | None":
+    from unibus.pipeline.serving.client import address_of, ask
+
+    if not path.is_dir():
+        raise no_lake(path)
+    reply = ask(path, request)
+    if reply is None:
+        if address_of(path) is not None:
+            aside("the server that was here is gone")
+        return None
+    if reply.refusal is not None:
+        raise reply.refusal.as_error()
+    return reply
+
+
+def trace(
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="Of a message, or a correlation id, or a trace id.", show_default=False)
+    ],
+    source: Annotated[
+        list[str] | None, typer.Option("--from", metavar="WHERE", help="Only there, instead of where the lake reads.")
+    ] = None,
+    as_json: Json = False,
+    lake: LakeDir = Path(DEFAULT_LAKE),
+) -> ExitCode:
+    """Show the way of a message, or of all messages of one trace, over channels and domains.
+
+    Through a pipe it is one JSON line for each event.
+
+    Exit code 3 if no segment has it.
+    """
+    from unibus.cli.pipeline_trace import show_found
+
+    found = _found(lake, id, source)
+    if found.unread:
+        typer.echo(f"{found.unread} segments could not be read; `unibus pipeline status` names them", err=True)
+    if not found.events:
+        raise MessageNotFound(
+            f"no segment has anything of {id!r}",
+            "is the id whole? What the capture does not have yet is not found here",
+        )
+    show_found(found, as_json)
+    return ExitCode.OK
+
+
+def _found(path: Path, id: str, source: list[str] | None) -> "Found":
+    from unibus.cli.pipeline_sources import opened_sources
+    from unibus.pipeline.questions.request import Request
+
+    if not source and path.is_dir():
+        reply = _of_server(path, Request("trace", text=id))
+        if reply is not None and reply.found is not None:
+            return reply.found
+    with extras():
+        from unibus.pipeline.questions.tracing import find_events
+    with opened_sources(path, source) as sources:
+        return find_events(sources, id)

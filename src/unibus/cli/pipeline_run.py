@@ -1,0 +1,231 @@
+"""`unibus pipeline run`: brings the tables up to date, once or again and again.
+
+A batch is made as a whole or not at all, so it may be ended anywhere. Ctrl-C still lets the batch that is being made
+come to its end first, since making it again costs what it cost.
+"""
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from unibus.cli.durations import seconds_of
+from unibus.cli.options import with_options
+from unibus.cli.output import aside, flush, is_terminal, write_json
+from unibus.cli.pipeline_options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, extras, needs_pipeline, open_lake
+from unibus.cli.pipeline_sources import opened_sources
+from unibus.errors import UsageError
+
+if TYPE_CHECKING:
+    from unibus.capture.sources import EventSource
+    from unibus.pipeline.lake import Lake
+    from unibus.pipeline.run import BatchResult, Progress
+    from unibus.pipeline.session import Session
+
+EVERY_DEFAULT: Final = "10s"
+MAX_EVENTS_DEFAULT: Final = 5_000_000
+
+Source = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from",
+        metavar="WHERE",
+        help="A capture directory, a folder of them, or a store: sqlite:///bus.db. Repeat it. Default: as before.",
+    ),
+]
+Bad = Annotated[
+    Literal["quarantine", "fail"],
+    typer.Option(help="A damaged segment is left out and named in the table quarantine, or ends the run."),
+]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    once: Annotated[bool, typer.Option("--once", help="Until there is nothing new, then end.")] = False
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help=f"Look for more again and again. Default: {EVERY_DEFAULT}.")
+    ] = None
+    source: Source = None
+    lake: LakeDir = Path(DEFAULT_LAKE)
+    master: Master = None
+    connect: Connect = None
+    bad: Bad = "quarantine"
+    max_events: Annotated[int, typer.Option(min=1, metavar="N", help="Of one batch.")] = MAX_EVENTS_DEFAULT
+
+
+@with_options(RunOptions)
+def run(options: RunOptions) -> None:
+    """Bring the tables of the lake up to date with the history.
+
+    Through a pipe it is one JSON line for each batch. Ctrl-C ends after the batch that is being made.
+    """
+    if options.once and options.every is not None:
+        raise UsageError("--once and --every contradict each other", "choose one")
+    every_s = None if options.once else seconds_of("--every", options.every or EVERY_DEFAULT)
+    needs_pipeline()
+    with opened_sources(options.lake, options.source) as sources:
+        lake = open_lake(options.lake, makes=True)
+        if every_s is None and not pending(lake, sources):
+            _tell_nothing(lake)
+            return
+        spark = Where(options.master, options.connect).session(options.lake)
+        with stopping() as stop:
+            batches = Batches(spark, lake, sources, options.max_events, options.bad)
+            batches.follow(every_s, stop)
+    if not batches.made:
+        _tell_nothing(lake)
+
+
+def pending(lake: "Lake", sources: "list[EventSource]") -> bool:
+    """Whether Spark has to be started at all. A batch that was ended half way has left its plan."""
+    if (Path(lake.path) / "plan.json").exists():
+        return True
+    positions = lake.positions()
+    return any(source.last() != positions.get(source.domain, 0) for source in sources)
+
+
+class Batches:
+    """Makes batches and tells about each. `made` counts them."""
+
+    def __init__(
+        self,
+        spark: "Session",
+        lake: "Lake",
+        sources: "list[EventSource]",
+        max_events: int,
+        bad: Literal["quarantine", "fail"],
+        tell: "Callable[[BatchResult], None] | None" = None,
+    ) -> None:
+        self.made = 0
+        self._spark = spark
+        self._lake = lake
+        self._sources = sources
+        self._max_events = max_events
+        self._bad = bad
+        self._tell = tell or tell_batch
+
+    def follow(self, every_s: float | None, stop: threading.Event) -> None:
+        """Until nothing is new, or, with `every_s`, until somebody stops it."""
+        while not stop.is_set():
+            began_s = time.monotonic()
+            self._catch_up(stop)
+            if every_s is None:
+                return
+            stop.wait(max(0.0, every_s - (time.monotonic() - began_s)))
+
+    def _catch_up(self, stop: threading.Event) -> None:
+        with extras():
+            from unibus.pipeline.run import run_all
+        with progress() as step:
+            found = run_all(
+                self._spark,
+                self._lake,
+                self._sources,
+                max_events=self._max_events,
+                bad=self._bad,
+                progress=step,
+            )
+            with contextlib.closing(found):  # type: ignore[type-var]
+                for result in found:
+                    self.made += 1
+                    self._tell(result)
+                    if stop.is_set():
+                        return
+
+
+# Telling
+
+
+def tell_batch(result: "BatchResult") -> None:
+    if not is_terminal():
+        write_json(
+            {
+                "batch": result.number,
+                "events": result.events,
+                "closed": result.closed,
+                "seconds": round(result.seconds, 3),
+                "left": result.left,
+                "quarantined": [f"{each.domain} {each.first}-{each.last}: {each.reason}" for each in result.unread],
+            }
+        )
+        flush()
+        return
+    rate = result.events / result.seconds if result.seconds else 0
+    left = f", {result.left:,} left" if result.left else ""
+    typer.echo(
+        f"batch {result.number}: {result.events:,} events, {result.closed:,} messages ended, "
+        f"{result.seconds:.1f} s ({rate:,.0f} events/s){left}"
+    )
+    for each in result.unread:
+        typer.secho(f"  not counted: {each.domain} {each.first:,} to {each.last:,}: {each.reason}", fg="red", err=True)
+
+
+def _tell_nothing(lake: "Lake") -> None:
+    if is_terminal():
+        typer.echo(f"nothing new; the lake is at batch {lake.done()}")
+    else:
+        aside("nothing new")
+
+
+@contextlib.contextmanager
+def progress() -> "Iterator[Progress]":
+    """A bar for the batch that is being made, with the step that it is at. Lines, where there is no terminal, are for
+    those who asked to be told: `run` writes one for each batch."""
+    if not sys.stderr.isatty():
+        yield lambda step, share: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description:<16}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=1.0, visible=False)
+
+        def step(name: str, share: float) -> None:
+            if share >= 1:
+                shown.reset(task, total=1.0, visible=False)
+            else:
+                shown.update(task, description=name, completed=share, visible=True)
+
+        yield step
+
+
+# Ending
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """The first Ctrl-C, or SIGTERM, sets the event; a second one ends at once. The exit code is that of the signal.
+
+    Spark installs a handler of its own when it starts, which would end the job that is running: this one is instead
+    of it, and it comes after.
+    """
+    stop = threading.Event()
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+        stop.set()
+        aside("ending after this batch; once more ends at once")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise typer.Exit(128 + came[0])

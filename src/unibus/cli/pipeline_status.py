@@ -1,0 +1,117 @@
+"""`unibus pipeline status`: how far behind the lake is, what its last batches did, how large it is. Without Spark."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from unibus.cli.output import flush, is_terminal, printable, write_json
+from unibus.cli.pipeline_options import DEFAULT_LAKE, Json, LakeDir, extras, open_lake
+from unibus.cli.pipeline_sources import opened_sources
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from unibus.pipeline.questions.answer import Value
+    from unibus.pipeline.questions.standing import Standing
+
+
+def status(as_json: Json = False, lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
+    """Tell how far behind the lake is, for each domain, and what the last batches did.
+
+    Through a pipe it is one JSON line.
+    """
+    found = open_lake(lake)
+    with extras():
+        from unibus.pipeline.questions.standing import standing
+    with opened_sources(lake, None) as sources:
+        standing_now = standing(found, sources)
+    standing_now.server = _server(lake)
+    if as_json or not is_terminal():
+        write_json(standing_now)
+        flush()
+        return
+    _draw(standing_now)
+
+
+def _server(lake: Path) -> str:
+    """Where one runs; a process that was killed may have left its address behind."""
+    from unibus.pipeline.serving.client import address_of, is_alive
+
+    address = address_of(lake)
+    return "" if address is None or not is_alive(address) else address.connect.partition("/;")[0]
+
+
+def _draw(found: "Standing") -> None:
+    from rich.console import Console
+
+    from unibus.cli.pipeline_view import size
+
+    console = Console(highlight=False)
+    total = sum(table.bytes for table in found.tables)
+    server = f", served at {found.server}" if found.server else ""
+    typer.echo(f"{printable(found.lake)}: batch {found.batch}, {size(total)}{server}")
+    _draw_domains(console, found)
+    _draw_batches(console, found)
+    _draw_tables(console, found)
+    _draw_quarantine(console, found)
+
+
+def _draw_domains(console: "Console", found: "Standing") -> None:
+    from unibus.cli.pipeline_view import table
+    from unibus.pipeline.questions.answer import Column
+
+    columns = [
+        Column("domain"),
+        Column("read up to", "count"),
+        Column("there is", "count"),
+        Column("events behind", "count"),
+        Column("behind", "us"),
+        Column("where"),
+    ]
+    rows: list[list[Value]] = [
+        [each.domain, each.up_to, each.last, each.events_behind, each.seconds_behind * 1e6, each.error or each.where]
+        for each in found.domains
+    ]
+    console.print()
+    console.print(table(columns, rows))
+
+
+def _draw_batches(console: "Console", found: "Standing") -> None:
+    from unibus.cli.pipeline_view import table
+    from unibus.pipeline.questions.answer import Column
+
+    if not found.batches:
+        console.print("\nno batch was made yet; `unibus pipeline run --once` makes the first")
+        return
+    kinds = {"at": "instant", "events": "count", "closed": "count", "quarantined": "count", "seconds": "number"}
+    names = ("number", "at", "events", "closed", "quarantined", "seconds")
+    columns = [Column("batch" if name == "number" else name, kinds.get(name, "number")) for name in names]  # type: ignore[arg-type]
+    rows = [[_short(each[name]) for name in names] for each in found.batches]
+    console.print()
+    console.print(table(columns, rows))
+
+
+def _draw_tables(console: "Console", found: "Standing") -> None:
+    from unibus.cli.pipeline_view import table
+    from unibus.pipeline.questions.answer import Column
+
+    columns = [Column("table"), Column("rows", "count"), Column("files", "count"), Column("size", "bytes")]
+    console.print()
+    console.print(table(columns, [[each.table, each.rows, each.files, each.bytes] for each in found.tables]))
+
+
+def _draw_quarantine(console: "Console", found: "Standing") -> None:
+    from unibus.cli.pipeline_view import table
+    from unibus.pipeline.questions.answer import Column
+
+    if not found.quarantined:
+        return
+    names = ("domain", "first", "last", "reason", "file", "detail")
+    columns = [Column(name, "number" if name in ("first", "last") else "text") for name in names]
+    console.print(f"\n{found.quarantined:,} ranges were not counted:", style="bold red")
+    console.print(table(columns, [[each[name] for name in names] for each in found.quarantine]))
+
+
+def _short(value: "Value") -> "Value":
+    return round(value, 2) if isinstance(value, float) else value

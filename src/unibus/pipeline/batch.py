@@ -1,0 +1,166 @@
+"""What the driver does with the answers of the tasks: put parts together, and commit each table once.
+
+A table that has the batch already is left alone. The order of tables does not matter, but that `batches` is the last.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unibus.pipeline.delta import DeltaFolder
+from unibus.pipeline.files import File
+from unibus.pipeline.jobs.adding import all_added_up
+from unibus.pipeline.jobs.failures import failure_rows
+from unibus.pipeline.jobs.latency import latency_rows
+from unibus.pipeline.jobs.minutes import minute_rows
+from unibus.pipeline.jobs.names import NAMES, distinct
+from unibus.pipeline.jobs.opened import KEYS, dropped, dropped_rows, merged, open_rows, parts_of_rows, touched
+from unibus.pipeline.jobs.task import Done, staged
+from unibus.pipeline.lake import Lake
+from unibus.pipeline.plan import Plan
+from unibus.pipeline.tables import (
+    BATCHES,
+    CHANNEL_MINUTE,
+    CHANNELS,
+    FAILURES,
+    LATENCY_HIST,
+    MESSAGES,
+    QUARANTINE,
+    TRACES,
+    Table,
+)
+
+OPEN_ROWS: Final = 100_000
+"""Of open messages in one file: what is written again when one of them moves."""
+_SMALL_ROWS: Final = OPEN_ROWS // 4
+_SMALL_FILES: Final = 8
+"""So many files with few open messages are put together."""
+
+Step = Callable[[str], None]
+_FINISH: Final[tuple[tuple[Table, Callable[[pa.Table, pa.Table], pa.Table]], ...]] = (
+    (CHANNEL_MINUTE, minute_rows),
+    (LATENCY_HIST, latency_rows),
+    (FAILURES, failure_rows),
+)
+
+
+class Batch:
+    def __init__(self, lake: Lake, plan: Plan, answers: Sequence[Done], wanted: Sequence[str], step: Step) -> None:
+        self._lake = lake
+        self._plan = plan
+        self._answers = [each for each in answers if each.events]
+        self._wanted = frozenset(wanted)
+        self._step = step
+        self._names = distinct(self._parts("names")) if self._answers else NAMES.empty_table()
+
+    def commit(self) -> None:
+        """Every table but `batches`."""
+        for table, commit in (
+            (MESSAGES, self._messages),
+            *((table, self._additive(table, rows_of)) for table, rows_of in _FINISH),
+            (TRACES, self._traces),
+            (CHANNELS, self._channels),
+            (QUARANTINE, self._quarantine),
+        ):
+            if table.name in self._wanted:
+                commit(self._lake.folder(table.name))
+                self._step(table.name)
+
+    def _parts(self, name: str) -> pa.Table:
+        return pa.concat_tables([staged(each.staged, name) for each in self._answers])
+
+    def _messages(self, folder: DeltaFolder) -> None:
+        if not self._answers:
+            return
+        ends, drops, fresh = self._parts("ends"), self._parts("drops"), self._parts("opened")
+        rewritten = _rewritten(folder, [each for each in folder.files() if each.open], fresh, ends, drops)
+        earlier = parts_of_rows(folder.read(rewritten))
+        standing, lost = dropped(merged(pa.concat_tables([earlier, fresh]), ends), drops)
+        number = self._plan.number
+        adds = [file for each in self._answers for file in each.closed]
+        rows = open_rows(standing)
+        for at in range(0, rows.num_rows, OPEN_ROWS):
+            adds.append(folder.write(rows.slice(at, OPEN_ROWS), number, open_=True))
+        if lost.num_rows:
+            adds.append(folder.write(dropped_rows(lost), number, open_=False))
+        _commit(folder, number, adds, rewritten)
+
+    def _traces(self, folder: DeltaFolder) -> None:
+        _commit(folder, self._plan.number, [file for each in self._answers for file in each.traces])
+
+    def _additive(
+        self, table: Table, rows_of: Callable[[pa.Table, pa.Table], pa.Table]
+    ) -> Callable[[DeltaFolder], None]:
+        def commit(folder: DeltaFolder) -> None:
+            if self._answers:
+                parts = [staged(each.staged, table.name) for each in self._answers]
+                self._append(folder, rows_of(all_added_up(parts, table.adds), self._names))
+
+        return commit
+
+    def _channels(self, folder: DeltaFolder) -> None:
+        known = folder.read(folder.files(), ("channel_key",))["channel_key"]
+        fresh = self._names.filter(pc.invert(pc.is_in(self._names["channel_key"], value_set=known)))
+        number = pa.repeat(self._plan.number, fresh.num_rows)
+        self._append(folder, fresh.append_column("first_batch", number).select(CHANNELS.schema.names))
+
+    def _quarantine(self, folder: DeltaFolder) -> None:
+        at = {"at": self._plan.at_us, "batch": self._plan.number}
+        rows = [{**{name: getattr(each, name) for name in each.__struct_fields__}, **at} for each in self._plan.unread]
+        self._append(folder, pa.Table.from_pylist(rows, schema=QUARANTINE.schema))
+
+    def _append(self, folder: DeltaFolder, rows: pa.Table) -> None:
+        number = self._plan.number
+        _commit(folder, number, [folder.write(rows, number)] if rows.num_rows else [])
+
+    def finish(self, seconds: float) -> tuple[int, int]:
+        """The row in `batches`, which makes the batch complete. How many events, and how many messages it closed."""
+        number = self._plan.number
+        prefix = f"b{number:08}-"
+        files = self._lake.folder(MESSAGES.name).files()
+        closed = sum(each.rows for each in files if not each.open and each.path.startswith(prefix))
+        events = sum(each.events for each in self._answers)
+        row = {
+            "number": number,
+            "at": time.time_ns() // 1_000,
+            "seconds": seconds,
+            "events": events,
+            "closed": closed,
+            "quarantined": len(self._plan.unread),
+            "ranges": [
+                {"domain": each.domain, "after": each.after, "up_to": each.up_to, "place": each.place, "events": shares}
+                for each in self._plan.ranges
+                for shares in (sum(share.rows for share in self._plan.shares if share.domain == each.domain),)
+            ],
+        }
+        folder = self._lake.folder(BATCHES.name)
+        self._append(folder, pa.Table.from_pylist([row], schema=BATCHES.schema))
+        self._step(BATCHES.name)
+        return events, closed
+
+
+def _commit(folder: DeltaFolder, number: int, adds: Sequence[File], removes: Sequence[File] = ()) -> None:
+    if adds or removes:
+        folder.commit(adds, removes, batch=number)
+
+
+def _rewritten(
+    folder: DeltaFolder, files: Sequence[File], fresh: pa.Table, ends: pa.Table, drops: pa.Table
+) -> list[File]:
+    """Files with open messages that have moved; and small ones, when they have become many.
+
+    The others stay as they are, so what waits for long, say a million dead letters, is not written with each batch.
+    """
+    if not files:
+        return []
+    keys = folder.read(files, KEYS.names)
+    moved = touched(keys, pa.concat_tables([fresh.select(KEYS.names), ends]), drops)
+    bounds = np.cumsum([0, *(each.rows for each in files)])
+    hit = np.add.reduceat(moved, bounds[:-1]) > 0
+    small = [each.rows < _SMALL_ROWS for each in files]
+    merge_small = sum(small) >= _SMALL_FILES
+    return [file for file, now, few in zip(files, hit, small, strict=True) if now or (few and merge_small)]

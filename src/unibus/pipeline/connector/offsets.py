@@ -1,0 +1,189 @@
+"""Offsets: how far a query has come in each domain, and the many ways to say where it shall begin or end.
+
+An offset is the seq of the last event that was read, so a range is (start, end], and the end of one run is the start of
+the next. Written as JSON, `{"local": 1200}`: a seq for each domain. That is what Spark keeps in its checkpoint and
+shows in its progress, and what `startingOffsets` takes.
+
+What Spark keeps of a query's first batch is where it ends, not where it began: after a crash it asks for the beginning
+again. `latest` or `-10m` would be another one by then, and what lies between would be lost. So the end of the first
+batch tells its start too, under a key that no domain can have.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+import msgspec
+
+from unibus.errors import UsageError
+from unibus.pipeline.connector.options import near, seconds
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+SEQ_MAX: Final = 2**63 - 1
+_FROM: Final = "$from"
+_INITIAL: Final = "$initial"
+_BESIDE: Final = (_FROM, _INITIAL)
+_SIGNED: Final = re.compile(r"-?\d+")
+
+Offset = dict[str, int]
+Told = dict[str, object]
+"""An offset as Spark has it: with what the first batch tells beside."""
+
+
+class Ends(Protocol):
+    """What of an EventSource decides where a range lies."""
+
+    @property
+    def domain(self) -> str: ...
+
+    def first(self) -> int: ...
+
+    def last(self) -> int: ...
+
+    def seq_at(self, ts_us: int) -> int: ...
+
+
+# JSON
+
+
+def to_json(offset: Mapping[str, int]) -> str:
+    return msgspec.json.encode(dict(sorted(offset.items()))).decode()
+
+
+def from_json(text: str | bytes) -> Offset:
+    """UsageError for what is no offset."""
+    try:
+        offset = msgspec.json.decode(text, type=dict[str, int])
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{text!r:.200} is no offset: {error}", 'for instance {"local": 1200}') from error
+    for domain, seq in offset.items():
+        if not 0 <= seq <= SEQ_MAX:
+            raise UsageError(f"{seq} of {domain!r} is no sequence", "from 0, before the first event, on")
+    return offset
+
+
+# What Spark keeps
+
+
+def initial(offset: Offset) -> Told:
+    return {**_sorted(offset), _INITIAL: True}
+
+
+def reached(start: Mapping[str, object], end: Offset) -> Told:
+    """The end of a batch, as it is told to Spark. The very start again where nothing is new: Spark compares text."""
+    if plain(start) == end:
+        return dict(start)
+    return {**_sorted(end), _FROM: _sorted(plain(start))} if _INITIAL in start else dict(_sorted(end))
+
+
+def plain(told: Mapping[str, object]) -> Offset:
+    return {domain: seq for domain, seq in told.items() if isinstance(seq, int) and domain not in _BESIDE}
+
+
+def between(start: Mapping[str, object], end: Mapping[str, object]) -> tuple[Offset, Offset]:
+    """The range of a batch. Where it is the first one its end knows best where it began."""
+    began = end.get(_FROM) if _INITIAL in start else None
+    return plain(began if isinstance(began, dict) else start), plain(end)
+
+
+def _sorted(offset: Offset) -> Offset:
+    return dict(sorted(offset.items()))
+
+
+# startingOffsets and endingOffsets
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One place in history, or one for each domain. A time begins or ends with the first event at it or after it."""
+
+    seq: int | None = None
+    at_us: int | None = None
+    name: str = ""
+    domains: dict[str, "Bound"] = field(default_factory=dict)
+    rest: "Bound | None" = None
+
+    def of(self, source: Ends) -> int:
+        if self.rest is not None:
+            return self.domains.get(source.domain, self.rest).of(source)
+        if self.seq is not None:
+            return self.seq
+        if self.at_us is not None:
+            return source.seq_at(self.at_us)
+        return source.last() if self.name == LATEST else max(source.first() - 1, 0)
+
+
+def bound_of(option: str, text: str, otherwise: str, now_us: int) -> Bound:
+    """`otherwise` is what an empty text means, and a domain that is not named."""
+    text = text.strip() or otherwise
+    if not text.startswith("{"):
+        return _one(option, text, now_us)
+    try:
+        # What Spark shows of the first batch has more in it: see above.
+        told = msgspec.json.decode(text, type=dict[str, object])
+        given = msgspec.convert({key: told[key] for key in told if key not in _BESIDE}, dict[str, int | str])
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{option} {text!r:.200} is not JSON: {error}", 'for instance {"local": 1200}') from error
+    domains = {domain: _one(option, str(value), now_us) for domain, value in given.items()}
+    return Bound(domains=domains, rest=_one(option, otherwise, now_us))
+
+
+def _one(option: str, text: str, now_us: int) -> Bound:
+    given = text.strip()
+    if given.lower() in (EARLIEST, LATEST):
+        return Bound(name=given.lower())
+    if given.isdecimal() and int(given) <= SEQ_MAX:
+        return Bound(seq=int(given))
+    if given.startswith("-") and not _SIGNED.fullmatch(given):
+        return Bound(at_us=now_us - round(seconds(option, given[1:]) * 1_000_000))
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        close = near(given, (EARLIEST, LATEST))
+        hint = close if close.startswith("did") else "earliest, latest, a sequence, a time, -10m, or JSON by domain"
+        raise UsageError(f"{option} {text!r} is no place in history", hint) from None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return Bound(at_us=math.floor(aware.timestamp()) * 1_000_000 + aware.microsecond)
+
+
+def offset_at(option: str, bound: Bound, sources: Sequence[Ends]) -> Offset:
+    """The offset that a bound stands for, in every domain. UsageError for one that is not there, or beyond the end."""
+    names = [source.domain for source in sources]
+    for domain in bound.domains:
+        if domain not in names:
+            raise UsageError(f"{option} names {domain!r}, and there is no such domain", near(domain, names))
+    offset: Offset = {}
+    for source in sources:
+        seq = offset[source.domain] = bound.of(source)
+        if seq > source.last():
+            raise UsageError(
+                f"{option} {seq} is beyond the last event of {source.domain!r}, which is {source.last()}",
+                "an offset is the last event that is passed over",
+            )
+    return offset
+
+
+# How much at once
+
+
+def limited(start: Offset, end: Offset, most: int) -> Offset:
+    """At most so many events of what lies between, from each domain in proportion to what waits there."""
+    waiting = {domain: max(seq - start.get(domain, 0), 0) for domain, seq in end.items()}
+    total = sum(waiting.values())
+    if total <= most:
+        return end
+    share = {domain: most * count // total for domain, count in waiting.items()}
+    left = most - sum(share.values())
+    for domain in sorted(waiting, key=lambda name: (-waiting[name], name)):
+        step = min(left, waiting[domain] - share[domain])
+        share[domain] += step
+        left -= step
+    return {domain: min(start.get(domain, 0) + share[domain], seq) for domain, seq in end.items()}
+
+
+def distance(start: Offset, end: Offset) -> int:
+    return sum(max(seq - start.get(domain, 0), 0) for domain, seq in end.items())

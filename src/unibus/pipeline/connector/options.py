@@ -1,0 +1,254 @@
+"""The options of `format("unibus")`, from the text that Spark hands over to checked values.
+
+Every name and every value is checked before anything is read or written, and a wrong one says which is near to it:
+Spark gives an option to nobody who could complain, so a slip would silently read something else.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from unibus.bus.store_url import url_of
+from unibus.errors import UsageError
+from unibus.limits import BATCH_COMMANDS_MAX
+
+PERMISSIVE: Final = "permissive"
+FAIL: Final = "fail"
+QUARANTINE: Final = "quarantine"
+MODES: Final = (FAIL, PERMISSIVE, QUARANTINE)
+
+DELAY_S_DEFAULT: Final = 900.0
+"""How long `minEventsPerTrigger` may hold events back: fifteen minutes, as Spark's Kafka source has it."""
+
+ROWS_PER_TRANSACTION: Final = 2_000
+"""Rows that a sink publishes in one transaction. More of them gain little and make others wait longer."""
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_NAME: Final = re.compile(r"[\w.@-]{1,128}")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a reader was asked for. Empty text and empty tuples stand for what was not given."""
+
+    where: tuple[str, ...]
+    channels: tuple[str, ...]
+    kinds: tuple[str, ...]
+    columns: tuple[str, ...]
+    starting: str
+    ending: str
+    max_events: int
+    min_events: int
+    max_delay_s: float
+    fail_on_data_loss: bool
+    mode: str
+    quarantine: str
+    cursor: str
+    bodies: bool
+    pushdown: bool
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """What a writer was asked for."""
+
+    url: str
+    channel: str
+    query: str
+    batch: str
+    staging: str
+    rows_per_transaction: int
+    checkpoint: str
+
+
+# One text each
+
+
+def listed(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if text.strip() and not found:
+        raise UsageError(f"option {name} {text!r} names nothing", "separate several by commas")
+    return found
+
+
+def yes_or_no(name: str, text: str) -> bool:
+    value = text.strip().lower()
+    if value not in ("true", "false"):
+        raise UsageError(f"option {name} is {text!r}", "write true or false")
+    return value == "true"
+
+
+def counted(name: str, text: str) -> int:
+    if not text.strip().isdecimal() or not 0 < int(text) < 2**62:
+        raise UsageError(f"option {name} is {text!r}", "write a whole number from 1 on")
+    return int(text)
+
+
+def seconds(name: str, text: str) -> float:
+    """`90s`, `10m`, `1h30m`, `250ms`; a bare number is seconds."""
+    given = text.strip().lower()
+    found = _PART.findall(given)
+    if found and "".join(number + unit for number, unit in found) == given:
+        return sum(float(number) * _UNITS[unit] for number, unit in found)
+    try:
+        total = float(given)
+    except ValueError:
+        total = -1.0
+    if not 0 <= total < 9e9:
+        raise UsageError(f"option {name} {text!r} is no time", "for instance 90s, 10m or 1h30m")
+    return total
+
+
+def one_of(name: str, text: str, allowed: Collection[str]) -> str:
+    value = text.strip().lower()
+    if value not in allowed:
+        raise UsageError(f"option {name} is {text!r}", near(value, allowed))
+    return value
+
+
+def near(given: str, known: Collection[str]) -> str:
+    """A hint that names what was probably meant, or else all there is."""
+    close = difflib.get_close_matches(given.lower(), [each.lower() for each in known], 1)
+    names = {each.lower(): each for each in known}
+    return f"did you mean {names[close[0]]!r}?" if close else f"one of {', '.join(sorted(known))}"
+
+
+def _named(name: str, text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise UsageError(f"option {name} {text!r} is no name", "letters, digits and . _ @ -, at most 128 of them")
+    return text
+
+
+def _mode(name: str, text: str) -> str:
+    return one_of(name, text, MODES)
+
+
+def _text(name: str, text: str) -> str:
+    return text.strip()
+
+
+def _rows(name: str, text: str) -> int:
+    rows = counted(name, text)
+    if rows >= BATCH_COMMANDS_MAX:
+        raise UsageError(
+            f"option {name} is {rows}", f"less than {BATCH_COMMANDS_MAX:,}: one transaction has to hold them"
+        )
+    return rows
+
+
+# All of them
+
+_Check = Callable[[str, str], Any]
+
+_READ: Final[dict[str, tuple[str, _Check, object]]] = {
+    "channels": ("channels", listed, ()),
+    "kinds": ("kinds", listed, ()),
+    "columns": ("columns", listed, ()),
+    "startingOffsets": ("starting", _text, ""),
+    "endingOffsets": ("ending", _text, ""),
+    "maxEventsPerTrigger": ("max_events", counted, 0),
+    "minEventsPerTrigger": ("min_events", counted, 0),
+    "maxTriggerDelay": ("max_delay_s", seconds, DELAY_S_DEFAULT),
+    "failOnDataLoss": ("fail_on_data_loss", yes_or_no, True),
+    "mode": ("mode", _mode, FAIL),
+    "quarantinePath": ("quarantine", _text, ""),
+    "cursor": ("cursor", _named, ""),
+    "bodies": ("bodies", yes_or_no, False),
+    "pushdown": ("pushdown", yes_or_no, False),
+}
+_WRITE: Final[dict[str, tuple[str, _Check, object]]] = {
+    "channel": ("channel", _text, ""),
+    "query": ("query", _named, ""),
+    "batch": ("batch", _named, ""),
+    "staging": ("staging", _text, ""),
+    "rowsPerTransaction": ("rows_per_transaction", _rows, ROWS_PER_TRANSACTION),
+    "checkpointLocation": ("checkpoint", _text, ""),
+}
+_PLACES: Final = ("path", "paths", "url")
+_OF_SPARK: Final = frozenset({"queryname", "__partition_columns"})
+"""Spark hands these over by itself."""
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    values = _checked(given, _READ)
+    if values["min_events"] and values["max_events"] and values["min_events"] > values["max_events"]:
+        raise UsageError("minEventsPerTrigger is larger than maxEventsPerTrigger", "make it smaller")
+    if "maxtriggerdelay" in _keys(given) and not values["min_events"]:
+        raise UsageError("maxTriggerDelay says how long minEventsPerTrigger may wait", "set that one too")
+    places = _places(given)
+    if not places:
+        raise UsageError("nothing to read", "load a capture directory, or set the option url to a store")
+    return ReadOptions(tuple(dict.fromkeys(_readable(place) for place in places)), **values)
+
+
+def only_for_streams(options: ReadOptions) -> list[str]:
+    """Options that mean something for `readStream` alone."""
+    given = {"max_events": options.max_events, "min_events": options.min_events, "cursor": options.cursor}
+    return [name for name, (field, _, _) in _READ.items() if given.get(field)]
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    values = _checked(given, _WRITE)
+    places = _places(given)
+    if len(places) != 1:
+        raise UsageError(f"{len(places)} buses to write to", "set the option url, for instance sqlite:///bus.db")
+    url = url_of(places[0])
+    if not url:
+        raise UsageError("a bus in memory ends with the process that writes to it", "write to sqlite:///bus.db")
+    return WriteOptions(absolute(url), **values)
+
+
+def _keys(given: Mapping[str, str]) -> dict[str, str]:
+    """Spark tells options apart without case, and hands them over in small letters."""
+    return {key.lower(): value for key, value in given.items()}
+
+
+def _checked(given: Mapping[str, str], known: Mapping[str, tuple[str, _Check, object]]) -> dict[str, Any]:
+    names = {name.lower(): name for name in known}
+    values: dict[str, Any] = {field: default for field, _, default in known.values()}
+    for key, text in _keys(given).items():
+        if key in names:
+            field, check, _ = known[names[key]]
+            values[field] = check(names[key], text)
+        elif key not in _PLACES and key not in _OF_SPARK and not key.startswith("spark."):
+            raise UsageError(f"there is no option {key!r}", near(key, [*known, *_PLACES]))
+    return values
+
+
+def _places(given: Mapping[str, str]) -> list[str]:
+    keys = _keys(given)
+    if "path" in keys and "url" in keys:
+        raise UsageError("both path and url are given", "leave one of them out")
+    if "paths" in keys:
+        return msgspec.json.decode(keys["paths"], type=list[str])
+    return [keys[key] for key in ("path", "url") if keys.get(key)]
+
+
+def _readable(place: str) -> str:
+    """A path that is a file is a store: a capture is a folder."""
+    found = absolute(place)
+    return absolute(url_of(found)) if "://" not in found and os.path.isfile(found) else found
+
+
+def absolute(place: str) -> str:
+    """The same place for every process: an executor may stand in another folder."""
+    if place.startswith("file:"):
+        place = unquote(urlsplit(place).path)
+    scheme, separator, rest = place.partition("://")
+    if not separator:
+        return os.path.abspath(place)
+    if scheme in ("sqlite", "jsonfile") and rest.startswith("/") and not rest.startswith("//"):
+        path, question, query = rest[1:].partition("?")
+        return f"{scheme}:///{os.path.abspath(path)}{question}{query}" if path else place
+    return place
+
+
+assert {field for field, _, _ in _READ.values()} | {"where"} == {each.name for each in fields(ReadOptions)}
+assert {field for field, _, _ in _WRITE.values()} | {"url"} == {each.name for each in fields(WriteOptions)}

@@ -1,0 +1,162 @@
+"""Writing into a bus: `df.write.format("unibus")` and `df.writeStream.format("unibus")`. One effect per row.
+
+    executors   rows ─▶ commands ─▶ files in the staging folder           rows.py, staging.py
+    driver      list of the files ─▶ transactions, with a position in each ─▶ files removed      publishing.py
+
+What is remembered is (query, batch). A stream's query is known by its checkpoint, a batch write by the options `query`
+and `batch`; without them it is a new one every time.
+"""
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from unibus.errors import BusError, UsageError
+from unibus.pipeline.connector.options import WriteOptions
+from unibus.pipeline.connector.publishing import Effect, Progress, publish
+from unibus.pipeline.connector.rows import Shape
+from unibus.pipeline.connector.staging import Staged, Staging
+
+STREAM: Final = "stream"
+ONLY_BATCH: Final = "0"
+
+Messages = list[WriterCommitMessage | None]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One `save`. Made once, in the planner; executors and the commit get a copy of it."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        _check_append(overwrite)
+        if options.batch and not options.query:
+            raise UsageError("the option batch numbers the writes of a query", "set the option query too")
+        self._options = options
+        self._shape = Shape(schema, options.channel)
+        self._query = options.query or f"write-{uuid.uuid4().hex}"
+        self._batch = options.batch or ONLY_BATCH
+        self._staging = Staging(os.path.join(_staging_folder(options), self._query, self._batch))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return self._staging.write(iterator, self._shape, self._options.rows_per_transaction)
+
+    def commit(self, messages: Messages) -> None:
+        name = f"spark/{self._query}/{self._batch}"
+        effect = Effect(self._query, name, 0, self._batch, is_remembered=bool(self._options.query))
+        progress = Progress()
+        rows = self._options.rows_per_transaction
+        try:
+            publish(self._options.url, effect, self._staging, _staged(messages), rows, progress)
+        except BusError as error:
+            if effect.is_remembered:
+                raise
+            if not progress.rows:
+                self._staging.remove()
+                raise
+            hint = f"go on with the option query {self._query!r}: the {progress.rows:,} rows that are there stay alone"
+            raise type(error)(error.what, f"{error.hint}; {hint}" if error.hint else hint) from error
+        self._staging.remove()
+
+    def abort(self, messages: Messages) -> None:
+        _abort(self._staging, messages, self._batch)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """A stream. Made anew for every commit, so that all it knows comes from the options and the checkpoint."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        _check_append(overwrite)
+        if options.batch:
+            raise UsageError("a stream numbers its batches by itself", "leave the option batch out")
+        self._options = options
+        self._shape = Shape(schema, options.channel)
+        self._query = options.query or _query_id(options.checkpoint)
+        self._staging = Staging(os.path.join(_staging_folder(options), self._query, STREAM))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return self._staging.write(iterator, self._shape, self._options.rows_per_transaction)
+
+    def commit(self, messages: Messages, batchId: int) -> None:
+        effect = Effect(self._query, f"spark/{self._query}", batchId, str(batchId))
+        rows = self._options.rows_per_transaction
+        publish(self._options.url, effect, self._staging, _staged(messages), rows, Progress())
+        self._staging.remove()
+
+    def abort(self, messages: Messages, batchId: int) -> None:
+        _abort(self._staging, messages, str(batchId))
+
+
+def _check_append(overwrite: bool) -> None:
+    if overwrite:
+        raise UsageError("what is in a bus is not overwritten", 'use mode("append"), or outputMode("append")')
+
+
+def _staged(messages: Messages) -> list[Staged]:
+    return [each for each in messages if isinstance(each, Staged)]
+
+
+def _abort(staging: Staging, messages: Messages, batch: str) -> None:
+    """Clean up, but for a batch that was begun: its rows are those that a retry has to publish."""
+    listing = staging.listed(batch)
+    if listing is None and not _other_lists(staging):
+        staging.remove()
+    else:
+        staging.remove_files(_staged(messages), listing)
+
+
+def _other_lists(staging: Staging) -> bool:
+    try:
+        return any(name.endswith(".json") for name in os.listdir(staging.folder))
+    except OSError:
+        return False
+
+
+# Who and where
+
+
+def local_path(place: str) -> str | None:
+    """The folder that a path or a file: URL names; None for other file systems."""
+    scheme, separator, _ = place.partition(":")
+    if not separator or "/" in scheme:
+        return os.path.abspath(place)
+    return unquote(urlsplit(place).path) if scheme == "file" else None
+
+
+def _query_id(checkpoint: str) -> str:
+    """The id that Spark gave the query when it was started first."""
+    folder = local_path(checkpoint) if checkpoint else None
+    if folder is None:
+        raise UsageError(
+            "nothing names this query, and a retry would not be noticed",
+            "set the option checkpointLocation to a folder, or the option query to a name",
+        )
+    path = os.path.join(folder, "metadata")
+    try:
+        with open(path, "rb") as file:
+            found = msgspec.json.decode(file.read(), type=dict[str, object])["id"]
+    except (OSError, msgspec.MsgspecError, KeyError) as error:
+        raise UsageError(f"{path} does not tell which query this is: {error}", "set the option query") from error
+    return str(found)
+
+
+def _staging_folder(options: WriteOptions) -> str:
+    """The same for every try. Beside the checkpoint, which all machines see; for a batch write beside the bus."""
+    if options.staging:
+        folder = local_path(options.staging)
+        if folder is None:
+            raise UsageError(f"rows cannot be staged in {options.staging}", "name a folder that all machines see")
+        return folder
+    checkpoint = local_path(options.checkpoint) if options.checkpoint else None
+    if checkpoint is not None:
+        return os.path.join(checkpoint, "unibus-staging")
+    parts = urlsplit(options.url)
+    if parts.scheme in ("sqlite", "jsonfile"):
+        return f"{unquote(parts.path)[1:].rstrip('/')}.staging"
+    return os.path.join(tempfile.gettempdir(), "unibus-staging")

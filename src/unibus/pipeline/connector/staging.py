@@ -1,0 +1,229 @@
+"""Rows on their way into a bus: staged by the executors, listed by the driver, published, and then removed.
+
+    STAGING/<query>/<batch or "stream">/rows/<random>.arrow     what one task wrote: packed commands, synced
+    STAGING/<query>/<batch or "stream">/<batch>.json            which of these files are the batch, in which order
+
+The list is what makes a retry publish the very same rows. It is durable before the first row is published, and from
+then on it is the batch, whatever Spark computes the second time. Files that no list names are left-overs of tasks that
+failed; they go with the folder.
+"""
+
+import os
+import shutil
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from unibus.bus.outbox import Row, packed, unpacked
+from unibus.core.life.commands import Send
+from unibus.errors import StoreDamaged, StoreUnavailable, StoreVersion
+from unibus.pipeline.connector.rows import Shape
+from unibus.stores.journals.jsonfile_files import RealFiles, replace
+
+FORMAT: Final = 1
+CELL_ROWS: Final = 100
+CELL_BYTES: Final = 1_000_000
+"""Commands that are packed together: enough that packing costs nothing, few enough to fill transactions evenly."""
+
+_SCHEMA: Final = pa.schema([("rows", pa.int32()), ("crc32", pa.int64()), ("batch", pa.large_binary())])
+
+
+class Staged(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    def __init__(self, file: str, rows: int, size: int, crc32: int) -> None:
+        self.file = file
+        self.rows = rows
+        self.size = size
+        self.crc32 = crc32
+
+
+class StagedFile(msgspec.Struct, frozen=True):
+    file: str
+    rows: int
+    bytes: int
+    crc32: int
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """The batch, once and for all."""
+
+    format: int
+    files: list[StagedFile]
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.files)
+
+
+class Cell(NamedTuple):
+    """Commands that were packed together, and how many."""
+
+    rows: int
+    commands: list[Send]
+
+
+class Staging:
+    """One folder: that of a batch write, or of a stream, whose batches come one after the other."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    # On an executor
+
+    def write(self, batches: Iterable[pa.RecordBatch], shape: Shape, rows_at_once: int = CELL_ROWS) -> Staged:
+        """All rows of a task, durable. Nothing is left where one of them cannot be a message.
+
+        So many rows, or fewer, are published together or not at all.
+        """
+        name = uuid.uuid4().hex
+        path = self._path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            rows = _write(path, batches, shape, min(rows_at_once, CELL_ROWS))
+            return Staged(name, rows, os.path.getsize(path), _crc32(path))
+        except BaseException:
+            _remove(path)
+            raise
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, "rows", f"{name}.arrow")
+
+    # On the driver
+
+    def listed(self, batch: str) -> Listing | None:
+        """The list of a batch that was begun before."""
+        try:
+            with open(self._list_path(batch), "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            return None
+        try:
+            found = msgspec.json.decode(data, type=Listing)
+        except msgspec.MsgspecError as error:
+            raise StoreDamaged(
+                f"{self._list_path(batch)} cannot be read: {error}", "restore it from a backup"
+            ) from error
+        if found.format != FORMAT:
+            raise StoreVersion("another version of unibus has staged these rows", "publish them with that one")
+        return found
+
+    def list(self, batch: str, staged: Iterable[Staged]) -> Listing:
+        """Make the list, durable. In the order of Spark's partitions."""
+        files = [StagedFile(each.file, each.rows, each.size, each.crc32) for each in staged if each.rows]
+        for each in files:
+            self._check_seen(each)
+        listing = Listing(FORMAT, files)
+        replace(RealFiles(), self._list_path(batch), msgspec.json.encode(listing))
+        return listing
+
+    def _list_path(self, batch: str) -> str:
+        return os.path.join(self.folder, f"{batch}.json")
+
+    def _check_seen(self, staged: StagedFile) -> None:
+        if not os.path.exists(self._path(staged.file)):
+            raise StoreUnavailable(
+                f"rows that an executor staged in {self.folder} are not there",
+                "set the option staging to a folder that driver and executors share",
+            )
+
+    def cells(self, listing: Listing, done: int) -> Iterator[Cell]:
+        """What is left of a batch after so many rows."""
+        for each in listing.files:
+            if done >= each.rows:
+                done -= each.rows
+                continue
+            for cell in self._cells(each):
+                if done >= cell.rows:
+                    done -= cell.rows
+                elif done:
+                    raise StoreDamaged(f"{each.file} has other rows than those that were published", "restore it")
+                else:
+                    yield Cell(cell.rows, unpacked(cell.packed))
+
+    def _cells(self, staged: StagedFile) -> "Iterator[_PackedCell]":
+        path = self._path(staged.file)
+        try:
+            is_sound = _crc32(path) == staged.crc32
+        except OSError as error:
+            raise StoreDamaged(f"{path} cannot be read: {error.strerror}", "restore it from a backup") from error
+        if not is_sound:
+            raise StoreDamaged(f"{path} is not what was staged", "restore it from a backup")
+        with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as reader:
+            for number in range(reader.num_record_batches):
+                yield from _packed_cells(reader.get_batch(number))
+
+    def remove(self) -> None:
+        """All of it, and the folder of the query if nothing else is in it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for parent in (os.path.dirname(self.folder), os.path.dirname(os.path.dirname(self.folder))):
+            try:
+                os.rmdir(parent)
+            except OSError:
+                return
+
+    def remove_files(self, staged: Iterable[Staged | None], keep: Listing | None) -> None:
+        """Those of a job that failed, but for what belongs to a batch that was begun."""
+        kept = set() if keep is None else {each.file for each in keep.files}
+        for each in staged:
+            if each is not None and each.file not in kept:
+                _remove(self._path(each.file))
+
+
+class _PackedCell(NamedTuple):
+    rows: int
+    packed: Row
+
+
+def _packed_cells(batch: pa.RecordBatch) -> Iterator[_PackedCell]:
+    for rows, crc, data in zip(*(batch.column(name) for name in _SCHEMA.names), strict=True):
+        yield _PackedCell(rows.as_py(), Row(0, "", data.as_py(), crc.as_py()))
+
+
+def _write(path: str, batches: Iterable[pa.RecordBatch], shape: Shape, cell_rows: int) -> int:
+    rows = 0
+    prefix = uuid.uuid4().hex
+    with open(path, "xb") as file:
+        with pa.ipc.new_file(file, _SCHEMA) as writer:
+            for batch in batches:
+                for count, data in _packed(shape.commands(batch, prefix, rows), cell_rows):
+                    values = (count, zlib.crc32(data), data)
+                    columns = [pa.array([value], kind) for value, kind in zip(values, _SCHEMA.types, strict=True)]
+                    writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+                rows += batch.num_rows
+        file.flush()
+        os.fsync(file.fileno())
+    return rows
+
+
+def _crc32(path: str) -> int:
+    crc = 0
+    with open(path, "rb") as file:
+        while data := file.read(1_000_000):
+            crc = zlib.crc32(data, crc)
+    return crc
+
+
+def _packed(commands: Iterable[Send], cell_rows: int) -> Iterator[tuple[int, bytes]]:
+    cell: list[Send] = []
+    size = 0
+    for command in commands:
+        cell.append(command)
+        size += command.size
+        if len(cell) >= cell_rows or size >= CELL_BYTES:
+            yield len(cell), packed(cell)
+            cell, size = [], 0
+    if cell:
+        yield len(cell), packed(cell)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.remove(path)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,165 @@
+"""Delta tables through delta-rs: which files a table has, and one commit that takes some away and adds others.
+
+Whoever has rows writes files first, into the folder of the table and under names that nobody had before. Nothing counts
+until a commit names it, so what an ended attempt leaves behind is only in the way of nobody, until vacuum. A commit of
+a batch carries the number of the batch as an application transaction: whoever comes again sees that it is done.
+
+delta-rs refuses a commit over a table that another one has changed in the same way meanwhile. Within a lake there is
+one writer at a time all the same (lake.py).
+"""
+
+import datetime
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from unibus.pipeline.files import MICROSECOND, START, File, number, read_file, write_file
+from unibus.pipeline.tables import Table
+
+APP: Final = "unibus"
+_SETTINGS: Final = {
+    "delta.checkpointInterval": "20",
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+}
+
+
+class DeltaFolder:
+    """One table. Keeps what it has read of the log, and looks for more at `refresh`."""
+
+    def __init__(self, path: str, table: Table) -> None:
+        self.path = path
+        self.table = table
+        self._delta: DeltaTable | None = None
+
+    def exists(self) -> bool:
+        return self.refresh() is not None
+
+    def refresh(self) -> DeltaTable | None:
+        try:
+            if self._delta is None:
+                self._delta = DeltaTable(self.path)
+            else:
+                self._delta.update_incremental()
+        except TableNotFoundError:
+            self._delta = None
+        return self._delta
+
+    def made(self) -> DeltaTable:
+        """The table, made if there is none, with every column of ours."""
+        delta = self.refresh()
+        if delta is None:
+            delta = self._delta = DeltaTable.create(
+                self.path,
+                schema=Schema.from_arrow(self.table.schema),
+                partition_by=[self.table.partition] if self.table.partition else None,
+                configuration=dict(_SETTINGS),
+                mode="ignore",
+            )
+        known = {each.name for each in delta.schema().fields}
+        missing = [each for each in Schema.from_arrow(self.table.schema).fields if each.name not in known]
+        if missing:
+            delta.alter.add_columns(missing)
+        return delta
+
+    def version(self) -> int:
+        """Changes with every commit; -1 where there is no table."""
+        delta = self.refresh()
+        return -1 if delta is None else delta.version()
+
+    def done(self) -> int:
+        """The last batch that this table has; 0 for none."""
+        delta = self.refresh()
+        return 0 if delta is None else (delta.transaction_version(APP) or 0)
+
+    def schema(self) -> pa.Schema:
+        """Our columns, then those that a newer version has added."""
+        delta = self.refresh()
+        if delta is None:
+            return self.table.schema
+        stored = pa.schema(delta.schema().to_arrow())
+        return pa.schema([*self.table.schema, *(each for each in stored if each.name not in self.table.schema.names)])
+
+    def files(self) -> list[File]:
+        delta = self.refresh()
+        if delta is None:
+            return []
+        return [_file(row, self.table.partition) for row in pa.table(delta.get_add_actions(flatten=True)).to_pylist()]
+
+    def full_path(self, file: File | str) -> str:
+        return os.path.join(self.path, file if isinstance(file, str) else file.path)
+
+    def new_name(self, batch: int) -> str:
+        return f"b{batch:08}-{uuid.uuid4().hex}.parquet"
+
+    def read(self, files: Iterable[File], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows with the columns of the table, null where a file is older than a column."""
+        wanted = [each for each in self.table.stored() if columns is None or each.name in columns]
+        found = [read_file(self.full_path(file), wanted) for file in files]
+        return pa.concat_tables(found) if found else pa.schema(wanted).empty_table()
+
+    def write(self, rows: pa.Table, batch: int, open_: bool | None = None) -> File:
+        """One file with these rows. It counts once `commit` adds it."""
+        return write_file(self.path, self.new_name(batch), rows, self.table, open_)
+
+    def commit(
+        self, adds: Sequence[File], removes: Sequence[File] = (), *, batch: int = 0, changed: bool = True
+    ) -> None:
+        """All or nothing. Not `changed`: the same rows lie elsewhere, and whoever follows changes can skip it."""
+        delta = self.made()
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(each.path, changed, now_ms, each.size, self._values(each)) for each in removes
+        ]
+        actions += [
+            AddAction(each.path, each.size, self._values(each), now_ms, changed, _stats(each, self.table))
+            for each in adds
+        ]
+        delta.create_write_transaction(
+            actions,
+            "append",
+            delta.schema(),
+            partition_by=[self.table.partition] if self.table.partition else None,
+            commit_properties=CommitProperties(app_transactions=[Transaction(APP, batch)] if batch else None),
+        )
+
+    def vacuum(self, hours: int) -> list[str]:
+        """Remove files that no commit names any more, or never did, for that long."""
+        delta = self.refresh()
+        if delta is None:
+            return []
+        gone = delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+        delta.cleanup_metadata()
+        return [os.path.join(self.path, each) for each in gone]
+
+    def _values(self, file: File) -> dict[str, str | None]:
+        return {self.table.partition: "true" if file.open else "false"} if self.table.partition else {}
+
+
+def _stats(file: File, table: Table) -> str:
+    bounds = {"minValues": _told(file.low, table), "maxValues": _told(file.high, table)}
+    return json.dumps({"numRecords": file.rows, **bounds, "nullCount": {}})
+
+
+def _told(values: dict[str, int], table: Table) -> dict[str, object]:
+    moments = {each.name for each in table.schema if pa.types.is_timestamp(each.type)}
+    return {
+        name: f"{START + value * MICROSECOND:%Y-%m-%dT%H:%M:%S.%fZ}" if name in moments else value
+        for name, value in values.items()
+    }
+
+
+def _file(row: dict[str, Any], partition: str) -> File:
+    told = {name: value for name, value in row.items() if isinstance(value, int | datetime.datetime)}
+    low = {name.removeprefix("min."): number(value) for name, value in told.items() if name.startswith("min.")}
+    high = {name.removeprefix("max."): number(value) for name, value in told.items() if name.startswith("max.")}
+    flag = row.get(f"partition.{partition}") if partition else None
+    return File(row["path"], row["size_bytes"], row["num_records"] or 0, flag, low, high)

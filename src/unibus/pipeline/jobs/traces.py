@@ -1,0 +1,42 @@
+"""traces: where the messages of a trace id or of a correlation id went, and when."""
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unibus.capture.schema import CAME
+from unibus.pipeline.jobs.adding import added_up
+from unibus.pipeline.jobs.names import codes_of, with_names
+from unibus.pipeline.tables import TRACES
+
+_CAME: Final = codes_of(CAME)
+_FAILED: Final = codes_of(frozenset({"dead_lettered", "expired"}))
+IDS: Final = {"trace": "trace_id", "correlation": "correlation_id"}
+
+
+def told_of(events: pa.Table, column: str) -> pa.Table:
+    """What is needed of the events that name one."""
+    return events.select([column, "channel_key", "ts", "kind_code"]).filter(pc.is_valid(events[column]))
+
+
+def traces_of(told: pa.Table, column: str) -> pa.Table:
+    """Parts: id, channel_key, first_at, last_at, events, messages, failed."""
+    rows = pa.table(
+        {
+            "id": told[column],
+            "channel_key": told["channel_key"],
+            "first_at": told["ts"],
+            "last_at": told["ts"],
+            "events": pa.repeat(1, told.num_rows),
+            "messages": pc.is_in(told["kind_code"], _CAME).cast(pa.int64()),
+            "failed": pc.is_in(told["kind_code"], _FAILED).cast(pa.int64()),
+        }
+    )
+    return added_up(rows, TRACES.adds)
+
+
+def trace_rows(parts: pa.Table, id_kind: str, names: pa.Table) -> pa.Table:
+    """As they are stored, but that repeated names are kept as numbers."""
+    kinds = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), parts.num_rows), pa.array([id_kind]))
+    return with_names(parts, names).append_column("id_kind", kinds).select(TRACES.schema.names)

@@ -1,0 +1,310 @@
+"""Starts the Java machine that Spark runs in, in half of the time that Spark's own script takes.
+
+Three things make the difference: the script's first machine, which only works out a command line, is asked once and its
+answer kept; the classes are kept in an archive that the next start maps into memory (class-data sharing); and whoever
+asks for it gets the quick compiler only. What is kept lies in a folder of the user's, under a name that changes with
+the versions of Java and Spark. A part of it that is missing, old or damaged costs time and nothing else.
+
+The machine has a session of its own, so a Ctrl-C that is meant for the command does not end it in the middle of a
+write. It ends by itself when this process does, however that ends. No pyspark here: it is imported while the machine
+starts.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from unibus.errors import ExtraMissing, StoreUnavailable
+from unibus.pipeline.java import Java
+
+PATIENCE_S: Final = 120.0
+LOOK_AGAIN_S: Final = 0.01
+UNUSED_S: Final = 30 * 86_400.0
+TRAINER_S: Final = 3_600.0
+"""After that long somebody else may make the archive: whoever began is gone, or runs for days."""
+
+NEEDED_EXTRA: Final = "pip install 'unibus[pipeline]'"
+_JAR: Final = re.compile(r"spark-launcher_([\d.]+)-(.+)\.jar")
+_LEFT_OUT: Final = "--add-modules=jdk.incubator.vector"  # For machine learning; it takes time and prints a warning.
+_MAIN: Final = "org.apache.spark.deploy.SparkSubmit"
+
+# The machine is started beside the shell, so that nobody has to wait for its end: where an archive is made, that takes
+# a while. The archive has its name only when it is complete.
+_BESIDE: Final = """
+exec 3<&0
+{
+    "$@" <&3 3<&-
+    code=$?
+    if [ -n "$UNIBUS_PART" ]; then
+        if [ $code -eq 0 ]; then mv -f "$UNIBUS_PART" "$UNIBUS_WHOLE"; else rm -f "$UNIBUS_PART"; fi
+        rm -f "$UNIBUS_LOCK"
+    fi
+} >&2 &
+echo $!
+"""
+
+_LOGGING: Final = """
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Spark:
+    """The Spark that lies in the pip package."""
+
+    home: Path
+    scala: str
+    version: str
+
+
+def find_spark() -> Spark:
+    """ExtraMissing if pyspark is not installed. It is not imported."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ExtraMissing("the pipeline needs pyspark, which is not installed", NEEDED_EXTRA)
+    home = Path(spec.origin).parent
+    for jar in home.glob("jars/spark-launcher_*.jar"):
+        if found := _JAR.fullmatch(jar.name):
+            return Spark(home, found[1], found[2])
+    raise ExtraMissing(f"the pyspark in {home} has no Spark in it", f"not pyspark-client, but: {NEEDED_EXTRA}")
+
+
+def can_start_here() -> bool:
+    """Not beside settings of somebody's own for how Spark is started, nor where there is no shell."""
+    foreign = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
+    return os.name == "posix" and not any(os.environ.get(name) for name in foreign)
+
+
+def cache_folder() -> Path | None:
+    """Where archives are kept: UNIBUS_CACHE, else the user's cache. None where nothing can be kept."""
+    named = os.environ.get("UNIBUS_CACHE")
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / (
+        "Library/Caches" if sys.platform == "darwin" else ".cache"
+    )
+    folder = Path(named) if named else Path(home) / "unibus"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+class Kept:
+    """What is kept for one Java and one Spark."""
+
+    def __init__(self, java: Java, spark: Spark, folder: Path) -> None:
+        launcher = next(spark.home.glob("jars/spark-launcher_*.jar"))
+        facts = (java.version, str(java.path.resolve()), str(spark.home), spark.version, launcher.stat().st_mtime_ns)
+        self._stem = f"spark-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
+        self._folder = folder
+        self.archive = folder / f"{self._stem}.jsa"
+        self.lock = folder / f"{self._stem}.lock"
+        self._command = folder / f"{self._stem}.json"
+
+    def command(self) -> list[str] | None:
+        try:
+            kept = json.loads(self._command.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        return kept if isinstance(kept, list) and all(isinstance(each, str) for each in kept) else None
+
+    def keep_command(self, command: list[str]) -> None:
+        part = self._command.with_suffix(f".part{os.getpid()}")
+        with contextlib.suppress(OSError):
+            part.write_text(json.dumps(command), "utf-8")
+            part.replace(self._command)
+
+    def archive_to_use(self) -> Path | None:
+        with contextlib.suppress(OSError):
+            os.utime(self.archive)  # So that it is known to be in use.
+            return self.archive
+        return None
+
+    def may_train(self) -> bool:
+        """Whether this start makes the archive. One at a time; the shell beside the machine gives the lock back."""
+        with contextlib.suppress(OSError):
+            if time.time() - self.lock.stat().st_mtime > TRAINER_S:
+                self.lock.unlink()
+        try:
+            os.close(os.open(self.lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except OSError:
+            return False
+        self._forget_unused()
+        return True
+
+    def _forget_unused(self) -> None:
+        for each in self._folder.glob("spark-*"):
+            with contextlib.suppress(OSError):
+                if time.time() - each.stat().st_mtime > UNUSED_S and not each.name.startswith(self._stem):
+                    each.unlink()
+
+
+class Machine:
+    """One Java machine. `start` returns at once, `wait` gives the port and the secret of its gateway."""
+
+    def __init__(self, java: Java, spark: Spark, memory: str, quick: bool) -> None:
+        self._java = java
+        self._spark = spark
+        self._options = [f"-Xmx{memory}", "-XX:-UsePerfData", "-Xlog:disable", "-Xlog:all=error:stderr"]
+        self._options += ["-XX:TieredStopAtLevel=1"] if quick else []
+        folder = cache_folder()
+        self._kept = None if folder is None else Kept(java, spark, folder)
+        self._train = quick
+        self._archive: Path | None = None
+        self._folder = ""
+        self._pid = 0
+        self._life = -1
+        self._log: IO[bytes] | None = None
+
+    def start(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="unibus-spark-")
+        self._archive = self._kept.archive_to_use() if self._kept else None
+        sharing, environment = self._sharing()
+        logging = Path(self._folder, "log4j2.properties")
+        log_file = os.environ.get("UNIBUS_SPARK_LOG")
+        logging.write_text(_LOGGING.format(level="warn" if log_file else "off"))
+        command = self._command()
+        command[1:1] = [*self._options, *sharing, f"-Dlog4j2.configurationFile={logging.as_uri()}"]
+        self._log = open(log_file, "ab") if log_file else tempfile.TemporaryFile()  # noqa: SIM115
+        self._pid, self._life = _beside(command, {**self._environment(), **environment}, self._log)
+
+    def _sharing(self) -> tuple[list[str], dict[str, str]]:
+        """Use the archive, or make it."""
+        if self._archive is not None:
+            return [f"-XX:SharedArchiveFile={self._archive}"], {}
+        if self._kept is None or not self._train or not self._kept.may_train():
+            return [], {}
+        whole = self._kept.archive
+        part = whole.with_suffix(f".part{os.getpid()}")
+        names = {"UNIBUS_PART": str(part), "UNIBUS_WHOLE": str(whole), "UNIBUS_LOCK": str(self._kept.lock)}
+        return [f"-XX:ArchiveClassesAtExit={part}"], names
+
+    def _command(self) -> list[str]:
+        kept = self._kept.command() if self._kept else None
+        if kept is None:
+            kept = _worked_out(self._java, self._spark)
+            if self._kept:
+                self._kept.keep_command(kept)
+        return list(kept)
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "SPARK_HOME": str(self._spark.home),
+            "SPARK_SCALA_VERSION": self._spark.scala,
+            "SPARK_ENV_LOADED": "1",
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(Path(self._folder, "gateway")),
+        }
+
+    def wait(self) -> tuple[int, str]:
+        """StoreUnavailable, with what it said last, if it does not start."""
+        with self._once():
+            if self._came():
+                return _gateway(Path(self._folder, "gateway"))
+            said = self._said()
+        if self._archive is not None:  # Perhaps that is what it could not bear.
+            self._archive.unlink(missing_ok=True)
+            self._train = False
+            self.start()
+            return self.wait()
+        raise StoreUnavailable(f"Java did not start: {said}", f"`{self._java.path} -version` has to work")
+
+    @contextlib.contextmanager
+    def _once(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            if self._log is not None:
+                self._log.close()  # Only our end of it.
+            for name in ("gateway", "log4j2.properties"):
+                Path(self._folder, name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                os.rmdir(self._folder)
+
+    def _came(self) -> bool:
+        ends_s = time.monotonic() + PATIENCE_S
+        path = Path(self._folder, "gateway")
+        while not path.exists():
+            if not _is_alive(self._pid) or time.monotonic() > ends_s:
+                os.close(self._life)
+                return path.exists()
+            time.sleep(LOOK_AGAIN_S)
+        return True
+
+    def _said(self) -> str:
+        if self._log is None or not self._log.readable():
+            return "see its log"
+        self._log.seek(0)
+        lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[0] if lines else "it said nothing"
+
+
+def _beside(command: list[str], environment: dict[str, str], log: IO[bytes]) -> tuple[int, int]:
+    """Its process, and the end of a pipe: the machine ends when that is closed, at the latest with this process."""
+    theirs, ours = os.pipe()
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", _BESIDE, "sh", *command],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+    finally:
+        os.close(theirs)
+    return int(done.stdout), ours
+
+
+def _worked_out(java: Java, spark: Spark) -> list[str]:
+    """The command that Spark's own launcher gives: the options that Java needs for it differ between versions."""
+    launcher = [str(java.path), "-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", f"{spark.home}/jars/*"]
+    facts = {"SPARK_HOME": str(spark.home), "SPARK_SCALA_VERSION": spark.scala, "JAVA_HOME": _home(java)}
+    done = subprocess.run(
+        [*launcher, "org.apache.spark.launcher.Main", _MAIN, "pyspark-shell"],
+        capture_output=True,
+        env={**os.environ, **facts},
+    )
+    words = [each.decode() for each in done.stdout.partition(b"\0\n")[2].split(b"\0") if each]
+    if done.returncode or _MAIN not in words:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+        raise StoreUnavailable(f"Spark could not be started: {said[0]}", f"is the package whole? {NEEDED_EXTRA}")
+    words[0] = str(java.path)
+    return [each for each in words if each != _LEFT_OUT and not each.startswith("-Xmx")]
+
+
+def _home(java: Java) -> str:
+    return str(java.path.resolve().parent.parent)
+
+
+def _gateway(path: Path) -> tuple[int, str]:
+    """As Spark writes it: the port, then the length of the secret and the secret."""
+    data = path.read_bytes()
+    port, length = struct.unpack(">ii", data[:8])
+    return port, data[8 : 8 + length].decode()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,222 @@
+"""A lake: a folder with Delta tables, made from the history of one or more buses.
+
+    LAKE/lake.json        {"format": 1, "sources": [...]}: where its history was read from last
+    LAKE/<table>/         Delta tables, see tables.py; Polars, DuckDB and Spark with Delta's jar read them too
+    LAKE/plan.json        the batch that is being made, see plan.py
+    LAKE/.staging/        what tasks hand to the driver; removed after each batch
+    LAKE/lake.lock        held by the one process that changes the lake
+
+Readers need no lock. Each table changes by single commits, and a table that was read once does not change under its
+reader. Tables of one batch are committed one after the other, so for a moment one may be a batch ahead of another;
+`batches` is the last.
+
+Spark reads the files that delta-rs lists, with a schema that is given: nothing is guessed from files, and no jar beyond
+those of pyspark is needed. Nothing here asks for a SparkContext, so a session of Spark Connect does as well.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from unibus.capture import schema
+from unibus.capture.sources import CaptureSource, EventSource, open_sources
+from unibus.errors import LakeBusy, StoreBusy, StoreUnavailable, StoreVersion
+from unibus.pipeline.delta import DeltaFolder
+from unibus.pipeline.tables import BATCHES, QUARANTINE, TABLES
+from unibus.stores.journals.jsonfile_files import RealFiles, replace
+from unibus.stores.owner import Owner
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT: Final = 1
+ABOUT: Final = "lake.json"
+
+
+class About(msgspec.Struct):
+    format: int = FORMAT
+    sources: list[str] = []
+
+
+class Lake:
+    """Looking at it makes nothing: the folder comes with the first batch."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self._folders = {name: DeltaFolder(os.path.join(self.path, name), table) for name, table in TABLES.items()}
+        self._owner: Owner | None = None
+        self._held = 0
+        self._mutex = threading.RLock()
+        self._about()  # A lake of a newer version is left alone.
+
+    # What it is
+
+    def exists(self) -> bool:
+        return os.path.isfile(os.path.join(self.path, ABOUT))
+
+    def _about(self) -> About:
+        path = os.path.join(self.path, ABOUT)
+        if not os.path.exists(path):
+            return About()
+        try:
+            with open(path, "rb") as file:
+                about = msgspec.json.decode(file.read(), type=About)
+        except msgspec.MsgspecError as error:
+            raise StoreUnavailable(f"{path} is damaged: {error}", "make a new lake from its sources") from error
+        if about.format > FORMAT:
+            raise StoreVersion(f"{path} has format {about.format}, and this version reads {FORMAT}", "upgrade unibus")
+        return about
+
+    def sources(self) -> list[str]:
+        """What it was made from last."""
+        return self._about().sources
+
+    def remember(self, sources: Sequence[str]) -> None:
+        """Written beside and renamed, so that it is never half there."""
+        if not self.exists() or self.sources() != list(sources):
+            os.makedirs(self.path, exist_ok=True)
+            data = msgspec.json.format(msgspec.json.encode(About(FORMAT, list(sources))), indent=1) + b"\n"
+            replace(RealFiles(), os.path.join(self.path, ABOUT), data)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """For whoever changes it. LakeBusy names who does already; the same process may ask again inside."""
+        with self._mutex:
+            if not self._held:
+                os.makedirs(self.path, exist_ok=True)
+                try:
+                    self._owner = Owner(os.path.join(self.path, "lake"))
+                except StoreBusy as error:
+                    holder = error.what.partition("is in use by ")[2]
+                    raise LakeBusy(f"{self.path} is worked on by {holder}", "one at a time: wait for it") from None
+            self._held += 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._held -= 1
+                if not self._held and self._owner is not None:
+                    self._owner.release()
+                    self._owner = None
+
+    # What is in it
+
+    def folder(self, table: str) -> DeltaFolder:
+        return self._folders[table]
+
+    def tables(self) -> list[str]:
+        """Those that are there."""
+        return [name for name, folder in self._folders.items() if folder.exists()]
+
+    def files(self, table: str) -> list[str]:
+        """Paths of the Parquet files that count now."""
+        folder = self._folders[table]
+        return [folder.full_path(file) for file in folder.files()]
+
+    def version(self, table: str) -> int:
+        """Changes with each commit: whoever keeps answers knows by it when they are old."""
+        return self._folders[table].version()
+
+    def done(self) -> int:
+        """The number of the last batch that is complete."""
+        return self._folders[BATCHES.name].done()
+
+    def last_batch(self) -> dict[str, Any] | None:
+        found = self.last_batches(1)
+        return found[0] if found else None
+
+    def last_batches(self, count: int) -> list[dict[str, Any]]:
+        """The newest first."""
+        folder = self._folders[BATCHES.name]
+        files = sorted(folder.files(), key=lambda file: -file.high.get("number", 0))
+        rows: list[dict[str, Any]] = []
+        for file in files:
+            if len(rows) >= count and file.high.get("number", 0) < rows[-1]["number"]:
+                break
+            rows = sorted([*rows, *folder.read([file]).to_pylist()], key=lambda row: -row["number"])[:count]
+        return rows
+
+    def positions(self) -> dict[str, int]:
+        """Up to where each domain was read."""
+        last = self.last_batch()
+        return {} if last is None else {each["domain"]: each["up_to"] for each in last["ranges"]}
+
+    # For Spark
+
+    def view(self, spark: "SparkSession", table: str) -> "DataFrame":
+        """All rows of a table as it is now; of additive tables in parts."""
+        from pyspark.sql import functions
+
+        folder = self._folders[table]
+        wanted = folder.schema()
+        partition = folder.table.partition
+        files = folder.files()
+        if not partition:
+            return read_parquet(spark, wanted, [folder.full_path(file) for file in files])
+        stored = pa.schema([each for each in wanted if each.name != partition])
+        halves = [
+            read_parquet(spark, stored, [folder.full_path(file) for file in files if file.open is flag])
+            .withColumn(partition, functions.lit(flag))
+            .select(*wanted.names)
+            for flag in (False, True)
+        ]
+        return halves[0].unionByName(halves[1])
+
+    def register(self, spark: "SparkSession", sources: Sequence[EventSource] | None = None) -> None:
+        """Temporary views of all tables, and of `events` and `bodies` in the segments of its sources."""
+        for name in TABLES:
+            self.view(spark, name).createOrReplaceTempView(name)
+        opened = open_sources(self.sources()) if sources is None and self.sources() else sources or []
+        try:
+            for name in HISTORY:
+                self.history(spark, name, opened).createOrReplaceTempView(name)
+        finally:
+            if sources is None:
+                for source in opened:
+                    source.close()
+
+    def history(self, spark: "SparkSession", name: str, sources: Sequence[EventSource]) -> "DataFrame":
+        """`events` or `bodies`, out of the segments of capture directories."""
+        columns, paths_of = HISTORY[name]
+        bad = self._unreadable(sources)
+        return read_parquet(spark, columns, [path for path in paths_of(sources) if path not in bad])
+
+    def _unreadable(self, opened: Sequence[EventSource]) -> set[str]:
+        """Segments that were put aside: one of them would end every query over all of them."""
+        folder = self._folders[QUARANTINE.name]
+        rows = folder.read(folder.files(), ("domain", "file")).to_pylist()
+        places = {source.domain: source.where for source in opened}
+        return {os.path.join(places.get(row["domain"], ""), row["file"]) for row in rows if row["file"]}
+
+
+def read_parquet(spark: "SparkSession", columns: pa.Schema, paths: Sequence[str]) -> "DataFrame":
+    """Files with these columns; null where a file is older than a column."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    wanted = from_arrow_schema(columns)
+    return spark.read.schema(wanted).parquet(*paths) if paths else spark.createDataFrame([], wanted)
+
+
+def segment_paths(sources: Sequence[EventSource]) -> list[str]:
+    """Of capture directories. A store has no files that Spark can read."""
+    found = [each for each in sources if isinstance(each, CaptureSource)]
+    return [piece.path for each in found for piece in each.pieces(0, each.last()) if piece.path is not None]
+
+
+def body_paths(sources: Sequence[EventSource]) -> list[str]:
+    found = [each for each in sources if isinstance(each, CaptureSource)]
+    return [
+        os.path.join(each.where, segment.bodies.file)
+        for each in found
+        for segment in each.segments(0, each.last())
+        if segment.bodies is not None
+    ]
+
+
+HISTORY: Final = {"events": (schema.EVENTS, segment_paths), "bodies": (schema.BODIES, body_paths)}
+"""What can be read beside the tables: columns, and which files have them."""

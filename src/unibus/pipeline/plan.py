@@ -1,0 +1,240 @@
+"""The plan of a batch: which ranges of which domains it reads, and which it cannot.
+
+Segments are checked before the plan is made, so that no half of a damaged one is ever counted. The plan is on the disk
+before anything of its batch is. A batch that was ended half way, with some tables committed, is made again with the
+same ranges, also when more history has come or a bad segment was repaired meanwhile: its tables would not fit together
+else. One that was ended before its first commit left nothing, and is planned anew.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Literal
+
+import msgspec
+
+from unibus.capture.segments import check
+from unibus.capture.sources import CaptureSource, EventSource, Piece
+from unibus.errors import CaptureDamaged, LakeIncomplete, LakeMismatch
+from unibus.pipeline.jobs.task import Work
+from unibus.stores.journals.jsonfile_files import RealFiles, replace
+
+PLAN: Final = "plan.json"
+Bad = Literal["quarantine", "fail"]
+_CHECKERS: Final = 4
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Of one domain: what lies in (after, up_to] is dealt with by the batch. `place` is where it was read."""
+
+    domain: str
+    after: int
+    up_to: int
+    place: str = ""
+
+
+class Unread(msgspec.Struct, frozen=True):
+    """A range of which nothing is counted: see the table quarantine."""
+
+    domain: str
+    first: int
+    last: int
+    file: str
+    reason: str
+    detail: str = ""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A range that is read."""
+
+    domain: str
+    first: int
+    last: int
+    rows: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    number: int
+    at_us: int
+    ranges: list[Range]
+    shares: list[Share]
+    unread: list[Unread] = []
+
+    @property
+    def events(self) -> int:
+        return sum(each.rows for each in self.shares)
+
+
+def load_plan(lake: str) -> Plan | None:
+    try:
+        with open(os.path.join(lake, PLAN), "rb") as file:
+            return msgspec.json.decode(file.read(), type=Plan)
+    except FileNotFoundError:
+        return None
+
+
+def save_plan(lake: str, plan: Plan) -> None:
+    replace(RealFiles(), os.path.join(lake, PLAN), msgspec.json.encode(plan))
+
+
+def drop_plan(lake: str) -> None:
+    path = os.path.join(lake, PLAN)
+    if os.path.exists(path):
+        os.remove(path)
+
+
+def make_plan(
+    number: int, positions: dict[str, int], sources: Sequence[EventSource], max_events: int, bad: Bad
+) -> Plan | None:
+    """None when there is nothing new."""
+    ends = {source.domain: _end(source, positions.get(source.domain, 0)) for source in sources}
+    taken: dict[str, list[Piece]] = {source.domain: [] for source in sources}
+    cut = _take(sources, positions, ends, taken, max_events)
+    ranges = [Range(each.domain, positions.get(each.domain, 0), cut[each.domain], each.where) for each in sources]
+    if all(each.after == each.up_to for each in ranges):
+        return None
+    shares: list[Share] = []
+    unread: list[Unread] = []
+    for source, span in zip(sources, ranges, strict=True):
+        wrong = _wrong(source, taken[source.domain], span, bad)
+        unread += [*wrong, *_holes(source, taken[source.domain], span)]
+        shares += _shares(source.domain, taken[source.domain], wrong)
+    known = {each.domain for each in ranges}
+    ranges += [Range(domain, at, at) for domain, at in positions.items() if domain not in known]
+    return Plan(number, time.time_ns() // 1_000, ranges, shares, unread)
+
+
+def _end(source: EventSource, after: int) -> int:
+    end = source.last()
+    if end < after:
+        raise LakeMismatch(
+            f"{source.where} goes up to {end}, and the lake has read {source.domain!r} up to {after}",
+            "it is another history under the same name: take another lake, or `unibus pipeline rebuild`",
+        )
+    return end
+
+
+def _take(
+    sources: Sequence[EventSource],
+    positions: dict[str, int],
+    ends: dict[str, int],
+    taken: dict[str, list[Piece]],
+    max_events: int,
+) -> dict[str, int]:
+    """Piece by piece from each source in turn, until there are enough. Gives up to where each was taken."""
+    waiting = {
+        source.domain: iter(source.pieces(positions.get(source.domain, 0), ends[source.domain])) for source in sources
+    }
+    cut = {source.domain: positions.get(source.domain, 0) for source in sources}
+    room = max_events
+    while waiting and room > 0:
+        for domain in list(waiting):
+            piece = next(waiting[domain], None)
+            if piece is None:
+                cut[domain] = ends[domain]  # Also what lies behind the last piece: a gap.
+                del waiting[domain]
+            elif room > 0:
+                part = _part(piece, max_events)
+                taken[domain].append(part)
+                cut[domain] = part.last
+                room -= part.rows
+                if part.last < piece.last:
+                    del waiting[domain]
+    return cut
+
+
+def _part(piece: Piece, max_events: int) -> Piece:
+    """A piece that is larger than a whole batch is cut."""
+    if piece.rows <= max_events:
+        return piece
+    last = min(piece.last, piece.first + max_events - 1)
+    return Piece(piece.first, last, min(piece.rows, max_events), piece.bytes, piece.path)
+
+
+def _wrong(source: EventSource, pieces: Sequence[Piece], span: Range, bad: Bad) -> list[Unread]:
+    """What is damaged of the pieces that were taken."""
+    if not isinstance(source, CaptureSource) or not pieces:
+        return []
+    segments = source.segments(span.after, span.up_to)
+    with ThreadPoolExecutor(_CHECKERS) as pool:
+        checked = list(pool.map(lambda segment: check(source.where, segment), segments))
+    found = []
+    for segment, error in zip(segments, checked, strict=True):
+        if error is not None:
+            if bad == "fail":
+                raise _named(source, error)
+            first, last = max(segment.first, span.after + 1), min(segment.last, span.up_to)
+            found.append(Unread(span.domain, first, last, segment.file, error.reason, error.what))
+    return found
+
+
+def _named(source: EventSource, error: CaptureDamaged) -> CaptureDamaged:
+    return CaptureDamaged(f"{source.where}: {error.what}", f"{error.hint}, or let it be put aside", error.reason)
+
+
+def _holes(source: EventSource, pieces: Sequence[Piece], span: Range) -> list[Unread]:
+    """What no piece covers: forgotten by the store, or removed by retention."""
+    forgotten = source.gaps(span.after, span.up_to)
+    found = [Unread(span.domain, first, last, "", "gap", "forgotten before it was read") for first, last in forgotten]
+    covered = sorted([(piece.first, piece.last) for piece in pieces] + forgotten)
+    at = span.after
+    for first, last in [*covered, (span.up_to + 1, span.up_to)]:
+        if first > at + 1:
+            found.append(Unread(span.domain, at + 1, first - 1, "", "gone", "no segment has it any more"))
+        at = max(at, last)
+    return found
+
+
+def _shares(domain: str, pieces: Sequence[Piece], wrong: Sequence[Unread]) -> list[Share]:
+    bad = {each.first for each in wrong}
+    return [Share(domain, each.first, each.last, each.rows) for each in pieces if each.first not in bad]
+
+
+def works_of(plan: Plan, sources: Sequence[EventSource], task_events: int) -> list[Work]:
+    """What tasks read, by where it lies now: compaction may have put it into other files since the plan was made."""
+    by_domain = {source.domain: source for source in sources}
+    works: list[Work] = []
+    for share in plan.shares:
+        source = by_domain.get(share.domain)
+        pieces = [] if source is None else source.pieces(share.first - 1, share.last)
+        if source is None or not _covered(pieces, share):
+            raise LakeIncomplete(
+                f"batch {plan.number} has to read {share.first} to {share.last} of {share.domain!r}, which is gone",
+                "restore it, or `unibus pipeline rebuild`",
+            )
+        works += [work for piece in pieces for work in _split(source.where, piece, task_events)]
+    return works
+
+
+def _covered(pieces: Sequence[Piece], share: Share) -> bool:
+    at = share.first
+    for piece in pieces:
+        if piece.first > at:
+            return False
+        at = piece.last + 1
+    return at > share.last
+
+
+def _split(where: str, piece: Piece, task_events: int) -> Iterator[Work]:
+    """A large piece becomes several works: readers skip row groups by seq."""
+    count = max(1, round(piece.rows / task_events))
+    step = -(-(piece.last - piece.first + 1) // count)
+    for first in range(piece.first, piece.last + 1, step):
+        last = min(piece.last, first + step - 1)
+        rows = piece.rows if count == 1 else (0 if piece.path else last - first + 1)
+        yield Work(where, first, last, rows, piece.path)
+
+
+def recheck(plan: Plan, sources: Sequence[EventSource]) -> None:
+    """A batch that is made again, and has tables committed, needs all that it read. LakeIncomplete when it is not."""
+    for source in sources:
+        shares = [share for share in plan.shares if share.domain == source.domain]
+        for share in shares:
+            span = Range(source.domain, share.first - 1, share.last)
+            wrong = _wrong(source, source.pieces(span.after, span.up_to), span, "quarantine")
+            if wrong:
+                raise LakeIncomplete(
+                    f"batch {plan.number} stopped half way, and {wrong[0].file} is damaged since: {wrong[0].detail}",
+                    "restore the file, or `unibus pipeline rebuild`",
+                )

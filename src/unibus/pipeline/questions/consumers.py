@@ -1,0 +1,63 @@
+"""`report consumers`: who worked on what, how much of it failed, how long it took, and what they have in hand now."""
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from unibus.pipeline.questions.answer import Answer, Column, plain
+from unibus.pipeline.questions.periods import chosen
+from unibus.pipeline.questions.request import Request
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Column_
+    from pyspark.sql import DataFrame, SparkSession
+
+    from unibus.pipeline.lake import Lake
+
+COLUMNS: Final = [
+    Column("domain"),
+    Column("channel"),
+    Column("consumer"),
+    Column("completed", "count", "done"),
+    Column("dead_lettered", "count", "dead"),
+    Column("in_hand", "count", "in hand"),
+    Column("deliveries", "number", "tries"),
+    Column("work_mean_us", "us", "work mean"),
+    Column("work_max_us", "us", "work max"),
+    Column("last_seen", "when", "last seen"),
+]
+
+
+def consumers(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
+    rows = chosen(lake.view(spark, "messages"), request, "last_at", "microsecond")
+    found = (
+        worked(rows).orderBy(F.desc("completed"), "domain", "channel", "consumer").limit(request.limit + 1).collect()
+    )
+    shown = [list(map(plain, row)) for row in found[: request.limit]]
+    answer = Answer(COLUMNS, shown, more=len(found) > request.limit)
+    if found:
+        answer.notes = ["work is from the first delivery to the end, with all that came between"]
+    return answer
+
+
+def worked(rows: "DataFrame") -> "DataFrame":
+    """One row per channel and consumer, of messages that a consumer has settled or has in hand."""
+    took = F.unix_micros("last_at") - F.unix_micros("first_delivered_at")
+    done = (~F.col("open")) & F.col("first_delivered_at").isNotNull()
+
+    def count(which: "Column_") -> "Column_":
+        return F.sum(F.when(which, 1).otherwise(0))
+
+    return (
+        rows.where(F.col("consumer").isNotNull() & (F.col("consumer") != ""))
+        .groupBy("domain", "channel", "consumer")
+        .agg(
+            count(F.col("outcome") == "completed").alias("completed"),
+            count(F.col("outcome") == "dead_lettered").alias("dead_lettered"),
+            count(F.col("open") & (F.col("state") == "locked")).alias("in_hand"),
+            F.round(F.avg(F.when(done, F.col("delivery_count"))), 2).alias("deliveries"),
+            F.avg(F.when(done, took)).alias("work_mean_us"),
+            F.max(F.when(done, took)).alias("work_max_us"),
+            F.max("last_at").alias("last_seen"),
+        )
+    )

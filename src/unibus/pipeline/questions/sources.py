@@ -1,0 +1,22 @@
+"""The history behind a lake, opened for as long as somebody reads it."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unibus.capture.sources import EventSource, open_sources
+
+if TYPE_CHECKING:
+    from unibus.pipeline.lake import Lake
+
+
+@contextlib.contextmanager
+def opened_sources(lake: "Lake") -> Iterator[list[EventSource]]:
+    """Those that the lake was made from; none where it remembers none."""
+    places = lake.sources()
+    sources = open_sources(places) if places else []
+    try:
+        yield sources
+    finally:
+        for source in sources:
+            source.close()

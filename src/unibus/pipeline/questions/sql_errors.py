@@ -1,0 +1,61 @@
+"""What Spark says of a wrong query, in one line that a person can use. Its own texts fill a screen."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from unibus.errors import BusError, QueryInvalid, QueryStopped
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+
+TEXT_MAX: Final = 300
+_CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*$", re.DOTALL)
+_NAMES: Final = re.compile(r"`((?:[^`]|``)+)`")
+
+
+def in_words(error: "PySparkException", tables: Iterable[str]) -> BusError:
+    condition = error.getCondition() or ""
+    given = error.getMessageParameters() or {}
+    if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
+        return _no_table(_name(given.get("relationName", "")), list(tables))
+    if condition.startswith(("UNRESOLVED_COLUMN", "UNRESOLVED_MAP_KEY", "UNRESOLVED_USING_COLUMN")):
+        return _no_column(_name(given.get("objectName", "")), given.get("proposal", ""))
+    if condition.startswith("UNRESOLVED_ROUTINE"):
+        return QueryInvalid(f"there is no function {_name(given.get('routineName', ''))!r}", _FUNCTIONS)
+    if condition.startswith("PARSE_SYNTAX_ERROR"):
+        return QueryInvalid(f"this is no SQL: the mistake is at or near {given.get('error', '?')}", _SYNTAX)
+    if condition.startswith("OPERATION_CANCELED"):
+        return QueryStopped("the query was stopped", "")
+    return QueryInvalid(first_line(str(error)) or type(error).__name__, "")
+
+
+_FUNCTIONS: Final = "functions are those of Spark SQL"
+_SYNTAX: Final = "the language is that of Spark SQL; names with signs in them stand in `backquotes`"
+
+
+def first_line(text: str) -> str:
+    """Of what Spark says: without its codes, without what comes after the sentence."""
+    line = next((each.strip() for each in text.splitlines() if each.strip()), "")
+    line = _STATE.sub("", _CONDITION.sub("", line))
+    return line if len(line) <= TEXT_MAX else f"{line[:TEXT_MAX]}…"
+
+
+def _no_table(name: str, tables: list[str]) -> QueryInvalid:
+    near = difflib.get_close_matches(name, tables, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(tables)}"
+    return QueryInvalid(f"there is no table {name!r}", hint)
+
+
+def _no_column(name: str, proposal: str) -> QueryInvalid:
+    known = [each.split(".")[-1] for each in map(_name, proposal.split(", ")) if each]
+    near = difflib.get_close_matches(name.split(".")[-1], known, 1) or known[:5]
+    return QueryInvalid(f"there is no column {name!r}", f"did you mean {' or '.join(near)}?" if near else "")
+
+
+def _name(quoted: str) -> str:
+    """`a`.`b` as people write it."""
+    found = _NAMES.findall(quoted)
+    return ".".join(found) if found else quoted

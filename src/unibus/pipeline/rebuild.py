@@ -1,0 +1,68 @@
+"""Everything anew from the segments: after a repair, or for a table that is new.
+
+The new lake is made beside (LAKE/.rebuild), batch by batch, while readers and the old tables go on as they are. Then
+each table is exchanged by one commit that removes all of its files and adds the new ones, so nobody sees half a table,
+and who reads the old files goes on reading them. What has to be exchanged is written down first (swap.json): ended in
+between, whoever works on the lake next goes on with it. A rebuild that was ended before that starts over.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unibus.capture.sources import EventSource
+from unibus.pipeline.files import File
+from unibus.pipeline.lake import Lake
+from unibus.pipeline.plan import Bad, drop_plan
+from unibus.pipeline.run import BatchResult, Progress, run_all
+from unibus.pipeline.swap import Swap, exchange, save_swap
+from unibus.pipeline.tables import BATCHES, TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHADOW: Final = ".rebuild"
+
+
+def rebuild(
+    spark: "SparkSession | None",
+    lake: Lake,
+    sources: Sequence[EventSource],
+    *,
+    max_events: int | None = None,
+    bad: Bad = "quarantine",
+    progress: Progress | None = None,
+) -> Iterator[BatchResult]:
+    """The batches of the new lake, one after the other. It is exchanged after the last: do not stop before the end."""
+    with lake.lock():
+        exchange(lake)  # Of an earlier one.
+        shadow = os.path.join(lake.path, SHADOW)
+        shutil.rmtree(shadow, ignore_errors=True)
+        new = Lake(shadow)
+        yield from run_all(spark, new, sources, max_events=max_events, bad=bad, progress=progress)
+        lake.remember([source.where for source in sources])
+        save_swap(lake.path, _swap(lake, new))
+        exchange(lake)
+        drop_plan(lake.path)
+
+
+def _swap(lake: Lake, new: Lake) -> Swap:
+    """Batches go on counting: a number that was used is not used again."""
+    before = max(lake.folder(name).done() for name in TABLES)
+    files = {name: new.folder(name).files() for name in TABLES}
+    files[BATCHES.name] = _renumbered(new, before)
+    return Swap(max(before + new.done(), before + 1), SHADOW, files)
+
+
+def _renumbered(new: Lake, before: int) -> list[File]:
+    folder = new.folder(BATCHES.name)
+    rows = folder.read(folder.files())
+    if not rows.num_rows:
+        return []
+    at = rows.column_names.index("number")
+    numbers = pc.add(rows["number"], pa.scalar(before, pa.int64()))
+    return [folder.write(rows.set_column(at, "number", numbers), 0)]

@@ -1,0 +1,232 @@
+"""The incremental pipeline: a driver loop of our own, one job of Spark per batch.
+
+1. Plan: batch N+1 is a range of history per domain, checked and written down before anything else (plan.py).
+2. One job of Spark: each task reads some segments once and computes its share of all tables (jobs/task.py).
+3. Each table gets one commit, which carries N+1 as an application transaction (batch.py, delta.py).
+4. Last comes the table `batches`; then the plan is removed.
+
+Killed anywhere and started again, every table has each batch exactly once: a table that has N+1 is skipped, one that
+has not gets it from the same ranges, and files of the ended attempt are named by no commit. One process at a time
+changes a lake (LakeBusy).
+
+Not Structured Streaming: its offsets and ours would have to be kept equal, a batch there starts with jobs of its own,
+and there is no commit over several tables in it either.
+"""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow as pa
+
+from unibus.capture.sources import EventSource
+from unibus.errors import JobFailed
+from unibus.pipeline.batch import Batch
+from unibus.pipeline.jobs.task import Done, Task, Work, perform, perform_all
+from unibus.pipeline.lake import Lake
+from unibus.pipeline.plan import Bad, Plan, Range, Unread, drop_plan, load_plan, make_plan, recheck, save_plan, works_of
+from unibus.pipeline.swap import exchange
+from unibus.pipeline.tables import BATCHES, TABLES
+from unibus.pipeline.upkeep import tidy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAX_EVENTS: Final = 5_000_000
+"""Of one batch, unless told otherwise: enough that what a batch costs beside its events is nothing, and few enough that
+a driver holds its parts."""
+TASK_EVENTS: Final = 250_000
+STAGING: Final = ".staging"
+_POLL_S: Final = 0.2
+_TELLING: Final = ("unibus.", "pyarrow.", "OSError", "FileNotFoundError", "ModuleNotFoundError", "ImportError")
+"""How the lines begin that say why a task has failed."""
+
+Progress = Callable[[str, float], None]
+"""A step that was done, and which share of the batch that makes. Steps: plan, read (often), each table, done."""
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    number: int
+    events: int
+    closed: int
+    """Messages that ended in it."""
+    seconds: float
+    ranges: tuple[Range, ...]
+    unread: tuple[Unread, ...]
+    left: int
+    """Events that wait for the next batch."""
+
+
+def run_once(
+    spark: "SparkSession | None",
+    lake: Lake,
+    sources: Sequence[EventSource],
+    *,
+    max_events: int | None = None,
+    bad: Bad = "quarantine",
+    progress: Progress | None = None,
+) -> BatchResult | None:
+    """One batch, or None when there is nothing new. LakeBusy, LakeMismatch, LakeIncomplete, JobFailed; CaptureDamaged
+    with bad="fail". Without a session its tasks run here, one after the other."""
+    started = time.monotonic()
+    tell = progress or (lambda step, share: None)
+    with lake.lock():
+        exchange(lake)  # A rebuild that was ended at its very end.
+        lake.remember([source.where for source in sources])
+        plan = _unfinished(lake, sources) or _next_plan(lake, sources, max_events or MAX_EVENTS, bad)
+        if plan is None:
+            return None
+        tell("plan", 0.05)
+        return _make(spark, lake, sources, plan, started, tell)
+
+
+def run_all(
+    spark: "SparkSession | None",
+    lake: Lake,
+    sources: Sequence[EventSource],
+    *,
+    max_events: int | None = None,
+    bad: Bad = "quarantine",
+    progress: Progress | None = None,
+) -> Iterator[BatchResult]:
+    """Batch after batch, until there is nothing new."""
+    with lake.lock():
+        while True:
+            result = run_once(spark, lake, sources, max_events=max_events, bad=bad, progress=progress)
+            if result is None:
+                tidy(lake)
+                return
+            yield result
+
+
+def run_every(
+    spark: "SparkSession | None",
+    lake: Lake,
+    sources: Sequence[EventSource],
+    seconds: float,
+    stop: threading.Event,
+    *,
+    bad: Bad = "quarantine",
+    on_batch: Callable[[BatchResult], None] | None = None,
+) -> None:
+    """Looks for new history every so many seconds, until `stop` is set. The lake is its own meanwhile."""
+    with lake.lock():
+        while not stop.is_set():
+            began = time.monotonic()
+            for result in run_all(spark, lake, sources, bad=bad):
+                if on_batch is not None:
+                    on_batch(result)
+                if stop.is_set():
+                    return
+            stop.wait(max(0.0, seconds - (time.monotonic() - began)))
+
+
+def _unfinished(lake: Lake, sources: Sequence[EventSource]) -> Plan | None:
+    """The plan of a batch that has begun to count, and is not complete."""
+    plan = load_plan(lake.path)
+    if plan is None:
+        return None
+    begun = any(lake.folder(name).done() >= plan.number for name in TABLES)
+    if not begun or lake.done() >= plan.number:
+        drop_plan(lake.path)
+        return None
+    recheck(plan, sources)
+    return plan
+
+
+def _next_plan(lake: Lake, sources: Sequence[EventSource], max_events: int, bad: Bad) -> Plan | None:
+    plan = make_plan(lake.done() + 1, lake.positions(), sources, max_events, bad)
+    if plan is not None:
+        save_plan(lake.path, plan)
+    return plan
+
+
+def _make(
+    spark: "SparkSession | None",
+    lake: Lake,
+    sources: Sequence[EventSource],
+    plan: Plan,
+    started: float,
+    tell: Progress,
+) -> BatchResult:
+    staging = os.path.join(lake.path, STAGING)
+    shutil.rmtree(staging, ignore_errors=True)  # Of an attempt that was ended.
+    wanted = [name for name in TABLES if name != BATCHES.name and lake.folder(name).done() < plan.number]
+    tasks = _tasks(lake, plan, works_of(plan, sources, TASK_EVENTS), wanted)
+    answers = _run(spark, tasks, staging, lambda share: tell("read", 0.05 + 0.75 * share))
+    tell("read", 0.8)
+    batch = Batch(lake, plan, answers, wanted, lambda table: tell(table, 0.9))
+    batch.commit()
+    events, closed = batch.finish(time.monotonic() - started)
+    shutil.rmtree(staging, ignore_errors=True)
+    drop_plan(lake.path)
+    tell("done", 1.0)
+    left = sum(
+        max(0, source.last() - each.up_to) for source in sources for each in plan.ranges if each.domain == source.domain
+    )
+    seconds = time.monotonic() - started
+    return BatchResult(plan.number, events, closed, seconds, tuple(plan.ranges), tuple(plan.unread), left)
+
+
+def _tasks(lake: Lake, plan: Plan, works: Sequence[Work], wanted: list[str]) -> list[Task]:
+    """Works that follow each other go to one task: most messages come and end in one, and nobody else hears of them."""
+    groups: list[list[Work]] = []
+    size = 0
+    for work in works:
+        rows = work.rows or work.last - work.first + 1
+        if not groups or size + rows > TASK_EVENTS * 1.2 or groups[-1][-1].where != work.where:
+            groups.append([])
+            size = 0
+        groups[-1].append(work)
+        size += rows
+    staging = os.path.join(lake.path, STAGING)
+    return [Task(plan.number, lake.path, staging, group, wanted) for group in groups]
+
+
+def _run(spark: "SparkSession | None", tasks: list[Task], staging: str, tell: Callable[[float], None]) -> list[Done]:
+    """The job. Which tasks are done is seen from what they have staged."""
+    if not tasks or spark is None:
+        return [perform(task) for task in tasks]
+    os.makedirs(staging, exist_ok=True)
+    with ThreadPoolExecutor(1) as pool:
+        job: Future[list[Done]] = pool.submit(_answers, spark, tasks)
+        while not job.done():
+            if len(tasks) > 1:
+                tell(len(os.listdir(staging)) / len(tasks))
+            _wait(job)
+        return job.result()
+
+
+def _wait(job: "Future[list[Done]]") -> None:
+    try:
+        job.exception(_POLL_S)
+    except TimeoutError:
+        return
+
+
+def _answers(spark: "SparkSession", tasks: list[Task]) -> list[Done]:
+    from pyspark.errors import PySparkException
+
+    def share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return perform_all(tasks, batches)
+
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    try:
+        rows = numbers.mapInArrow(share, "answer string").collect()
+    except PySparkException as error:
+        raise JobFailed(f"the job of Spark ended: {_reason(error)}", "run again; the batch is made once") from error
+    return [msgspec.json.decode(row["answer"], type=Done) for row in rows]
+
+
+def _reason(error: Exception) -> str:
+    """The line that says it, out of a trace of two languages."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith(_TELLING)]
+    return (ours or lines or [type(error).__name__])[-1 if ours else 0][:300]

@@ -1,0 +1,128 @@
+"""A warm Spark that answers: through a door for our own command line, and as a Spark Connect server for everybody
+else's.
+
+Both are in one process and one Java machine, on this computer only, and each asks who comes: the door is a file that
+only its owner may open, the Connect server wants a token that stands in a file of the same kind. Whoever has the token
+can do with Spark what the owner can; the door answers the known questions and nothing else.
+"""
+
+import contextlib
+import queue
+import secrets
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from unibus.errors import BusError, StoreBusy
+from unibus.pipeline.questions.answer import Answer
+from unibus.pipeline.questions.asking import REPORTS, answer
+from unibus.pipeline.questions.request import REPORT_ROWS, Found, Refusal, Reply, Request
+from unibus.pipeline.questions.sources import opened_sources
+from unibus.pipeline.questions.tracing import find_events
+from unibus.pipeline.serving.client import Address
+from unibus.pipeline.serving.door import open_door
+from unibus.pipeline.session import LOCAL, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from unibus.pipeline.lake import Lake
+
+AT_ONCE: Final = 4
+"""Questions that are answered at the same time; more of them wait."""
+
+KEPT: Final = 64
+KEPT_ROWS: Final = 1_000
+"""Answers that are kept until the next batch, unless they are large."""
+
+HOST: Final = "127.0.0.1"
+_PLUGIN: Final = "org.apache.spark.sql.connect.SparkConnectPlugin"
+
+
+class Answers:
+    """Answers questions about one lake, by sessions of its own: what one question sets up disturbs no other."""
+
+    def __init__(self, spark: "SparkSession", lake: "Lake") -> None:
+        self._lake = lake
+        self._kept: dict[Request, tuple[int, Answer]] = {}
+        self._sessions: queue.LifoQueue[SparkSession] = queue.LifoQueue()
+        for _ in range(AT_ONCE):
+            self._sessions.put(spark.newSession())
+
+    def __call__(self, request: Request) -> Reply:
+        """Never raises: whoever asks gets the error."""
+        try:
+            if request.question == "trace":
+                return Reply(found=self._found(request.text))
+            return Reply(answer=self._answer(request))
+        except BusError as error:
+            return Reply(refusal=Refusal.of(error))
+        except Exception as error:
+            text = str(error).strip().partition("\n")[0][:300]
+            return Reply(refusal=Refusal("BusError", f"unexpected {type(error).__name__} in the server: {text}", ""))
+
+    def _answer(self, request: Request) -> Answer:
+        """The same question again has the same answer until the next batch."""
+        version = self._lake.version("batches")
+        kept = self._kept.get(request)
+        if kept is not None and kept[0] == version:
+            return kept[1]
+        with self._session() as spark:
+            found = answer(spark, self._lake, request)
+        if len(self._kept) >= KEPT:
+            self._kept.clear()
+        if len(found.rows) <= KEPT_ROWS and request.question in REPORTS:
+            self._kept[request] = (version, found)
+        return found
+
+    def warm(self) -> None:
+        """Ask the reports once, so that the first person who does need not wait for Spark to compile them."""
+        for name in REPORTS:
+            self(Request(name, limit=REPORT_ROWS))
+        self(Request("sql", text="SELECT count(*) FROM batches"))
+
+    @contextlib.contextmanager
+    def _session(self) -> "Iterator[SparkSession]":
+        spark = self._sessions.get()
+        try:
+            yield spark
+        finally:
+            self._sessions.put(spark)
+
+    def _found(self, wanted: str) -> Found:
+        with opened_sources(self._lake) as sources:
+            return find_events(sources, wanted)
+
+
+def serving_session(port: int, master: str | None = None) -> "tuple[SparkSession, str]":
+    """A session whose machine is a Connect server too, and the address of that, with its token."""
+    check_free(port)
+    token = secrets.token_urlsafe(24)
+    settings = {
+        "spark.plugins": _PLUGIN,
+        "spark.connect.grpc.binding.address": HOST,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.authenticate.token": token,
+        "spark.scheduler.mode": "FAIR",  # A question is not to wait for the end of a batch.
+    }
+    # By this name, since pyspark trusts it with a token without encryption.
+    return open_session(master or LOCAL, settings=settings), f"sc://localhost:{port}/;token={token}"
+
+
+def check_free(port: int) -> None:
+    """Spark would say it in a page of text."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((HOST, port))
+        except OSError as error:
+            raise StoreBusy(f"port {port} is taken: {error.strerror}", "--port names another") from error
+
+
+@contextlib.contextmanager
+def answering(folder: Path, lake: "Lake", spark: "SparkSession", connect: str) -> "Iterator[tuple[Address, Answers]]":
+    """The door is open until the block is left."""
+    answers = Answers(spark, lake)
+    with open_door(folder, connect, answers) as address:
+        yield address, answers

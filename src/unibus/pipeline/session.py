@@ -1,0 +1,178 @@
+"""A Spark session with the settings that the pipeline needs, whatever it runs on: here, on a cluster, or by Connect."""
+
+import contextlib
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from unibus.errors import ExtraMissing, StoreUnavailable, UsageError
+from unibus.pipeline.java import find_java
+from unibus.pipeline.jvm import Machine, can_start_here, find_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Session: TypeAlias = "SparkSession"
+"""For those who hand one on and may not know Spark."""
+
+SETTINGS: Final[dict[str, str]] = {
+    "spark.app.name": "unibus",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "true",
+    # Above it Spark starts a job only to list files, which takes seconds for a thousand of them.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+LOCAL: Final = "local[*]"
+CONNECT_PORT: Final = 15_002
+CONNECT_PATIENCE_S: Final = 5.0
+_LOCAL_CORES: Final = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
+_DRIVER_MEMORY: Final = "spark.driver.memory"
+_GIB: Final = 1 << 30
+
+
+def open_session(
+    master: str | None = None,
+    connect: str | None = None,
+    settings: dict[str, str] | None = None,
+    quick: bool = False,
+) -> "SparkSession":
+    """`quick` is for whoever asks once and goes: what runs for long is compiled better without it. The first of them
+    leaves behind what lets the next start sooner.
+
+    ExtraMissing without Java or pyspark, StoreUnavailable where nobody answers.
+    """
+    if master and connect:
+        raise UsageError("--master and --connect contradict each other", "choose one")
+    if connect:
+        return connected_session(connect, settings)
+    return _classic_session(master or LOCAL, settings or {}, quick)
+
+
+def local_session(cores: str = "*", settings: dict[str, str] | None = None) -> "SparkSession":
+    """A session in this process."""
+    return _classic_session(f"local[{cores}]", settings or {}, quick=False)
+
+
+def connected_session(url: str, settings: dict[str, str] | None = None) -> "SparkSession":
+    """A session on a Spark Connect server. Only settings of SQL can still be chosen there."""
+    host, port = _place(url, "sc", CONNECT_PORT)
+    _answers(host, port, f"no Spark Connect server answers at {url}", "`unibus pipeline serve` starts one")
+    find_spark()
+    try:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.builder.remote(url).getOrCreate()
+    except ImportError as error:
+        raise ExtraMissing(f"Spark Connect needs a package: {error}", "pip install 'unibus[pipeline]'") from error
+    for name, value in {**SETTINGS, **(settings or {})}.items():
+        if name.startswith("spark.sql."):
+            session.conf.set(name, value)
+    return session
+
+
+def _classic_session(master: str, settings: dict[str, str], quick: bool) -> "SparkSession":
+    _checked(master)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1") if master.startswith("local") else None
+    chosen = {**SETTINGS, "spark.sql.shuffle.partitions": _partitions(master), **settings}
+    with _gateway(chosen, quick):
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.master(master)
+        for name, value in chosen.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _gateway(settings: dict[str, str], quick: bool) -> Iterator[None]:
+    """For as long as pyspark looks for it: a machine that we started. Else it starts one by its own means."""
+    if _has_machine():
+        yield
+        return
+    java, spark = find_java(), find_spark()
+    if not can_start_here():
+        yield
+        return
+    machine = Machine(java, spark, settings.get(_DRIVER_MEMORY) or _memory(), quick)
+    machine.start()
+    import pyspark.sql  # noqa: F401 — while the machine starts
+
+    port, secret = machine.wait()
+    os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def _has_machine() -> bool:
+    """Whether this process has one from before. A session that was stopped leaves it behind."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None
+
+
+def _partitions(master: str) -> str:
+    """Two for each core here; on a cluster enough for many, and Spark joins those that are small."""
+    found = _LOCAL_CORES.fullmatch(master)
+    if found is None:
+        return "64"
+    cores = os.cpu_count() or 1 if found[1] == "*" else int(found[1] or 1)
+    return str(max(4, 2 * cores))
+
+
+def _memory() -> str:
+    """A quarter of what the machine has, and at least a gigabyte; four are enough for any of the jobs."""
+    named = os.environ.get("SPARK_DRIVER_MEMORY")
+    if named:
+        return named
+    try:
+        quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+    except (ValueError, OSError):
+        quarter = _GIB
+    return f"{min(max(quarter, _GIB), 4 * _GIB) // (1 << 20)}m"
+
+
+def _checked(master: str) -> None:
+    if _LOCAL_CORES.fullmatch(master) or master.startswith(("local-cluster[", "yarn", "k8s://")):
+        return
+    # Spark would try for minutes, and say what it tried a line at a time. Of several masters one has to answer.
+    places = master.removeprefix("spark://").split(",") if master.startswith("spark://") else [""]
+    error: StoreUnavailable | None = None
+    for place in places:
+        host, port = _place(f"spark://{place}" if place else master, "spark", 7_077)
+        try:
+            _answers(host, port, f"no Spark master answers at {master}", "is it running, and is the port right?")
+            return
+        except StoreUnavailable as refused:
+            error = refused
+    assert error is not None
+    raise error
+
+
+def _place(url: str, scheme: str, port: int) -> tuple[str, int]:
+    try:
+        parts = urlsplit(url)
+        found = parts.hostname, parts.port or port
+    except ValueError:
+        found = None, port
+    if found[0] is None or not url.startswith(f"{scheme}://"):
+        raise UsageError(f"{url!r} is no address of Spark", f"for instance {scheme}://host:{port}")
+    return found[0], found[1]
+
+
+def _answers(host: str, port: int, what: str, hint: str) -> None:
+    try:
+        socket.create_connection((host, port), CONNECT_PATIENCE_S).close()
+    except OSError as error:
+        raise StoreUnavailable(f"{what}: {error.strerror or error}", hint) from error

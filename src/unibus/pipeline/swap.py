@@ -1,0 +1,50 @@
+"""The exchange of all tables for rebuilt ones, see rebuild.py. Done twice it is as if done once."""
+
+import os
+import shutil
+from typing import Final
+
+import msgspec
+
+from unibus.pipeline.files import File
+from unibus.pipeline.lake import Lake
+from unibus.stores.journals.jsonfile_files import RealFiles, replace
+
+SWAP: Final = "swap.json"
+
+
+class Swap(msgspec.Struct, frozen=True):
+    number: int
+    """Of the last batch in the new tables, as the lake counts."""
+    shadow: str
+    files: dict[str, list[File]]
+
+
+def save_swap(lake: str, swap: Swap) -> None:
+    replace(RealFiles(), os.path.join(lake, SWAP), msgspec.json.encode(swap))
+
+
+def exchange(lake: Lake) -> None:
+    """Go on with an exchange that was written down, if there is one."""
+    path = os.path.join(lake.path, SWAP)
+    if not os.path.exists(path):
+        return
+    with open(path, "rb") as file:
+        swap = msgspec.json.decode(file.read(), type=Swap)
+    for name, files in swap.files.items():
+        _exchange(lake, swap, name, files)
+    os.remove(path)
+    shutil.rmtree(os.path.join(lake.path, swap.shadow), ignore_errors=True)
+
+
+def _exchange(lake: Lake, swap: Swap, name: str, files: list[File]) -> None:
+    folder = lake.folder(name)
+    old = folder.files()
+    if folder.done() >= swap.number or not (old or files):
+        return
+    os.makedirs(folder.path, exist_ok=True)
+    for each in files:
+        made = os.path.join(lake.path, swap.shadow, name, each.path)
+        if os.path.exists(made):  # Else it was moved before.
+            os.replace(made, folder.full_path(each))
+    folder.commit(files, old, batch=swap.number)

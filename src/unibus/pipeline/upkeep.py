@@ -1,0 +1,128 @@
+"""What keeps a lake small: compaction, retention, vacuum.
+
+Compaction puts many small files into few, and of additive tables the rows of one key into one; nobody who reads sees
+another result. Retention removes rows that are older than asked for, of what is finished: open messages stay. Neither
+removes a file: readers may have it open. That is what vacuum does, some time later.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unibus.errors import UsageError
+from unibus.pipeline.delta import DeltaFolder
+from unibus.pipeline.files import File
+from unibus.pipeline.jobs.adding import added_up
+from unibus.pipeline.lake import Lake
+from unibus.pipeline.tables import BATCHES, TABLES
+
+FILE_ROWS: Final = 1_000_000
+"""A file with so many rows is large enough."""
+MANY_FILES: Final = 48
+"""With so many small files a loop that runs for long puts them together by itself."""
+VACUUM_HOURS: Final = 24
+_FEW_ROWS: Final = 20_000
+
+
+def compact(lake: Lake, tables: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
+    """By table: how many files there were, and how many there are."""
+    found = {}
+    with lake.lock():
+        for name in tables or TABLES:
+            folder = lake.folder(name)
+            before = len(folder.files())
+            for run in _runs(_finished(folder)):
+                _put_together(folder, run)
+            found[name] = (before, len(folder.files()))
+    return found
+
+
+def tidy(lake: Lake) -> None:
+    """The same for tables that have many small files, and only with files about as small: each row is moved seldom."""
+    with lake.lock():
+        for name in TABLES:
+            folder = lake.folder(name)
+            small = _smallest(_finished(folder))
+            if len(small) >= MANY_FILES:
+                _put_together(folder, small)
+
+
+def _finished(folder: DeltaFolder) -> list[File]:
+    """Files with open messages are looked after by the batches."""
+    return [each for each in folder.files() if not each.open]
+
+
+def _runs(files: Sequence[File]) -> list[list[File]]:
+    """Files that become one, by age as far as it is known."""
+    runs: list[list[File]] = [[]]
+    for file in sorted(files, key=lambda each: each.path):
+        if file.rows < FILE_ROWS:
+            if sum(each.rows for each in runs[-1]) + file.rows > FILE_ROWS:
+                runs.append([])
+            runs[-1].append(file)
+    return [run for run in runs if len(run) > 1]
+
+
+def _smallest(files: Sequence[File]) -> list[File]:
+    taken: list[File] = []
+    rows = 0
+    for file in sorted(files, key=lambda each: each.rows):
+        if file.rows > max(rows, _FEW_ROWS) or rows + file.rows > FILE_ROWS:
+            break
+        taken.append(file)
+        rows += file.rows
+    return taken
+
+
+def _put_together(folder: DeltaFolder, files: Sequence[File]) -> None:
+    rows = folder.read(files).combine_chunks()
+    if folder.table.adds:
+        rows = added_up(rows, folder.table.adds)
+    elif folder.table.moment:
+        rows = rows.sort_by(folder.table.moment)
+    flag = False if folder.table.partition else None
+    folder.commit([folder.write(rows, 0, open_=flag)], files, changed=False)
+
+
+def retain(lake: Lake, keep_us: Mapping[str, int], now_us: int) -> dict[str, int]:
+    """Remove rows older than that. By table: how many."""
+    unknown = [name for name in keep_us if name not in TABLES or not TABLES[name].moment]
+    if unknown:
+        known = ", ".join(name for name, table in TABLES.items() if table.moment)
+        raise UsageError(f"{unknown[0]!r} has no rows that grow old", f"one of {known}")
+    with lake.lock():
+        return {name: _forget(lake.folder(name), now_us - kept) for name, kept in keep_us.items()}
+
+
+def _forget(folder: DeltaFolder, before_us: int) -> int:
+    moment = folder.table.moment
+    old = [each for each in _finished(folder) if each.low.get(moment, before_us) < before_us]
+    if folder.table is BATCHES:
+        newest = max((each.high.get("number", 0) for each in folder.files()), default=0)
+        old = [each for each in old if each.high.get("number", 0) < newest]  # It tells where the lake stands.
+    flag = False if folder.table.partition else None
+    adds, gone = [], 0
+    for file in old:
+        rows = folder.read([file])
+        kept = rows.filter(pc.greater_equal(rows[moment], pa.scalar(before_us, rows.schema.field(moment).type)))
+        gone += rows.num_rows - kept.num_rows
+        if kept.num_rows:
+            adds.append(folder.write(kept, 0, open_=flag))
+    if old:
+        folder.commit(adds, old)
+    return gone
+
+
+def vacuum(lake: Lake, hours: int = VACUUM_HOURS) -> list[str]:
+    """Remove files that have not counted for so many hours. Who reads for longer than that loses what it reads."""
+    with lake.lock():
+        gone = [path for name in TABLES for path in lake.folder(name).vacuum(hours)]
+        staging = os.path.join(lake.path, ".staging")
+        if os.path.isdir(staging):
+            shutil.rmtree(staging)
+            gone.append(staging)
+        return gone

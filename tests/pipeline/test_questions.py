@@ -1,0 +1,228 @@
+"""Every report says what can be counted by hand from the events it is about."""
+
+import math
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.pipeline.asked_lake import START_US, Asked, made_in
+from unibus.errors import QueryInvalid, QueryStopped, UsageError
+from unibus.pipeline.questions.answer import Answer
+from unibus.pipeline.questions.asking import answer
+from unibus.pipeline.questions.request import Request
+from unibus.pipeline.questions.sql import NAMES
+
+CAME = ("sent", "scheduled", "copied", "published")
+ALL = 1_000_000
+MIDDLE_US = START_US + 3 * 3_600_000_000
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    return made_in(tmp_path_factory.mktemp("asked"))
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    """Of its own: a SELECT changes settings."""
+    return spark.newSession()
+
+
+def place(event: dict[str, Any]) -> tuple[str, str]:
+    return event["domain"], event["channel"]
+
+
+def rows_of(found: Answer) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(each["domain"], each["channel"]): each for each in found.records()}  # type: ignore[misc]
+
+
+def test_channels(session: SparkSession, asked: Asked) -> None:
+    found = answer(session, asked.lake, Request("channels", limit=ALL))
+    came, sizes = Counter(map(place, asked.of(*CAME))), Counter[tuple[str, str]]()
+    for each in asked.of(*CAME):
+        sizes[place(each)] += each["size"]
+    rows = rows_of(found)
+    assert {key: row["came"] for key, row in rows.items() if row["came"]} == dict(came)
+    assert {key: row["bytes"] for key, row in rows.items() if row["came"]} == dict(sizes)
+    for kind in ("delivered", "completed", "returned", "dead_lettered", "expired"):
+        assert {key: row[kind] for key, row in rows.items() if row[kind]} == dict(Counter(map(place, asked.of(kind))))
+    assert all(sum(row["came_over_time"]) == row["came"] for row in rows.values())
+    counts = [row["came"] for row in rows.values()]
+    assert counts == sorted(counts, reverse=True)
+    assert not found.more
+
+
+def test_channels_of_a_pattern_since_a_moment_with_a_limit(session: SparkSession, asked: Asked) -> None:
+    wanted = asked.of("sent")[0]["channel"]
+    pattern = f"{wanted[:4]}*"
+    late = [each for each in asked.of(*CAME) if each["ts"] >= MIDDLE_US and each["channel"].startswith(wanted[:4])]
+    found = answer(session, asked.lake, Request("channels", MIDDLE_US, pattern, ALL))
+    assert {key: row["came"] for key, row in rows_of(found).items() if row["came"]} == dict(Counter(map(place, late)))
+    one = answer(session, asked.lake, Request("channels", limit=1))
+    assert (len(one.rows), one.more) == (1, True)
+    assert not answer(session, asked.lake, Request("channels", channel="no_such%")).rows
+
+
+def test_latency_out_of_the_histogram(session: SparkSession, asked: Asked) -> None:
+    found = answer(session, asked.lake, Request("latency", limit=ALL))
+    took: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for each in asked.of("completed"):
+        if each["enqueued_us"] is not None:
+            took[place(each)].append(each["ts"] - each["enqueued_us"])
+    rows = rows_of(found)
+    assert {key: row["completed"] for key, row in rows.items()} == {key: len(times) for key, times in took.items()}
+    error = 2 ** (1 / 8) + 1e-9
+    for key, times in took.items():
+        times.sort()
+        row = rows[key]
+        assert row["max_us"] == times[-1]
+        assert row["mean_us"] == pytest.approx(sum(times) / len(times))
+        for name, share in (("p50_us", 0.5), ("p95_us", 0.95), ("p99_us", 0.99)):
+            exact = max(1, times[math.ceil(share * len(times)) - 1])
+            assert exact / error <= max(1, row[name]) <= exact * error, (key, name)
+        assert sum(row["distribution"]) == len(times)
+    assert sum(found.plots[0].values) == sum(map(len, took.values()))
+    assert "9%" in found.notes[0]
+
+
+def test_failures(session: SparkSession, asked: Asked) -> None:
+    found = answer(session, asked.lake, Request("failures", limit=ALL))
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for each in asked.of("dead_lettered", "expired", "returned"):
+        groups[(*place(each), each["kind"], each["reason"], each["signature"])].append(each["ts"])
+    rows = {tuple(row[:5]): dict(zip([c.name for c in found.columns], row, strict=True)) for row in found.rows}
+    assert {key: row["n"] for key, row in rows.items()} == {key: len(times) for key, times in groups.items()}
+    ids = {each["message_id"] for each in asked.events}
+    for row in rows.values():
+        assert sum(row["over_time"]) == row["n"]
+        assert row["sample_message_id"] in ids
+        assert row["first_at"] <= row["last_at"]
+    assert sum(found.plots[0].values) == sum(map(len, groups.values()))
+    assert len(found.plots[0].labels) == len(found.plots[0].values)
+
+
+def open_messages(asked: Asked) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """By the rules of the schema, one event after the other."""
+    held: dict[tuple[str, str, int], dict[str, Any]] = {}
+    ends = {"completed", "cancelled", "expired", "dead_lettered", "routed", "purged", "moved"}
+    for each in asked.events:
+        key = (*place(each), each["sequence"])
+        attrs = dict(each["attrs"] or ())
+        if each["kind"] in ("sent", "scheduled", "copied"):
+            held[key] = each
+        elif each["kind"] in ends:
+            held.pop(key, None)
+        elif each["kind"] == "activated" and "new_sequence" in attrs:
+            held[(*place(each), int(attrs["new_sequence"]))] = held.pop(key)
+        elif each["kind"] == "dropped":
+            for other in [other for other in held if other[:2] == place(each)]:
+                del held[other]
+    return held
+
+
+def test_stuck(session: SparkSession, asked: Asked) -> None:
+    found = answer(session, asked.lake, Request("stuck", limit=ALL))
+    held = open_messages(asked)
+    keys = {(row["domain"], row["channel"], row["sequence"]) for row in found.records()}
+    assert keys
+    assert keys <= held.keys()
+    lake = asked.lake.folder("messages")
+    later = [row for row in lake.read([file for file in lake.files() if file.open]).to_pylist() if row["due_at"]]
+    assert len(held) - len(keys) <= len(later)  # What is due later is not stuck.
+    ages = [row["age_us"] for row in found.records()]
+    assert ages == sorted(ages, reverse=True)  # type: ignore[type-var]
+    assert sum(found.plots[0].values) <= len(keys)
+    dead = [row for row in found.records() if str(row["channel"]).endswith("$DeadLetterQueue")]
+    assert {row["why"] for row in dead} == {"a dead letter waits for an operator"}
+    old = answer(session, asked.lake, Request("stuck", MIDDLE_US, limit=ALL))
+    assert {tuple(row[:3]) for row in old.rows} < {tuple(row[:3]) for row in found.rows}
+
+
+def test_consumers(session: SparkSession, asked: Asked) -> None:
+    found = answer(session, asked.lake, Request("consumers", limit=ALL))
+    done = Counter((*place(each), each["consumer"]) for each in asked.of("completed") if each["consumer"])
+    rows = {(row["domain"], row["channel"], row["consumer"]): row for row in found.records()}
+    assert {key: row["completed"] for key, row in rows.items() if row["completed"]} == dict(done)
+    longest: dict[Any, int] = defaultdict(int)
+    for each in asked.of("completed"):
+        if each["consumer"] and each["first_delivered_us"]:
+            key = (*place(each), each["consumer"])
+            longest[key] = max(longest[key], each["ts"] - each["first_delivered_us"])
+    assert longest
+    assert all(rows[key]["work_max_us"] >= most for key, most in longest.items())  # type: ignore[operator]
+
+
+# SQL
+
+
+def sql(session: SparkSession, asked: Asked, text: str, **more: Any) -> Answer:
+    return answer(session, asked.lake, Request("sql", text=text, **more))
+
+
+def test_all_tables_can_be_asked(session: SparkSession, asked: Asked) -> None:
+    counts = " UNION ALL ".join(f"SELECT '{name}' AS name, count(*) AS n FROM {name}" for name in NAMES)
+    found = {row[0]: row[1] for row in sql(session, asked, counts).rows}
+    assert found.keys() == set(NAMES)
+    assert found["events"] == len(asked.events)
+    assert found["bodies"] == len(asked.of("sent", "scheduled", "published"))
+    assert found["batches"] == asked.lake.done()
+    assert found["quarantine"] == 0
+    names = {place(each) for each in asked.events}
+    assert found["channels"] == len(names)
+
+
+def test_a_query_has_columns_rows_and_a_limit(session: SparkSession, asked: Asked) -> None:
+    found = sql(session, asked, "SELECT channel AS c, n, minute FROM channel_minute -- all", limit=3)
+    assert ([column.name for column in found.columns], len(found.rows), found.more) == (["c", "n", "minute"], 3, True)
+    assert [column.kind for column in found.columns] == ["text", "number", "instant"]
+    typed = sql(session, asked, "SELECT map('a', 1), X'00ff', NULL, 1.50BD, timestamp'2026-01-01', array(1, 2)")
+    assert typed.rows == [[{"a": 1}, "00ff", None, 1.5, "2026-01-01T00:00:00+00:00", [1, 2]]]
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "hint"),
+    [
+        ("SELECT chanel FROM messages", "there is no column 'chanel'", "did you mean channel?"),
+        ("SELECT * FROM mesages", "there is no table 'mesages'", "did you mean messages?"),
+        ("SELECT * FROM nothing", "there is no table 'nothing'", "there are messages, "),
+        ("SELECT nosuch(1)", "there is no function 'nosuch'", "Spark SQL"),
+        ("SELECT 1 GROUP ORDER", "this is no SQL", "Spark SQL"),
+        ("SELECT 1) LIMIT 1; (SELECT 2", "one query at a time", ""),
+        ("SELECT * FROM text.`/etc/hostname`", "there is no table", ""),
+        ("SELECT 1 + 'a'", "", ""),
+    ],
+)
+def test_a_wrong_query_is_told_in_one_line(
+    session: SparkSession, asked: Asked, text: str, told: str, hint: str
+) -> None:
+    with pytest.raises(QueryInvalid) as refused:
+        sql(session, asked, text)
+    assert told in refused.value.what
+    assert hint in refused.value.hint
+    assert "\n" not in refused.value.what
+    assert "SQLSTATE" not in refused.value.what
+
+
+def test_a_query_that_takes_too_long_is_stopped(session: SparkSession, asked: Asked) -> None:
+    endless = "SELECT max(sha2(cast(id AS string), 512)) FROM range(10000000000000)"
+    # Compiled to one loop it would compute on behind our back, and all other tests would wait for it.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    try:
+        with pytest.raises(QueryStopped, match="time limit of 1 s"):
+            sql(session, asked, endless, time_s=1.0)
+    finally:
+        session.conf.unset("spark.sql.codegen.wholeStage")
+    assert sql(session, asked, "SELECT 1 AS a").rows == [[1]]
+
+
+def test_brackets_do_not_lead_out_of_the_query(session: SparkSession, asked: Asked) -> None:
+    assert sql(session, asked, "SELECT 1) UNION ALL SELECT * FROM (SELECT 2").rows == [[1], [2]]
+    with pytest.raises(QueryInvalid):
+        sql(session, asked, "SELECT 1); DROP VIEW messages; (SELECT 1")
+
+
+def test_nothing_else_can_be_asked(session: SparkSession, asked: Asked) -> None:
+    with pytest.raises(UsageError, match="there is no question 'rm'"):
+        answer(session, asked.lake, Request("rm"))

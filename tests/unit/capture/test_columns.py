@@ -1,0 +1,49 @@
+"""Columns made of many changes are the rows that `event_of` gives, whatever the history."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.unit.capture.histories import working
+from tests.unit.capture.rows import plain, rows_of
+from unibus.capture import columns
+from unibus.capture.columns import Columns, by_type
+from unibus.stores.reading import open_history
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_ways_give_the_same_rows(tmp_path: Path, seed: int) -> None:
+    with working(tmp_path / "bus.db", str(seed)) as work:
+        work.steps(150)
+        with closing(open_history(work.url)) as reader:
+            page = reader.groups_after(0, 10**9)
+            table = Columns("local").table(by_type(page), reader.names_of)
+        events = work.events()
+        assert len({event.kind for event in events}) > 12
+        assert plain(table) == rows_of(events)
+        assert table.schema.equals(columns.EVENTS)
+        table.validate(full=True)
+
+
+def test_nothing_gives_no_rows() -> None:
+    assert Columns("local").table({}, lambda entities: {}).num_rows == 0
+
+
+def test_an_entity_that_nobody_knows_is_its_number(tmp_path: Path) -> None:
+    with working(tmp_path / "bus.db") as work:
+        work.rig.send("a", 1)
+        with closing(open_history(work.url)) as reader:
+            page = reader.groups_after(work.last() - 1)
+        assert Columns("local").table(by_type(page), lambda entities: {})["channel"].to_pylist() == ["#1"]
+
+
+def test_maps_hold_what_is_there(tmp_path: Path) -> None:
+    """Some rows with two attributes, some with one, some with none, in one kind."""
+    with working(tmp_path / "bus.db") as work:
+        for number in range(40):
+            fields = {"dedup_key": f"k{number}"} if number % 3 == 0 else {}
+            work.rig.send("a", number, 0 if number % 2 else 7, **fields)
+        with closing(open_history(work.url)) as reader:
+            table = Columns("local").table(by_type(reader.groups_after(0)), reader.names_of)
+        assert plain(table) == rows_of(work.events())

@@ -1,0 +1,184 @@
+"""Segments: what is written is what is read, one writer at a time, and what is wrong with a file has a name."""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.unit.capture.rows import plain, rows_of
+from unibus.capture import schema, segments
+from unibus.capture.manifest import Manifest, Segment
+from unibus.capture.segments import SegmentWriter, batches, check
+from unibus.core.life.events import Event
+from unibus.errors import CaptureBusy, CaptureDamaged, CaptureMismatch, UsageError
+
+
+def events(first: int, last: int, domain: str = "local") -> list[Event]:
+    return [
+        Event(seq, 1_000 + seq, domain, f"c{seq % 3}", "sent", seq, f"m{seq}", size=1, attrs={"priority": "50"})
+        for seq in range(first, last + 1)
+    ]
+
+
+def table(first: int, last: int) -> pa.Table:
+    return schema.table_of(events(first, last))
+
+
+def write(folder: Path, *ranges: tuple[int, int]) -> list[Segment]:
+    writer = SegmentWriter(str(folder))
+    try:
+        return [writer.write(table(*each)) for each in ranges]
+    finally:
+        writer.close()
+
+
+def test_a_segment_is_what_was_written(tmp_path: Path) -> None:
+    one, two = write(tmp_path, (1, 10), (11, 12))
+    manifest = Manifest.load(str(tmp_path))
+    assert manifest.segments == [one, two]
+    assert (two.first, two.last, two.rows, two.from_us, two.to_us) == (11, 12, 2, 1_011, 1_012)
+    assert one.bytes == (tmp_path / one.file).stat().st_size
+    found = pq.read_table(tmp_path / one.file)
+    assert found.schema.equals(schema.EVENTS)
+    assert plain(found) == rows_of(events(1, 10))
+    assert check(str(tmp_path), one) is None
+
+
+def test_rows_may_be_fewer_than_the_range(tmp_path: Path) -> None:
+    writer = SegmentWriter(str(tmp_path))
+    segment = writer.write(table(3, 4), last=9)
+    writer.close()
+    assert (segment.first, segment.last, segment.rows) == (1, 9, 2)
+    again = SegmentWriter(str(tmp_path))
+    assert again.last == 9
+    again.close()
+
+
+@pytest.mark.parametrize(("first", "last", "to"), [(1, 3, None), (5, 9, 8)])
+def test_rows_that_do_not_follow_are_refused(tmp_path: Path, first: int, last: int, to: int | None) -> None:
+    write(tmp_path, (1, 4))
+    writer = SegmentWriter(str(tmp_path))
+    with pytest.raises(UsageError):
+        writer.write(table(first, last), last=to)
+    with pytest.raises(UsageError):
+        writer.write(schema.EVENTS.empty_table())
+    writer.close()
+    assert Manifest.load(str(tmp_path)).last == 4
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    writer = SegmentWriter(str(tmp_path))
+    with pytest.raises(CaptureBusy, match=f"process {os.getpid()}") as caught:
+        SegmentWriter(str(tmp_path))
+    assert "another directory" in caught.value.hint
+    writer.close()
+    SegmentWriter(str(tmp_path)).close()
+
+
+def test_a_directory_is_one_domain(tmp_path: Path) -> None:
+    SegmentWriter(str(tmp_path), "here").close()
+    with pytest.raises(CaptureMismatch, match="'here', not of 'there'"):
+        SegmentWriter(str(tmp_path), "there")
+    SegmentWriter(str(tmp_path), "here", store="one").close()
+
+
+def test_files_that_nobody_names_are_removed(tmp_path: Path) -> None:
+    [segment] = write(tmp_path, (1, 4))
+    for name in ("segments/x.parquet", "segments/x.parquet.new", "bodies/y.parquet"):
+        (tmp_path / name).write_bytes(b"half")
+    SegmentWriter(str(tmp_path)).close()
+    left = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet*")]
+    assert left == [segment.file]
+
+
+def test_a_replaced_segment_stays_for_those_who_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, (1, 4), (5, 8))
+    writer = SegmentWriter(str(tmp_path))
+    old = list(writer.manifest.segments)
+    writer.replace(old, table(1, 8), None)
+    writer.close()
+    writer = SegmentWriter(str(tmp_path))
+    assert all((tmp_path / each.file).exists() for each in old)
+    monkeypatch.setattr(segments, "GRACE_US", -1)
+    writer.sweep()
+    writer.close()
+    assert not any((tmp_path / each.file).exists() for each in old)
+    assert [(each.first, each.last) for each in Manifest.load(str(tmp_path)).segments] == [(1, 8)]
+
+
+def test_rows_of_a_range_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "GROUP_ROWS", 10)
+    [segment] = write(tmp_path, (1, 100))
+    path = str(tmp_path / segment.file)
+    assert pq.ParquetFile(path).num_row_groups == 10
+    for first, last in ((1, 100), (15, 15), (10, 31), (101, 200)):
+        found = list(batches(path, first, last, ("channel", "seq"), schema.EVENTS))
+        rows = [row for batch in found for row in batch.to_pylist()]
+        assert rows == [{"seq": each, "channel": f"c{each % 3}"} for each in range(first, min(100, last) + 1)]
+    [only] = batches(path, 3, 4, ("channel",), schema.EVENTS)
+    assert only.to_pylist() == [{"channel": "c0"}, {"channel": "c1"}]
+
+
+def test_a_segment_may_be_older_than_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [segment] = write(tmp_path, (1, 5))
+    wider = schema.EVENTS.append(pa.field("added_later", pa.string()))
+    monkeypatch.setattr(schema, "EVENTS", wider)
+    assert check(str(tmp_path), segment) is None
+    path = str(tmp_path / segment.file)
+    [batch] = batches(path, 2, 3, ("seq", "added_later"), wider)
+    assert batch.to_pylist() == [{"seq": 2, "added_later": None}, {"seq": 3, "added_later": None}]
+    writer = SegmentWriter(str(tmp_path))
+    assert writer.read(segment)["added_later"].null_count == 5
+    writer.close()
+
+
+def test_what_is_wrong_has_a_name(tmp_path: Path) -> None:
+    [segment] = write(tmp_path, (1, 50))
+    path = tmp_path / segment.file
+    whole = path.read_bytes()
+
+    def reason() -> str:
+        found = check(str(tmp_path), segment)
+        assert isinstance(found, CaptureDamaged)
+        assert segment.file in found.what
+        return found.reason
+
+    path.write_bytes(whole[:-1])
+    assert reason() == "size"
+    path.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
+    assert reason() == "crc"
+    path.unlink()
+    assert reason() == "missing"
+
+
+def test_a_file_that_is_no_segment_has_a_reason(tmp_path: Path) -> None:
+    import zlib
+
+    import msgspec
+
+    [segment] = write(tmp_path, (1, 50))
+    path = tmp_path / segment.file
+
+    def reason(data: bytes) -> str:
+        path.write_bytes(data)
+        other = msgspec.structs.replace(segment, bytes=len(data), crc32=zlib.crc32(data))
+        found = check(str(tmp_path), other)
+        return "" if found is None else found.reason
+
+    whole = path.read_bytes()
+    assert reason(whole) == ""
+    assert reason(b"PAR1 no PAR1") == "unreadable"
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"seq": list(range(50))}), out)
+    assert reason(out.getvalue().to_pybytes()) == "schema"
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"seq": [1]}), out)
+    assert reason(out.getvalue().to_pybytes()) == "unreadable"
+
+
+def test_the_fingerprint_tells_rows_apart() -> None:
+    rows = table(1, 9)
+    assert len({segments.fingerprint(rows, at) for at in range(9)}) == 9
+    assert segments.fingerprint(table(2, 3), 0) == segments.fingerprint(rows, 1)

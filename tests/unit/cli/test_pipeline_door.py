@@ -1,0 +1,98 @@
+"""The door of a server: questions and answers through a file that only its owner may open; what a killed one leaves."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.programs import environment
+from unibus.errors import QueryInvalid, StoreBusy
+from unibus.pipeline.questions.answer import Answer, Column
+from unibus.pipeline.questions.request import Refusal, Reply, Request
+from unibus.pipeline.serving.client import address_of, ask, is_alive
+from unibus.pipeline.serving.door import open_door
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from unibus.pipeline.questions.request import Reply
+from unibus.pipeline.serving.door import open_door
+with open_door(Path(sys.argv[1]), "sc://x", lambda request: Reply()):
+    print("open", flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def echo(request: Request) -> Reply:
+    if request.question == "wrong":
+        return Reply(refusal=Refusal.of(QueryInvalid("no", "ask otherwise")))
+    return Reply(answer=Answer([Column("text")], [[request.text]]))
+
+
+def test_a_question_and_its_answer(tmp_path: Path) -> None:
+    assert ask(tmp_path, Request("sql")) is None
+    with open_door(tmp_path, "sc://x/;token=t", echo) as address:
+        reply = ask(tmp_path, Request("sql", text="é\n"))
+        assert reply is not None
+        assert reply.answer is not None
+        assert reply.answer.rows == [["é\n"]]
+        refused = ask(tmp_path, Request("wrong"))
+        assert refused is not None
+        assert refused.refusal is not None
+        error = refused.refusal.as_error()
+        assert (type(error), error.what, error.hint) == (QueryInvalid, "no", "ask otherwise")
+        assert address_of(tmp_path) == address
+        assert is_alive(address)
+    assert ask(tmp_path, Request("sql")) is None
+    assert address_of(tmp_path) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["serve.lock"]
+
+
+def test_only_the_owner_may_open_it(tmp_path: Path) -> None:
+    with open_door(tmp_path, "sc://x", echo) as address:
+        for path in (Path(address.socket), tmp_path / "serve.json"):
+            assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_no_question_is_refused_and_the_door_stays_open(tmp_path: Path) -> None:
+    with open_door(tmp_path, "sc://x", echo) as address:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(address.socket)
+            line.sendall(b'{"question": 7}\nrm -rf\n')
+            with line.makefile("rb") as file:
+                assert b"this is no question" in file.readline()
+                assert b"this is no question" in file.readline()
+        assert ask(tmp_path, Request("sql", text="still")) is not None
+
+
+def test_one_server_for_a_lake(tmp_path: Path) -> None:
+    with open_door(tmp_path, "sc://x", echo):
+        with pytest.raises(StoreBusy, match="is there already: "), open_door(tmp_path, "sc://y", echo):
+            pass
+        assert ask(tmp_path, Request("sql")) is not None  # The first one was not disturbed.
+
+
+def test_what_a_killed_server_left_is_recognised_and_taken_over(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, env=environment()
+    )
+    assert (done.returncode, done.stdout) == (-9, "open\n")
+    address = address_of(tmp_path)
+    assert address is not None
+    assert os.path.exists(address.socket)
+    assert not is_alive(address)
+    assert ask(tmp_path, Request("sql")) is None
+    with open_door(tmp_path, "sc://x", echo):
+        assert ask(tmp_path, Request("sql")) is not None
+
+
+def test_a_lake_with_a_long_name(tmp_path: Path) -> None:
+    lake = tmp_path / ("long" * 40)
+    lake.mkdir()
+    with open_door(lake, "sc://x", echo) as address:
+        assert not address.socket.startswith(str(lake))
+        assert ask(lake, Request("sql")) is not None
+    assert not os.path.exists(os.path.dirname(address.socket))

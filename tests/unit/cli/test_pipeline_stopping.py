@@ -1,0 +1,67 @@
+"""The first Ctrl-C of a run lets the batch come to its end, the second does not; and which server a token is for."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from unibus.cli.pipeline_options import Where
+from unibus.cli.pipeline_run import stopping
+from unibus.pipeline.questions.request import Reply
+from unibus.pipeline.serving.door import open_door
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+def stopped_by(done: list[bool], *numbers: signal.Signals) -> None:
+    with stopping() as stop:
+        assert not stop.is_set()
+        for number in numbers:
+            signal.raise_signal(number)
+        done.append(stop.is_set())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_noted_and_told_by_the_exit_code(number: signal.Signals) -> None:
+    done: list[bool] = []
+    with pytest.raises(typer.Exit) as ended:
+        stopped_by(done, number)
+    assert done == [True]
+    assert ended.value.exit_code == 128 + number
+
+
+def test_the_second_one_ends_at_once() -> None:
+    done: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        stopped_by(done, signal.SIGINT, signal.SIGINT)
+    assert not done
+
+
+def test_without_a_signal_nothing_is_told() -> None:
+    done: list[bool] = []
+    stopped_by(done)
+    assert done == [False]
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("sc://localhost:15002", "sc://localhost:15002/;token=t"),
+        ("sc://127.0.0.1:15002/", "sc://localhost:15002/;token=t"),
+        ("sc://localhost:15003", "sc://localhost:15003"),
+        ("sc://elsewhere:15002", "sc://elsewhere:15002"),
+        ("sc://localhost:15002/;token=mine", "sc://localhost:15002/;token=mine"),
+        (None, None),
+    ],
+)
+def test_the_token_of_a_server_goes_to_that_server_only(given: str | None, used: str | None, tmp_path: Path) -> None:
+    with open_door(tmp_path, "sc://localhost:15002/;token=t", lambda request: Reply()):
+        assert Where(connect=given)._with_token(tmp_path) == used
+    assert Where(connect=given)._with_token(tmp_path) == given
