@@ -18,8 +18,8 @@ PLAIN := env -u PYTHONPATH $(BIN)/python
 COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
 # The tests start some hundred interpreters, and each would compile the package again where nothing may be kept.
 unexport PYTHONDONTWRITEBYTECODE
-# What compiling cannot change; and Spark, which has nothing compiled in it but what the plain run has seen.
-NOT_COMPILED := --ignore=tests/tidy --ignore=tests/docs --ignore=tests/pipeline
+# What compiling cannot change: neither the command line nor anything around Spark is compiled.
+NOT_COMPILED := $(addprefix --ignore=tests/,tidy docs pipeline unit/pipeline unit/cli)
 
 .PHONY: help
 help: ## List the targets
@@ -44,7 +44,7 @@ test: check ## Everything: check, the whole suite on plain Python, the suite aga
 	@$(MAKE) compiled > .build/compiled.log 2>&1 & second=$$!; trap 'kill $$second 2> /dev/null || true' EXIT; \
 	echo; echo "=== tests, run 1 of 2: plain Python, the whole suite; tidy has just run ==="; \
 	first=0; $(PLAIN) -m pytest --ignore=tests/tidy || first=$$?; \
-	echo; echo "=== tests, run 2 of 2: compiled by mypyc, the suite without tidy, docs and Spark ==="; \
+	echo; echo "=== tests, run 2 of 2: compiled by mypyc, the suite without tidy, docs, commands and Spark ==="; \
 	failed=0; wait $$second || failed=$$?; cat .build/compiled.log; \
 	test $$first -eq 0; test $$failed -eq 0
 	@echo; echo "=== both runs passed: plain and compiled ==="
