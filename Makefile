@@ -19,7 +19,8 @@ COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
 # The tests start some hundred interpreters, and each would compile the package again where nothing may be kept.
 unexport PYTHONDONTWRITEBYTECODE
 # What compiling cannot change: neither the command line nor anything around Spark is compiled.
-NOT_COMPILED := $(addprefix --ignore=tests/,tidy docs pipeline unit/pipeline unit/cli)
+SPARK := tests/pipeline tests/unit/pipeline
+NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/cli tests/unit/capture $(SPARK))
 
 .PHONY: help
 help: ## List the targets
@@ -36,18 +37,26 @@ demo: $(READY) ## A minute in the terminal that shows the bus at work
 	@$(BIN)/unibus demo
 
 .PHONY: test
-test: check ## Everything: check, the whole suite on plain Python, the suite again on the compiled package
+test: check ## Everything: check, the whole suite on plain Python, Spark, the suite again on the compiled package
 	@$(PLAIN) tools/prepare.py servers
 	@$(PLAIN) tools/prepare.py expect plain
 	@mkdir -p .build
-	@# Side by side, because each keeps one processor busy; the second is told when the first is over.
-	@$(MAKE) compiled > .build/compiled.log 2>&1 & second=$$!; trap 'kill $$second 2> /dev/null || true' EXIT; \
-	echo; echo "=== tests, run 1 of 2: plain Python, the whole suite; tidy has just run ==="; \
-	first=0; $(PLAIN) -m pytest --ignore=tests/tidy || first=$$?; \
-	echo; echo "=== tests, run 2 of 2: compiled by mypyc, the suite without tidy, docs, commands and Spark ==="; \
-	failed=0; wait $$second || failed=$$?; cat .build/compiled.log; \
-	test $$first -eq 0; test $$failed -eq 0
-	@echo; echo "=== both runs passed: plain and compiled ==="
+	@# Side by side, since none keeps all processors busy; the others are told when the first is over.
+	@$(MAKE) compiled > .build/compiled.log 2>&1 & second=$$!; $(MAKE) spark > .build/spark.log 2>&1 & third=$$!; \
+	trap 'kill $$second $$third 2> /dev/null || true' EXIT; \
+	echo; echo "=== tests, run 1 of 3: plain Python, all but Spark; tidy has just run ==="; \
+	failed=0; $(PLAIN) -m pytest $(addprefix --ignore=,tests/tidy $(SPARK)) || failed=1; \
+	echo; echo "=== tests, run 2 of 3: Spark, on plain Python ==="; \
+	wait $$third || failed=1; cat .build/spark.log; \
+	echo; echo "=== tests, run 3 of 3: compiled by mypyc, without what compiling cannot change ==="; \
+	wait $$second || failed=1; cat .build/compiled.log; \
+	test $$failed -eq 0
+	@echo; echo "=== all three runs passed: plain, Spark and compiled ==="
+
+.PHONY: spark
+spark: $(READY) ## The tests of the data pipeline alone
+	@$(PLAIN) tools/prepare.py servers
+	$(PLAIN) -m pytest $(SPARK)
 
 .PHONY: compiled
 compiled: $(READY) ## The suite on the compiled package alone
