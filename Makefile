@@ -20,7 +20,8 @@ COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
 unexport PYTHONDONTWRITEBYTECODE
 # What compiling cannot change: neither the command line nor anything around Spark is compiled.
 SPARK := tests/pipeline tests/unit/pipeline
-NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/cli tests/unit/capture $(SPARK))
+# Crashes are a matter of minutes there: `make soak`.
+NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/crash tests/unit/cli tests/unit/capture $(SPARK))
 
 .PHONY: help
 help: ## List the targets
@@ -60,7 +61,7 @@ spark: $(READY) ## The tests of the data pipeline alone
 
 .PHONY: compiled
 compiled: $(READY) ## The suite on the compiled package alone
-	@$(PLAIN) tools/prepare.py compiled
+	@$(PLAIN) tools/prepare.py compiled 1
 	@$(COMPILED) tools/prepare.py expect compiled
 	$(COMPILED) -m pytest $(NOT_COMPILED)
 
