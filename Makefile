@@ -61,7 +61,7 @@ spark: $(READY) ## The tests of the data pipeline alone
 
 .PHONY: compiled
 compiled: $(READY) ## The suite on the compiled package alone
-	@$(PLAIN) tools/prepare.py compiled 1
+	@$(PLAIN) tools/prepare.py compiled
 	@$(COMPILED) tools/prepare.py expect compiled
 	$(COMPILED) -m pytest $(NOT_COMPILED)
 

@@ -5,7 +5,6 @@ as they are when compiling is not possible: the bus is slower then, and nothing 
 
     UNIBUS_PURE=1              build without compiling; the wheel fits every platform
     UNIBUS_REQUIRE_COMPILED=1  a build that cannot compile is an error instead of a plain package
-    UNIBUS_OPT_LEVEL=1         how hard the C compiler tries; 3 unless told otherwise
 
 An editable install is never compiled, and no build writes into src: a .so left there would shadow the file
 beside it. Everything else about the package stands in pyproject.toml.
@@ -50,9 +49,8 @@ def generated(target: str) -> list[Extension]:
     # Without our configuration of mypy: strictness is for `make check`, and what a later mypy finds to complain
     # about must not turn a user's build into a plain one.
     options = ["--config-file=", f"--cache-dir={os.path.join(target, 'mypy')}"]
-    level = os.environ.get("UNIBUS_OPT_LEVEL") or "3"
     # No -march=native: a wheel travels to machines that have other instructions.
-    return mypycify([*options, *hot_files()], opt_level=level, debug_level="0", target_dir=target, group_name="unibus")
+    return mypycify([*options, *hot_files()], opt_level="3", debug_level="0", target_dir=target, group_name="unibus")
 
 
 def reason(error: BaseException) -> str:

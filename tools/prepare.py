@@ -6,7 +6,7 @@ work is done already, installs through apt only as root and only what is missing
     prepare.py venv             .venv with unibus (editable, never compiled) and the tools of the `dev` extra
     prepare.py compiler         a C compiler and the headers of this Python
     prepare.py servers          what is not Python: the servers that are measured beside us, and Java for Spark
-    prepare.py compiled         .build/compiled, made again only when a source changed (`compiled 1`: sooner, slower)
+    prepare.py compiled         .build/compiled, made again only when a source changed
     prepare.py expect compiled  fails unless `import unibus.core` finds the compiled package (or `expect plain`)
 """
 
@@ -107,11 +107,9 @@ def has_java() -> bool:
     return found is not None and int(found[1]) >= JAVA_MINIMUM
 
 
-def compiled(level: str = "3") -> None:
-    """`level` is how hard the C compiler tries: for tests 1 does, in half of the time. What is better is good enough."""
+def compiled() -> None:
     print_of_sources = fingerprint()
-    stamp = COMPILED_STAMP.read_text().split() if COMPILED_STAMP.exists() else []
-    if stamp[:1] == [print_of_sources] and stamp[1:] >= [level]:
+    if COMPILED_STAMP.exists() and COMPILED_STAMP.read_text() == print_of_sources:
         print(f"{COMPILED} is up to date")
         return
     compiler()
@@ -121,10 +119,10 @@ def compiled(level: str = "3") -> None:
     shutil.rmtree(COMPILED, ignore_errors=True)
     # Without isolation, so that the mypy that checks is the mypy that compiles, and nothing is fetched again.
     options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--target", COMPILED)
-    switches = {"UNIBUS_REQUIRE_COMPILED": "1", "UNIBUS_PURE": "", "UNIBUS_OPT_LEVEL": level}
+    switches = {"UNIBUS_REQUIRE_COMPILED": "1", "UNIBUS_PURE": ""}
     if not run(sys.executable, "-m", "pip", "install", *options, ".", **switches):
         raise fail("the hot rooms do not compile", "see above; the plain package may work all the same")
-    COMPILED_STAMP.write_text(f"{print_of_sources} {level}")
+    COMPILED_STAMP.write_text(print_of_sources)
     print(f"compiled in {time.monotonic() - started:.0f} s")
 
 
