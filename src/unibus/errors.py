@@ -310,10 +310,14 @@ class Forbidden(AccessRefused):
 
 
 class StoreBusy(StoreUnavailable):
-    """Another process owns the store. The message names it."""
+    """Another process owns the store. The message names it, and so does `holder`."""
 
     code = "store_busy"
     retryable = True
+
+    def __init__(self, what: str, hint: str = "", holder: str = "") -> None:
+        super().__init__(what, hint)
+        self.holder = holder
 
 
 class StoreVersion(StoreUnavailable):

@@ -1,4 +1,4 @@
-"""From changes to Arrow columns, many at a time: the same rows as `event_of` gives one by one, for a tenth of the work.
+"""From changes to Arrow columns, many at a time: the same rows as `event_of` gives one by one.
 
 Changes of one kind have the same fields, so a page is sorted by kind first. The kinds that nearly every message sees
 are then turned into columns directly, a comprehension for each field; of the others there are few, and those go through

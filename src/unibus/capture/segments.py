@@ -196,9 +196,9 @@ def _lock(folder: str) -> Owner:
     try:
         return Owner(f"{folder}/capture")
     except StoreBusy as error:
-        holder = error.what.partition("is in use by ")[2]
         raise CaptureBusy(
-            f"{folder} is written by {holder}", "one capture per directory: stop that one, or name another directory"
+            f"{folder} is written by {error.holder}",
+            "one capture per directory: stop that one, or name another directory",
         ) from None
 
 
@@ -285,7 +285,7 @@ def batches(
     names = [name for name in wanted.names if columns is None or name in columns]
     asked = pa.schema([wanted.field(name) for name in names])
     with pq.ParquetFile(path) as file:
-        groups = [each for each in range(file.num_row_groups) if _overlaps(file.metadata.row_group(each), first, last)]
+        groups = row_groups(file, first, last)
         there = set(file.schema_arrow.names)
         read = [name for name in dict.fromkeys((*names, "seq")) if name in there]
         for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=read):
@@ -306,7 +306,11 @@ def _column(rows: pa.RecordBatch | pa.Table, field: pa.Field) -> pa.Array | pa.C
     return rows[field.name] if there else pa.nulls(rows.num_rows, field.type)
 
 
-def _overlaps(group: pq.RowGroupMetaData, first: int, last: int) -> bool:
-    """By the statistics of seq, which is the first column."""
-    known = group.column(0).statistics
-    return known is None or not known.has_min_max or not (known.max < first or known.min > last)
+def row_groups(file: pq.ParquetFile, first: int, last: int) -> list[int]:
+    """Those that may have rows of the range: by the statistics of seq, which is the first column."""
+    found = []
+    for number in range(file.num_row_groups):
+        known = file.metadata.row_group(number).column(0).statistics
+        if known is None or not known.has_min_max or not (known.max < first or known.min > last):
+            found.append(number)
+    return found

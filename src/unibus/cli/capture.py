@@ -5,13 +5,11 @@ It may be ended at any moment in any way: what is sealed is there once, and the 
 
 import contextlib
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -21,6 +19,7 @@ from unibus.cli.durations import seconds_of
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, write_json
 from unibus.cli.report import ExitCode
+from unibus.cli.signals import stopping
 from unibus.errors import ExtraMissing, UsageError
 
 if TYPE_CHECKING:
@@ -158,11 +157,9 @@ def _capture(options: CaptureOptions) -> None:
     with contextlib.closing(open_history(url)) as reader:
         capturing = Capturing(reader, folder, roll, policy, cursor=options.cursor)
         _step_back()
-        with contextlib.closing(capturing), _until_signal() as ending:
-            _run(capturing, options, ending)
-        _tell(capturing.progress, folder)
-    if ending.number:
-        raise typer.Exit(128 + ending.number)
+        with contextlib.closing(capturing), stopping("sealing what was read; once more ends at once") as stop:
+            _run(capturing, options, stop)
+            _tell(capturing.progress, folder)
 
 
 def _policy_before(folder: str) -> "Policy":
@@ -172,16 +169,16 @@ def _policy_before(folder: str) -> "Policy":
     return policy_of(load_about(folder)) if is_capture(folder) else Policy()
 
 
-def _run(capturing: "Capturing", options: CaptureOptions, ending: "Ending") -> None:
+def _run(capturing: "Capturing", options: CaptureOptions, stop: threading.Event) -> None:
     with _line(options.once) as shown:
         if options.once:
-            capturing.finish(ending.stop, shown)
+            capturing.finish(stop, shown)
             return
         if options.while_stdin:
-            threading.Thread(target=_until_stdin_ends, args=(ending.stop,), daemon=True).start()
+            threading.Thread(target=_until_stdin_ends, args=(stop,), daemon=True).start()
         else:
             aside("capturing; Ctrl-C ends it")
-        capturing.run(ending.stop, shown)
+        capturing.run(stop, shown)
         if options.while_stdin:
             capturing.finish()
 
@@ -200,33 +197,6 @@ def _step_back() -> None:
     be_modest()
     if hasattr(os, "nice"):
         os.nice(max(0, NICE - os.nice(0)))
-
-
-class Ending:
-    """Set by a signal; the second one ends the process at once."""
-
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-        self.number = 0
-
-    def note(self, number: int, frame: FrameType | None) -> None:
-        self.number = number
-        self.stop.set()
-        signal.signal(number, signal.SIG_DFL)
-
-
-@contextlib.contextmanager
-def _until_signal() -> "Iterator[Ending]":
-    ending = Ending()
-    if threading.current_thread() is not threading.main_thread():
-        yield ending
-        return
-    before = {number: signal.signal(number, ending.note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield ending
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -5,14 +5,12 @@ come to its end first, since making it again costs what it cost.
 """
 
 import contextlib
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
@@ -22,6 +20,7 @@ from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, write_json
 from unibus.cli.pipeline_options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, extras, needs_pipeline, open_lake
 from unibus.cli.pipeline_sources import opened_sources
+from unibus.cli.signals import stopping
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def run(options: RunOptions) -> None:
             _tell_nothing(lake)
             return
         spark = Where(options.master, options.connect).session(options.lake)
-        with stopping() as stop:
+        with stopping("ending after this batch; once more ends at once") as stop:
             batches = Batches(spark, lake, sources, options.max_events, options.bad)
             batches.follow(every_s, stop)
     if not batches.made:
@@ -86,7 +85,9 @@ def run(options: RunOptions) -> None:
 
 def pending(lake: "Lake", sources: "list[EventSource]") -> bool:
     """Whether Spark has to be started at all. A batch that was ended half way has left its plan."""
-    if (Path(lake.path) / "plan.json").exists():
+    from unibus.pipeline.plan import load_plan
+
+    if load_plan(lake.path) is not None:
         return True
     positions = lake.positions()
     return any(source.last() != positions.get(source.domain, 0) for source in sources)
@@ -196,36 +197,3 @@ def progress() -> "Iterator[Progress]":
                 shown.update(task, description=name, completed=share, visible=True)
 
         yield step
-
-
-# Ending
-
-
-@contextlib.contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """The first Ctrl-C, or SIGTERM, sets the event; a second one ends at once. The exit code is that of the signal.
-
-    Spark installs a handler of its own when it starts, which would end the job that is running: this one is instead
-    of it, and it comes after.
-    """
-    stop = threading.Event()
-    came: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if came:
-            raise KeyboardInterrupt
-        came.append(number)
-        stop.set()
-        aside("ending after this batch; once more ends at once")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if came:
-        raise typer.Exit(128 + came[0])

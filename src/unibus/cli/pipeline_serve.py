@@ -11,8 +11,9 @@ from unibus.cli.durations import seconds_of
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, write_json
 from unibus.cli.pipeline_options import DEFAULT_LAKE, LakeDir, Master, extras, needs_pipeline, open_lake
-from unibus.cli.pipeline_run import MAX_EVENTS_DEFAULT, Bad, Batches, Source, stopping
+from unibus.cli.pipeline_run import MAX_EVENTS_DEFAULT, Bad, Batches, Source
 from unibus.cli.pipeline_sources import opened_sources
+from unibus.cli.signals import stopping
 
 if TYPE_CHECKING:
     from unibus.pipeline.serving.client import Address
@@ -50,7 +51,10 @@ def serve(options: ServeOptions) -> None:
     aside("starting Spark …")
     with extras():
         spark, connect = serving_session(options.port, options.master)
-    with answering(options.lake, lake, spark, connect) as (address, answers), stopping() as stop:
+    with (
+        answering(options.lake, lake, spark, connect) as (address, answers),
+        stopping("ending; once more ends at once") as stop,
+    ):
         _tell(address)
         threading.Thread(target=answers.warm, name="warm", daemon=True).start()
         if every_s is None:

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 import typer
 
+from unibus.cli.output import aside
+
 Answer = TypeVar("Answer")
 
 
@@ -31,6 +33,37 @@ async def _cancelled_by_sigterm(work: Coroutine[object, object, Answer]) -> Answ
     with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; or not in the main thread.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     return await work
+
+
+@contextlib.contextmanager
+def stopping(told: str) -> Iterator[threading.Event]:
+    """For a loop: the first Ctrl-C, or SIGTERM, sets the event and is `told`; a second one ends at once. The exit code
+    is that of the signal.
+
+    Spark installs a handler of its own when it starts, which would end the job that is running: this one is instead of
+    it, if it comes after.
+    """
+    stop = threading.Event()
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+        stop.set()
+        aside(told)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise typer.Exit(128 + came[0])
 
 
 @contextlib.contextmanager

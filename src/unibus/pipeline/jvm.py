@@ -1,4 +1,4 @@
-"""Starts the Java machine that Spark runs in, in half of the time that Spark's own script takes.
+"""Starts the Java machine that Spark runs in, sooner than Spark's own script does.
 
 Three things make the difference: the script's first machine, which only works out a command line, is asked once and its
 answer kept; the classes are kept in an archive that the next start maps into memory (class-data sharing); and whoever

@@ -92,8 +92,9 @@ class Lake:
                 try:
                     self._owner = Owner(os.path.join(self.path, "lake"))
                 except StoreBusy as error:
-                    holder = error.what.partition("is in use by ")[2]
-                    raise LakeBusy(f"{self.path} is worked on by {holder}", "one at a time: wait for it") from None
+                    raise LakeBusy(
+                        f"{self.path} is worked on by {error.holder}", "one at a time: wait for it"
+                    ) from None
             self._held += 1
         try:
             yield

@@ -15,7 +15,6 @@ and there is no commit over several tables in it either.
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -104,28 +103,6 @@ def run_all(
                 tidy(lake)
                 return
             yield result
-
-
-def run_every(
-    spark: "SparkSession | None",
-    lake: Lake,
-    sources: Sequence[EventSource],
-    seconds: float,
-    stop: threading.Event,
-    *,
-    bad: Bad = "quarantine",
-    on_batch: Callable[[BatchResult], None] | None = None,
-) -> None:
-    """Looks for new history every so many seconds, until `stop` is set. The lake is its own meanwhile."""
-    with lake.lock():
-        while not stop.is_set():
-            began = time.monotonic()
-            for result in run_all(spark, lake, sources, bad=bad):
-                if on_batch is not None:
-                    on_batch(result)
-                if stop.is_set():
-                    return
-            stop.wait(max(0.0, seconds - (time.monotonic() - began)))
 
 
 def _unfinished(lake: Lake, sources: Sequence[EventSource]) -> Plan | None:

@@ -30,6 +30,7 @@ class Owner:
             raise StoreBusy(
                 f"{Path(path).name} is in use by {holder}",
                 "stop that process, or reach the messages through it; two owners would not see each other's changes",
+                holder,
             )
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(_self()).encode(), 0)

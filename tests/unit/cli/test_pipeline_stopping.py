@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from unibus.cli.pipeline_options import Where
-from unibus.cli.pipeline_run import stopping
+from unibus.cli.signals import stopping
 from unibus.pipeline.questions.request import Reply
 from unibus.pipeline.serving.door import open_door
 
@@ -21,7 +21,7 @@ def _handlers() -> Iterator[None]:
 
 
 def stopped_by(done: list[bool], *numbers: signal.Signals) -> None:
-    with stopping() as stop:
+    with stopping("ending") as stop:
         assert not stop.is_set()
         for number in numbers:
             signal.raise_signal(number)

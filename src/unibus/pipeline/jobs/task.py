@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unibus.capture.schema import EVENTS
+from unibus.capture.segments import row_groups
 from unibus.capture.sources import Piece, open_source
 from unibus.errors import JobFailed, LakeIncomplete
 from unibus.pipeline.files import File, write_file
@@ -186,7 +187,7 @@ def read(work: Work) -> pa.Table:
 
 def _read_file(work: Work, path: str) -> pa.Table:
     with pq.ParquetFile(path, read_dictionary=list(_FEW), memory_map=True) as file:
-        groups = [each for each in range(file.num_row_groups) if _overlaps(file.metadata.row_group(each), work)]
+        groups = row_groups(file, work.first, work.last)
         there = [name for name in COLUMNS if name in file.schema_arrow.names]
         events = file.read_row_groups(groups, columns=there, use_threads=False)
     for name in COLUMNS:
@@ -198,12 +199,6 @@ def _read_file(work: Work, path: str) -> pa.Table:
         inside = pc.and_(pc.greater_equal(events["seq"], work.first), pc.less_equal(events["seq"], work.last))
         events = events.filter(inside)
     return events.unify_dictionaries().combine_chunks()
-
-
-def _overlaps(group: pq.RowGroupMetaData, work: Work) -> bool:
-    """By the statistics of seq, which is the first column."""
-    known = group.column(0).statistics
-    return known is None or not known.has_min_max or not (known.max < work.first or known.min > work.last)
 
 
 def perform_all(tasks: list[Task], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -63,7 +63,7 @@ def lock_door(lake: Path) -> Owner:
         return Owner(str(lake / "serve"))
     except StoreBusy as error:
         raise StoreBusy(
-            f"a server for {lake} is there already: {error.what.partition('is in use by ')[2]}",
+            f"a server for {lake} is there already: {error.holder}",
             "`unibus pipeline report` asks it; stop it first to start another",
         ) from None
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable
-from typing import cast
 
 from unibus.core.life.changes import Change
 from unibus.stores.journals.outside_cursors import show_cursor, shown_cursors
@@ -82,6 +81,5 @@ class SqliteHistory:
         show_cursor(self._path, name, seq)
 
     def seq_before(self, instant_ns: int) -> int:
-        sql = "SELECT seq - 1 FROM log WHERE at_ns < ? ORDER BY seq DESC LIMIT 1"
         with self._file.look():
-            return cast(int, self._file.connection.execute(sql, (instant_ns,)).get or 0)
+            return self._file.seq_before(instant_ns)

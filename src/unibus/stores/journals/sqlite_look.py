@@ -117,6 +117,11 @@ class ReadOnlyFile:
     def oldest(self) -> int:
         return cast(int, self.connection.execute("SELECT min(seq) FROM log").get or 0)
 
+    def seq_before(self, instant_ns: int) -> int:
+        """A seq with nothing after that instant up to it."""
+        sql = "SELECT seq - 1 FROM log WHERE at_ns < ? ORDER BY seq DESC LIMIT 1"
+        return cast(int, self.connection.execute(sql, (instant_ns,)).get or 0)
+
     def covered(self) -> int:
         """The seq of the last snapshot, which stands for a log that was forgotten."""
         return cast(int, self.meta("snapshot") or 0)

@@ -101,9 +101,8 @@ class SqliteReader:
             return self._file.last()
 
     def seq_before(self, instant_ns: int) -> int:
-        sql = "SELECT seq - 1 FROM log WHERE at_ns < ? ORDER BY seq DESC LIMIT 1"
         with self._file.look():
-            return cast(int, self._file.connection.execute(sql, (instant_ns,)).get or 0)
+            return self._file.seq_before(instant_ns)
 
     def events_after(self, seq: int, limit: int = PAGE, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
         rows: list[Event] = []
