@@ -1,65 +1,46 @@
 """`unibus`: the entry of the command line, and the one place where errors become text and exit codes.
 
-A command is a typed function in a file of its own (`cli/demo.py` holds `demo`), named in COMMANDS below. It
+A command is a typed function in a file of its own (`cli/demo.py` holds `demo`), named in `Shell.homes` below. It
 raises the errors of `unibus.errors` and leaves telling about them to this file. It may return an ExitCode.
 """
 
 import functools
-import importlib.metadata
 import platform
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
 
-from unibus.cli.capture import capture
-from unibus.cli.declare import declare
-from unibus.cli.demo import demo
-from unibus.cli.dlq import dlq
-from unibus.cli.entities import entities
-from unibus.cli.export import export
-from unibus.cli.filter_ import filter_
-from unibus.cli.import_ import import_
-from unibus.cli.peek import peek
-from unibus.cli.pipeline import pipeline
-from unibus.cli.query import query
-from unibus.cli.receive import receive
-from unibus.cli.relay import relay
-from unibus.cli.replay import replay
+from unibus.cli.on_demand import OnDemand
 from unibus.cli.report import ExitCode, report, tell
-from unibus.cli.send import send
-from unibus.cli.tail import tail
-from unibus.cli.top import top
-from unibus.cli.trace import trace
-
-# One file per command: import its function above, and name it here. The order is the order of `unibus --help`.
-COMMANDS: Final[tuple[Callable[..., ExitCode | None], ...]] = (
-    demo,
-    send,
-    receive,
-    peek,
-    entities,
-    declare,
-    query,
-    relay,
-    top,
-    tail,
-    trace,
-    replay,
-    export,
-    import_,
-    capture,
-)
-
-# Commands that have commands of their own.
-GROUPS: Final[tuple[typer.Typer, ...]] = (dlq, filter_, pipeline)
 
 
-class Shell(TyperGroup):
+class Shell(OnDemand):
     """The group of all commands. It shows `error:` and `hint:` instead of tracebacks and boxes."""
+
+    # One file per command, or per group of commands. The order is the order of `unibus --help`.
+    homes: ClassVar[Mapping[str, str]] = {
+        "demo": "unibus.cli.demo",
+        "send": "unibus.cli.send",
+        "receive": "unibus.cli.receive",
+        "peek": "unibus.cli.peek",
+        "entities": "unibus.cli.entities",
+        "declare": "unibus.cli.declare",
+        "query": "unibus.cli.query",
+        "relay": "unibus.cli.relay",
+        "top": "unibus.cli.top",
+        "tail": "unibus.cli.tail",
+        "trace": "unibus.cli.trace",
+        "replay": "unibus.cli.replay",
+        "export": "unibus.cli.export",
+        "import": "unibus.cli.import_",
+        "capture": "unibus.cli.capture",
+        "dlq": "unibus.cli.dlq",
+        "filter": "unibus.cli.filter_",
+        "pipeline": "unibus.cli.pipeline",
+    }
 
     def main(
         self,
@@ -98,7 +79,10 @@ def _command_path(error: typer.TyperException) -> str:
 def _version(asked: bool) -> None:
     if not asked:
         return
-    from unibus.core import COMPILED  # Here, because no other start of the command line needs it this early.
+    # Here, because no other start of the command line needs them this early.
+    import importlib.metadata
+
+    from unibus.core import COMPILED
 
     try:
         number = importlib.metadata.version("unibus")
@@ -128,9 +112,3 @@ def start(
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-for command in COMMANDS:
-    app.command()(command)
-for group in GROUPS:
-    app.add_typer(group)
