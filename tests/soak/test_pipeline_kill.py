@@ -12,7 +12,7 @@ KILLS = 30
 
 
 def test_thirty_kills_on_spark(tmp_path: Path, seed: str, report: Callable[[str], None]) -> None:
-    domains = {name: history(seed, 9_000, name) for seed, name in enumerate(("east", "west"))}
+    domains = {name: history(seed, 2_500, name) for seed, name in enumerate(("east", "west"))}
     for name, events in domains.items():
         write_segments(tmp_path / "captures" / name, events, name, 60)
     died = run_and_kill("spark", tmp_path / "captures", tmp_path / "lake", KILLS, seed)

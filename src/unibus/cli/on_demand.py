@@ -15,7 +15,7 @@ class OnDemand(TyperGroup):
     homes: ClassVar[Mapping[str, str]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.homes)
+        return list(dict.fromkeys((*self.homes, *self.commands)))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         # All of them for a name that is not there, so that one that is near can be suggested.

@@ -29,15 +29,12 @@ from unibus.cli.pipeline_options import (
 )
 from unibus.cli.report import ExitCode
 from unibus.errors import MessageNotFound, StoreUnavailable, UsageError
+from unibus.pipeline.questions.request import REPORT_ROWS, SQL_ROWS, SQL_TIME_S, Found, Reply, Request
 
 if TYPE_CHECKING:
     from unibus.pipeline.questions.answer import Answer
-    from unibus.pipeline.questions.request import Found, Reply, Request
 
 STDIN: Final = "-"
-REPORT_ROWS: Final = 20
-SQL_ROWS: Final = 1_000
-SQL_TIME_S: Final = 60.0
 SQL_HELP: Final = (
     "A SELECT over messages, channel_minute, latency_hist, failures, traces, quarantine, channels, batches, events and "
     "bodies; - reads it from the input."
@@ -81,7 +78,6 @@ def report(options: ReportOptions) -> ExitCode:
     Exit code 3 if there is nothing to tell.
     """
     from unibus.cli.pipeline_view import show
-    from unibus.pipeline.questions.request import Request
 
     _not_both(options.as_json, options.as_csv)
     since_us = None if options.since is None else round(moment_of("--since", options.since).timestamp() * 1e6)
@@ -113,7 +109,6 @@ def sql(options: SqlOptions) -> ExitCode:
     Exit code 3 if there is no row.
     """
     from unibus.cli.pipeline_view import show
-    from unibus.pipeline.questions.request import Request
     from unibus.pipeline.questions.sql_text import wrapped
 
     _not_both(options.as_json, options.as_csv)
@@ -129,7 +124,7 @@ def _not_both(as_json: bool, as_csv: bool) -> None:
         raise UsageError("--csv and --json contradict each other", "choose one")
 
 
-def asked(path: Path, request: "Request", where: Where) -> "Answer":
+def asked(path: Path, request: Request, where: Where) -> "Answer":
     """By the server, if one is there and no other Spark was named."""
     reply = _of_server(path, request) if where == Where() else None
     if reply is not None and reply.answer is not None:
@@ -143,7 +138,7 @@ def asked(path: Path, request: "Request", where: Where) -> "Answer":
     return answer(spark, lake, request)
 
 
-def _of_server(path: Path, request: "Request") -> "Reply | None":
+def _of_server(path: Path, request: Request) -> Reply | None:
     from unibus.pipeline.serving.client import address_of, ask
 
     if not path.is_dir():
@@ -188,9 +183,8 @@ def trace(
     return ExitCode.OK
 
 
-def _found(path: Path, id: str, source: list[str] | None) -> "Found":
+def _found(path: Path, id: str, source: list[str] | None) -> Found:
     from unibus.cli.pipeline_sources import opened_sources
-    from unibus.pipeline.questions.request import Request
 
     if not source and path.is_dir():
         reply = _of_server(path, Request("trace", text=id))

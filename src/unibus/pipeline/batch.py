@@ -1,6 +1,7 @@
 """What the driver does with the answers of the tasks: put parts together, and commit each table once.
 
-A table that has the batch already is left alone. The order of tables does not matter, but that `batches` is the last.
+A table that has the batch already is left alone. The order of tables does not matter, but that `batches` is the last,
+and comes when the others are on the disk: a power cut must not leave a batch that looks complete.
 """
 
 import time
@@ -30,6 +31,7 @@ from unibus.pipeline.tables import (
     LATENCY_HIST,
     MESSAGES,
     QUARANTINE,
+    TABLES,
     TRACES,
     Table,
 )
@@ -137,8 +139,11 @@ class Batch:
                 for shares in (sum(share.rows for share in self._plan.shares if share.domain == each.domain),)
             ],
         }
+        for name in TABLES:
+            self._lake.folder(name).settle()
         folder = self._lake.folder(BATCHES.name)
         self._append(folder, pa.Table.from_pylist([row], schema=BATCHES.schema))
+        folder.settle()
         self._step(BATCHES.name)
         return events, closed
 

@@ -4,13 +4,18 @@ Whoever has rows writes files first, into the folder of the table and under name
 until a commit names it, so what an ended attempt leaves behind is only in the way of nobody, until vacuum. A commit of
 a batch carries the number of the batch as an application transaction: whoever comes again sees that it is done.
 
+Files are on the disk before a commit names them. The log, which delta-rs writes without waiting for the disk, is after
+`settle`: the driver asks for it where something else is about to rely on a commit.
+
 delta-rs refuses a commit over a table that another one has changed in the same way meanwhile. Within a lake there is
 one writer at a time all the same (lake.py).
 """
 
+import contextlib
 import datetime
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -21,15 +26,19 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from unibus.pipeline.files import MICROSECOND, START, File, number, read_file, write_file
+from unibus.pipeline.files import MICROSECOND, START, File, number, read_file, sync, write_file
 from unibus.pipeline.tables import Table
 
 APP: Final = "unibus"
+LOG: Final = "_delta_log"
 _SETTINGS: Final = {
     "delta.checkpointInterval": "20",
     "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 1 days",
 }
+_LOG_ENDS: Final = (".json", ".checkpoint.parquet")
+_UNSURE: Final = 8
+"""Versions that an ended process may have left unsettled: a batch makes one, after making a table or adding columns."""
 
 
 class DeltaFolder:
@@ -39,6 +48,8 @@ class DeltaFolder:
         self.path = path
         self.table = table
         self._delta: DeltaTable | None = None
+        self._settled = -1
+        """The last version whose log is known to be on the disk."""
 
     def exists(self) -> bool:
         return self.refresh() is not None
@@ -57,18 +68,28 @@ class DeltaFolder:
         """The table, made if there is none, with every column of ours."""
         delta = self.refresh()
         if delta is None:
-            delta = self._delta = DeltaTable.create(
-                self.path,
-                schema=Schema.from_arrow(self.table.schema),
-                partition_by=[self.table.partition] if self.table.partition else None,
-                configuration=dict(_SETTINGS),
-                mode="ignore",
-            )
+            self._create()
+            delta = self._delta = DeltaTable(self.path)
         known = {each.name for each in delta.schema().fields}
         missing = [each for each in Schema.from_arrow(self.table.schema).fields if each.name not in known]
         if missing:
             delta.alter.add_columns(missing)
         return delta
+
+    def _create(self) -> None:
+        """Beside, and then moved here: a log whose first file was lost could not be opened by anybody."""
+        beside = DeltaFolder(f"{self.path}.new", self.table)
+        shutil.rmtree(beside.path, ignore_errors=True)
+        DeltaTable.create(
+            beside.path,
+            schema=Schema.from_arrow(self.table.schema),
+            partition_by=[self.table.partition] if self.table.partition else None,
+            configuration=dict(_SETTINGS),
+        )
+        beside.settle()
+        os.makedirs(self.path, exist_ok=True)
+        os.rename(os.path.join(beside.path, LOG), os.path.join(self.path, LOG))
+        os.rmdir(beside.path)
 
     def version(self) -> int:
         """Changes with every commit; -1 where there is no table."""
@@ -115,6 +136,8 @@ class DeltaFolder:
     ) -> None:
         """All or nothing. Not `changed`: the same rows lie elsewhere, and whoever follows changes can skip it."""
         delta = self.made()
+        if adds:
+            sync(self.path)
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(each.path, changed, now_ms, each.size, self._values(each)) for each in removes
@@ -130,6 +153,21 @@ class DeltaFolder:
             partition_by=[self.table.partition] if self.table.partition else None,
             commit_properties=CommitProperties(app_transactions=[Transaction(APP, batch)] if batch else None),
         )
+
+    def settle(self) -> None:
+        """All commits so far are on the disk, also those of a process that was ended."""
+        delta = self.refresh()
+        if delta is None or delta.version() == self._settled:
+            return
+        log = os.path.join(self.path, LOG)
+        first = self._settled + 1 if self._settled >= 0 else delta.version() - _UNSURE
+        names = [f"{each:020}{end}" for each in range(max(first, 0), delta.version() + 1) for end in _LOG_ENDS]
+        for name in (*names, "_last_checkpoint"):
+            with contextlib.suppress(FileNotFoundError):  # Most versions have no checkpoint.
+                sync(os.path.join(log, name))
+        for folder in (log, self.path, os.path.dirname(self.path)):
+            sync(folder)
+        self._settled = delta.version()
 
     def vacuum(self, hours: int) -> list[str]:
         """Remove files that no commit names any more, or never did, for that long."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unibus.pipeline.tables import Table
+from unibus.stores.journals.jsonfile_files import RealFiles
 
 START: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
@@ -33,7 +34,7 @@ class File:
 
 
 def write_file(folder: str, name: str, rows: pa.Table, table: Table, open_: bool | None = None) -> File:
-    """Anywhere, also on an executor: no commit is needed for it."""
+    """Anywhere, also on an executor: no commit is needed for it. On the disk when it returns, all but its name."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, name)
     written: list[pq.FileMetaData] = []
@@ -47,8 +48,14 @@ def write_file(folder: str, name: str, rows: pa.Table, table: Table, open_: bool
         store_schema=False,
         metadata_collector=written,
     )
+    sync(path)
     low, high = _bounds(written[0])
     return File(name, os.path.getsize(path), rows.num_rows, open_, low, high)
+
+
+def sync(path: str) -> None:
+    """What was written to a file, or which names a folder has, is on the disk after this."""
+    RealFiles().sync_folder(path)  # To the operating system a folder is a file.
 
 
 def _bounds(footer: pq.FileMetaData) -> tuple[dict[str, int], dict[str, int]]:

@@ -33,6 +33,7 @@ def exchange(lake: Lake) -> None:
         swap = msgspec.json.decode(file.read(), type=Swap)
     for name, files in swap.files.items():
         _exchange(lake, swap, name, files)
+        lake.folder(name).settle()
     os.remove(path)
     shutil.rmtree(os.path.join(lake.path, swap.shadow), ignore_errors=True)
 

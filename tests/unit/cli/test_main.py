@@ -72,6 +72,25 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
     assert "act" in result.stdout
 
 
+@pytest.mark.parametrize("name", main.Shell.homes)
+def test_every_command_is_found_by_its_name(name: str) -> None:
+    result = CliRunner().invoke(main.app, [name, "--help"], prog_name="unibus")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"Usage: unibus {name} " in result.stdout
+
+
+def test_a_name_that_is_near_is_suggested() -> None:
+    result = CliRunner().invoke(main.app, ["entites"], prog_name="unibus")
+    assert result.stderr.startswith("error: No such command 'entites'. Did you mean 'entities'?\n")
+
+
+def test_a_start_loads_no_more_than_it_needs() -> None:
+    done = python("-c", "import sys, unibus.cli.main; sys.exit(' '.join(sys.modules))")
+    loaded = done.stderr.split()
+    assert "unibus.cli.main" in loaded
+    assert not {"asyncio", "unibus.public", "unibus.bus", "unibus.cli.demo"} & set(loaded)
+
+
 def test_python_m_unibus_is_the_same_program() -> None:
     done = python("-m", "unibus", "--help")
     assert (done.returncode, done.stderr) == (0, "")

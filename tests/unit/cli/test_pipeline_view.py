@@ -7,10 +7,8 @@ import json
 import pytest
 from rich.console import Console
 
-from unibus.cli import pipeline_ask, pipeline_view
 from unibus.cli.pipeline_view import bar, bars, duration, resampled, show, size, spark_line, table
 from unibus.errors import UsageError
-from unibus.pipeline.questions import request
 from unibus.pipeline.questions.answer import Answer, Column, Plot, plain
 
 
@@ -105,10 +103,3 @@ def test_two_columns_of_one_name_stay_two() -> None:
 
 def test_values_that_json_does_not_have() -> None:
     assert plain({"a": b"\x00\xff", "b": float("nan"), "c": (1, [2.5])}) == {"a": "00ff", "b": "nan", "c": [1, [2.5]]}
-
-
-def test_the_defaults_are_the_same_on_both_sides() -> None:
-    assert pipeline_ask.REPORT_ROWS == request.REPORT_ROWS
-    assert pipeline_ask.SQL_ROWS == request.SQL_ROWS
-    assert pipeline_ask.SQL_TIME_S == request.SQL_TIME_S
-    assert pipeline_view.SERIES_WIDTH <= 24

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from unibus.pipeline.histogram import bucket_of, lower_us, quantile_us, upper_us
+from unibus.pipeline.histogram import lower_us, quantile_us, upper_us
 from unibus.pipeline.questions.answer import Answer, Column, Plot, Value
 from unibus.pipeline.questions.periods import chosen
 from unibus.pipeline.questions.request import Request
@@ -113,6 +113,3 @@ def short(us: float) -> str:
         if us >= length_us:
             return f"{us / length_us:.3g} {unit}"
     return f"{us:.0f} µs"
-
-
-__all__ = ["bucket_of", "by_channel", "latency", "quantile"]
