@@ -19,9 +19,10 @@ COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
 # The tests start some hundred interpreters, and each would compile the package again where nothing may be kept.
 unexport PYTHONDONTWRITEBYTECODE
 # What compiling cannot change: neither the command line nor anything around Spark is compiled.
-SPARK := tests/pipeline tests/unit/pipeline
+SPARK := tests/pipeline
 # Crashes are a matter of minutes there: `make soak`.
-NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/crash tests/unit/cli tests/unit/capture $(SPARK))
+NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/crash \
+	$(addprefix tests/unit/,cli capture pipeline) $(SPARK))
 
 .PHONY: help
 help: ## List the targets
@@ -38,13 +39,14 @@ demo: $(READY) ## A minute in the terminal that shows the bus at work
 	@$(BIN)/unibus demo
 
 .PHONY: test
-test: check ## Everything: check, the whole suite on plain Python, Spark, the suite again on the compiled package
+test: $(READY) ## Everything: check, the whole suite on plain Python, Spark, the suite again on the compiled package
 	@$(PLAIN) tools/prepare.py servers
 	@$(PLAIN) tools/prepare.py expect plain
 	@mkdir -p .build
 	@# Side by side, since none keeps all processors busy; the others are told when the first is over.
 	@$(MAKE) compiled > .build/compiled.log 2>&1 & second=$$!; $(MAKE) spark > .build/spark.log 2>&1 & third=$$!; \
 	trap 'kill $$second $$third 2> /dev/null || true' EXIT; \
+	$(MAKE) check; \
 	echo; echo "=== tests, run 1 of 3: plain Python, all but Spark; tidy has just run ==="; \
 	failed=0; $(PLAIN) -m pytest $(addprefix --ignore=,tests/tidy $(SPARK)) || failed=1; \
 	echo; echo "=== tests, run 2 of 3: Spark, on plain Python ==="; \

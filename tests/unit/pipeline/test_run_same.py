@@ -63,11 +63,3 @@ def test_where_batches_begin_makes_no_difference(
     wanted = expected([event for events in domains.values() for event in events])
     assert tables_of(whole) == wanted
     assert tables_of(pieces) == wanted
-
-
-def test_nor_does_spark(spark: SparkSession, tmp_path: Path) -> None:
-    domains = {"east": history(7, 250, "east"), "west": history(8, 120, "west")}
-    lake = Lake(str(tmp_path / "lake"))
-    in_random_batches(spark, lake, tmp_path / "captures", domains, 2)
-    assert lake.done() > 1
-    assert tables_of(lake) == expected([event for events in domains.values() for event in events])

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.pipeline.histories import spoil
 from tests.pipeline.lake_histories import history, write_segments
@@ -17,7 +16,7 @@ from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.sources import EventSource, open_sources
 from unibus.core.life.events import Event
-from unibus.errors import CaptureDamaged, JobFailed, LakeBusy, LakeIncomplete, LakeMismatch
+from unibus.errors import CaptureDamaged, LakeBusy, LakeIncomplete, LakeMismatch
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import load_plan
 from unibus.pipeline.rebuild import rebuild
@@ -135,33 +134,6 @@ def test_a_damaged_segment_is_put_aside_and_nothing_of_it_is_counted(tmp_path: P
     assert tables_of(lake) == expected([event for event in events if not 31 <= event.seq <= 60])
 
 
-def test_a_repaired_segment_comes_in_by_a_rebuild(spark: SparkSession, tmp_path: Path) -> None:
-    more = history(6, 220)
-    events = more[:120]
-    capture = write_segments(tmp_path / "capture", events, size=30)
-    segment = sorted((capture / "segments").iterdir())[2]
-    kept = segment.read_bytes()
-    segment.write_bytes(kept[:-100])
-    lake = Lake(str(tmp_path / "lake"))
-    run(lake, capture)
-    assert quarantined(lake) == [("local", 61, 90, "size")]
-    before = lake.done()
-    segment.write_bytes(kept)
-    assert run(lake, capture) == []  # It was dealt with.
-    readable = lake.view(spark, "channel_minute")
-    counted = readable.selectExpr("sum(n)").collect()[0][0]
-    assert counted == len(events) - 30
-    assert len(list(rebuild(spark, lake, opened(capture), max_events=60))) == 2
-    assert tables_of(lake) == expected(events)
-    assert quarantined(lake) == []
-    assert lake.done() > before
-    assert lake.positions() == {"local": len(events)}
-    assert readable.selectExpr("sum(n)").collect()[0][0] == counted  # Who reads already goes on reading.
-    write_segments(capture, more)
-    assert [result.number for result in run(lake, capture)] == [lake.done()]
-    assert tables_of(lake) == expected(more)
-
-
 @pytest.mark.parametrize("table", list(TABLES))
 def test_a_rebuild_that_stops_while_tables_are_exchanged_is_gone_on_with(
     tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch
@@ -227,23 +199,6 @@ def test_before_the_first_commit_it_is_put_aside_instead(tmp_path: Path) -> None
     spoil(capture, 0)
     run(lake, capture)
     assert tables_of(lake) == expected(events[40:])
-
-
-def test_a_job_that_fails_says_why_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    events = history(12, 60)
-    capture = write_segments(tmp_path / "capture", events)
-    lake = Lake(str(tmp_path / "lake"))
-    segment = sorted((capture / "segments").iterdir())[0]
-
-    def lose(step: str, share: float) -> None:
-        if step == "plan":
-            os.rename(segment, tmp_path / "away")
-
-    with pytest.raises(JobFailed, match=segment.name):
-        run_once(spark, lake, opened(capture), progress=lose)
-    os.rename(tmp_path / "away", segment)
-    run(lake, capture)
-    assert tables_of(lake) == expected(events)
 
 
 def test_another_history_under_the_same_name_is_refused(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_a_stream_of_the_same_name_from_its_beginning_is_refused(tmp_path: Path,
 
 KILLED = """
 import os, sys
-from tests.pipeline.test_sink_publish import numbers, stream_writer
+from tests.unit.pipeline.test_sink_publish import numbers, stream_writer
 from unibus.pipeline.connector import sink
 from unibus.pipeline.connector.publishing import Progress
 from pathlib import Path
