@@ -30,7 +30,8 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
     "config": _BELOW_THE_DOORS | _DOORS,
     "cli": _BELOW_THE_DOORS | _DOORS | {"config"},
     "__main__": frozenset({"cli"}),
-    "__init__": frozenset({"core", "stores", "bus", "sync", "federation"}),  # Public names only.
+    "public": frozenset({"core", "stores", "bus", "sync", "federation"}),  # Public names only.
+    "__init__": frozenset({"public"}),
 }
 """Which rooms a room may import, besides itself and the ground. A room that is not listed may not exist."""
 
