@@ -53,7 +53,8 @@ CLEAN = {
     "README.md": "[a guide](docs/guide.md#part 't') [out](https://example.com/home) [here](#x)\n\n[r]: docs/guide.md\n"
     "\n```\n[code](nowhere.md)\n```\nand `[code](nowhere.md)`; see docs/work and ~/work and </root>\n",
     "docs/guide.md": "[back](../README.md)\n",
-    "src/unibus/__init__.py": WHY + "from unibus.bus.hot import run\n",
+    "src/unibus/__init__.py": WHY + "from unibus.public import run\n",
+    "src/unibus/public.py": WHY + "from unibus.bus.hot import run\n",
     "src/unibus/errors.py": WHY + "class BusError(Exception): ...\n",
     "src/unibus/core/__init__.py": "",
     "src/unibus/core/atomic.py": WHY + "from _thread import RLock\nfrom uuid import UUID\nimport msgspec\n",
