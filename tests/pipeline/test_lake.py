@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tests.pipeline.histories import small_bus
 from tests.pipeline.lake_histories import BEGAN_US, history, write_segments
 from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.sources import open_sources
@@ -65,6 +66,16 @@ def test_a_segment_that_was_put_aside_does_not_end_queries(spark: SparkSession, 
     finally:
         for name in (*TABLES, "events", "bodies"):
             spark.catalog.dropTempView(name)
+
+
+def test_the_history_of_a_store_can_be_asked_too(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    captured = write_segments(tmp_path / "capture", history(5, 50, "east"), "east")
+    sources = open_sources([small_bus(tmp_path / "bus.db"), str(captured)])
+    (result,) = run_all(None, lake, sources)
+    assert lake.history(spark, "events", sources).count() == result.events
+    bodies = lake.history(spark, "bodies", sources).where("domain = 'local' and channel = 'orders'").orderBy("seq")
+    assert [bytes(row["body"]) for row in bodies.collect()] == [b'{"n":%d}' % number for number in range(10)]
 
 
 def test_an_empty_lake_has_empty_tables_and_makes_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -182,10 +182,14 @@ class Lake:
                     source.close()
 
     def history(self, spark: "SparkSession", name: str, sources: Sequence[EventSource]) -> "DataFrame":
-        """`events` or `bodies`, out of the segments of capture directories."""
+        """`events` or `bodies`, out of segments, which Spark reads by itself and so sooner, and out of stores."""
         columns, paths_of = HISTORY[name]
         bad = self._unreadable(sources)
-        return read_parquet(spark, columns, [path for path in paths_of(sources) if path not in bad])
+        rows = read_parquet(spark, columns, [path for path in paths_of(sources) if path not in bad])
+        for source in sources:
+            if not isinstance(source, CaptureSource):
+                rows = rows.unionByName(read_store(spark, name, source.where).select(*columns.names))
+        return rows
 
     def _unreadable(self, opened: Sequence[EventSource]) -> set[str]:
         """Segments that were put aside: one of them would end every query over all of them."""
@@ -203,8 +207,19 @@ def read_parquet(spark: "SparkSession", columns: pa.Schema, paths: Sequence[str]
     return spark.read.schema(wanted).parquet(*paths) if paths else spark.createDataFrame([], wanted)
 
 
+def read_store(spark: "SparkSession", name: str, url: str) -> "DataFrame":
+    """The same of a store, beside its owner."""
+    from pyspark.sql import functions
+
+    reader = spark.read.format("unibus")
+    if name != "bodies":
+        return reader.load(url)
+    found = reader.option("bodies", "true").load(url)
+    return found.where(found["body"].isNotNull()).withColumn("redacted", functions.lit(False))
+
+
 def segment_paths(sources: Sequence[EventSource]) -> list[str]:
-    """Of capture directories. A store has no files that Spark can read."""
+    """Of capture directories."""
     found = [each for each in sources if isinstance(each, CaptureSource)]
     return [piece.path for each in found for piece in each.pieces(0, each.last()) if piece.path is not None]
 
