@@ -73,13 +73,14 @@ class Redaction:
 def _redact_body(body: Body, rule: Rule) -> None:
     if body.body is None:
         return
-    body.redacted = True
+    changed = True
     if rule.action == HASH:
         body.body = hashlib.sha256(body.body).hexdigest().encode()
     elif rule.action == FIELDS:
-        body.body, body.redacted = _without_fields(body.body, rule.names)
+        body.body, changed = _without_fields(body.body, rule.names)
     else:
         body.body = None
+    body.redacted = body.redacted or changed
 
 
 def _without_fields(content: bytes, paths: Sequence[str]) -> tuple[bytes | None, bool]:

@@ -86,6 +86,12 @@ def test_all_rules_that_fit_are_applied() -> None:
     assert (found.body, found.headers) == (b'{"a":"***","b":"***"}', None)
 
 
+def test_a_rule_that_finds_nothing_does_not_hide_what_another_did() -> None:
+    found = Body(JSON, None, b'{"card":1}')
+    Redaction([rule_of("*=fields:card"), rule_of("*=fields:other")])("orders", found)
+    assert (found.body, found.redacted) == (b'{"card":"***"}', True)
+
+
 def test_the_secret_is_in_no_file(tmp_path: Path) -> None:
     """Nor are the rules forgotten by the next start; a change of them is written down."""
     secret = "4111-1111-1111-1111"
