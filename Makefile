@@ -18,11 +18,12 @@ PLAIN := env -u PYTHONPATH $(BIN)/python
 COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
 # The tests start some hundred interpreters, and each would compile the package again where nothing may be kept.
 unexport PYTHONDONTWRITEBYTECODE
-# What compiling cannot change: neither the command line nor anything around Spark is compiled.
 SPARK := tests/pipeline
-# Crashes are a matter of minutes there: `make soak`.
-NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/crash \
-	$(addprefix tests/unit/,cli capture pipeline) $(SPARK))
+# Tests that mostly wait for processes of their own.
+OUTSIDE := $(SPARK) tests/crash tests/docs
+# What compiling cannot change: neither the command line nor anything around Spark is compiled. Crashes of the compiled
+# package are a matter of minutes: `make soak`.
+NOT_COMPILED := $(addprefix --ignore=,tests/tidy $(OUTSIDE) $(addprefix tests/unit/,cli capture pipeline))
 
 .PHONY: help
 help: ## List the targets
@@ -39,22 +40,23 @@ demo: $(READY) ## A minute in the terminal that shows the bus at work
 	@$(BIN)/unibus demo
 
 .PHONY: test
-test: $(READY) ## Everything: check, the whole suite on plain Python, Spark, the suite again on the compiled package
+test: $(READY) ## Everything: check, the whole suite on plain Python, the suite again on the compiled package
 	@$(PLAIN) tools/prepare.py servers
 	@$(PLAIN) tools/prepare.py expect plain
 	@mkdir -p .build
 	@# Side by side, since none keeps all processors busy; the others are told when the first is over.
-	@$(MAKE) compiled > .build/compiled.log 2>&1 & second=$$!; $(MAKE) spark > .build/spark.log 2>&1 & third=$$!; \
+	@$(MAKE) compiled > .build/compiled.log 2>&1 & third=$$!; \
+	$(PLAIN) -m pytest $(OUTSIDE) > .build/outside.log 2>&1 & second=$$!; \
 	trap 'kill $$second $$third 2> /dev/null || true' EXIT; \
 	$(MAKE) check; \
-	echo; echo "=== tests, run 1 of 3: plain Python, all but Spark; tidy has just run ==="; \
-	failed=0; $(PLAIN) -m pytest $(addprefix --ignore=,tests/tidy $(SPARK)) || failed=1; \
-	echo; echo "=== tests, run 2 of 3: Spark, on plain Python ==="; \
-	wait $$third || failed=1; cat .build/spark.log; \
+	echo; echo "=== tests, run 1 of 3: plain Python; tidy has just run ==="; \
+	failed=0; $(PLAIN) -m pytest $(addprefix --ignore=,tests/tidy $(OUTSIDE)) || failed=1; \
+	echo; echo "=== tests, run 2 of 3: plain Python with processes beside it: Spark, crashes, the documents ==="; \
+	wait $$second || failed=1; cat .build/outside.log; \
 	echo; echo "=== tests, run 3 of 3: compiled by mypyc, without what compiling cannot change ==="; \
-	wait $$second || failed=1; cat .build/compiled.log; \
+	wait $$third || failed=1; cat .build/compiled.log; \
 	test $$failed -eq 0
-	@echo; echo "=== all three runs passed: plain, Spark and compiled ==="
+	@echo; echo "=== all three runs passed ==="
 
 .PHONY: spark
 spark: $(READY) ## The tests of the data pipeline alone
