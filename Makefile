@@ -19,11 +19,11 @@ COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
 # The tests start some hundred interpreters, and each would compile the package again where nothing may be kept.
 unexport PYTHONDONTWRITEBYTECODE
 SPARK := tests/pipeline
-# Tests that mostly wait for processes of their own.
-OUTSIDE := $(SPARK) tests/crash tests/docs
+# Those around Spark, and those that mostly wait for processes of their own.
+OUTSIDE := $(SPARK) tests/unit/pipeline tests/crash tests/docs
 # What compiling cannot change: neither the command line nor anything around Spark is compiled. Crashes of the compiled
 # package are a matter of minutes: `make soak`.
-NOT_COMPILED := $(addprefix --ignore=,tests/tidy $(OUTSIDE) $(addprefix tests/unit/,cli capture pipeline))
+NOT_COMPILED := $(addprefix --ignore=,tests/tidy $(OUTSIDE) tests/unit/cli tests/unit/capture)
 
 .PHONY: help
 help: ## List the targets
