@@ -26,7 +26,7 @@ from benchmarks.measure import Options, Result, check_delivered
 from benchmarks.pipeline_peers import PEERS, Counted
 from benchmarks.pipeline_report import report_figures
 from benchmarks.report import Figure, Report
-from benchmarks.spark import cpu_of, session, thrown_away
+from benchmarks.spark import family_of, session, thrown_away
 from unibus.capture.manifest import Manifest
 from unibus.capture.sources import EventSource, open_sources
 from unibus.pipeline.generator.generate import generate
@@ -100,6 +100,7 @@ class Bench:
 
     def __init__(self, spark: "SparkSession", folder: Path, options: Options) -> None:
         self._spark = spark
+        self._family = family_of(spark)
         self._folder = folder
         self._options = options
         self._batch = options.count(BATCH)
@@ -140,7 +141,7 @@ class Bench:
         return stands
 
     def _measured(self, work: Callable[[], Result]) -> tuple[Result, Cost]:
-        return measured(work, lambda: cpu_of(self._spark))
+        return measured(work, self._family.seconds)
 
     # With size
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from benchmarks.cpu import cpu_seconds
+from benchmarks.cpu import Family
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,10 +23,10 @@ def session() -> Iterator["SparkSession"]:
         spark.stop()
 
 
-def cpu_of(spark: "SparkSession") -> float:
-    """Processor time of this process, of the virtual machine, which has no parent here, and of its Python workers."""
+def family_of(spark: "SparkSession") -> Family:
+    """This process, the virtual machine, which has no parent here, and its Python workers."""
     assert spark._jvm is not None
-    return cpu_seconds(os.getpid(), int(spark._jvm.java.lang.ProcessHandle.current().pid()))
+    return Family(os.getpid(), int(spark._jvm.java.lang.ProcessHandle.current().pid()))
 
 
 def thrown_away(frame: "DataFrame") -> None:
