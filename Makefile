@@ -47,7 +47,7 @@ test: $(READY) ## Everything: check, the whole suite on plain Python, the suite 
 	@# Side by side, since none keeps all processors busy; the others are told when the first is over.
 	@$(MAKE) compiled > .build/compiled.log 2>&1 & third=$$!; \
 	$(PLAIN) -m pytest $(OUTSIDE) > .build/outside.log 2>&1 & second=$$!; \
-	trap 'kill $$second $$third 2> /dev/null || true' EXIT; \
+	trap 'kill $$second $$third 2> /dev/null || true' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	$(MAKE) check; \
 	echo; echo "=== tests, run 1 of 3: plain Python; tidy has just run ==="; \
 	failed=0; $(PLAIN) -m pytest $(addprefix --ignore=,tests/tidy $(OUTSIDE)) || failed=1; \
@@ -59,7 +59,7 @@ test: $(READY) ## Everything: check, the whole suite on plain Python, the suite 
 	@echo; echo "=== all three runs passed ==="
 
 .PHONY: spark
-spark: $(READY) ## The tests of the data pipeline alone
+spark: $(READY) ## The tests that need Spark alone
 	@$(PLAIN) tools/prepare.py servers
 	$(PLAIN) -m pytest $(SPARK)
 

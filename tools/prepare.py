@@ -17,6 +17,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -36,8 +37,14 @@ def fail(what: str, hint: str) -> SystemExit:
 
 
 def run(*command: str | Path, **environment: str) -> bool:
-    """Whether the command succeeded. Its output is shown as it comes."""
-    return subprocess.run([str(part) for part in command], env={**os.environ, **environment}).returncode == 0
+    """Whether the command succeeded. Its output is shown as it comes. It ends with us, and so does what it started."""
+    child = subprocess.Popen([str(part) for part in command], env={**os.environ, **environment}, start_new_session=True)
+    try:
+        return child.wait() == 0
+    except BaseException:
+        os.killpg(child.pid, signal.SIGTERM)
+        child.wait()
+        raise
 
 
 def apt_install(what: str, *packages: str) -> None:
@@ -146,6 +153,7 @@ def expect(kind: str) -> None:
 STEPS = {"venv": venv, "compiler": compiler, "servers": servers, "compiled": compiled, "expect": expect}
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.stdout.reconfigure(line_buffering=True)  # So that our lines stand before those of the commands they announce.
     if len(sys.argv) < 2 or sys.argv[1] not in STEPS:
         raise fail("which step?", f"one of: {', '.join(STEPS)}")

@@ -18,7 +18,8 @@ else:
 
         # What loading it puts here, such as `unibus.errors`, stays reachable as well.
         public = import_module("unibus.public")
-        globals().update({each: getattr(public, each) for each in (*public.__all__, "__all__")})
+        for each in (*public.__all__, "__all__"):
+            globals().setdefault(each, getattr(public, each))
         if name not in globals():
             raise AttributeError(f"module 'unibus' has no attribute {name!r}")
         return globals()[name]

@@ -19,6 +19,7 @@ from unibus.pipeline.lake import Lake
 from unibus.pipeline.run import run_all
 from unibus.pipeline.tables import CHANNEL_MINUTE, TABLES, Table
 from unibus.pipeline.upkeep import MANY_FILES, compact, retain, tidy, vacuum
+from unibus.sync import MessageBus
 
 HOUR_US = 3_600_000_000
 
@@ -71,9 +72,15 @@ def test_a_segment_that_was_put_aside_does_not_end_queries(spark: SparkSession, 
 def test_the_history_of_a_store_can_be_asked_too(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
     captured = write_segments(tmp_path / "capture", history(5, 50, "east"), "east")
-    sources = open_sources([small_bus(tmp_path / "bus.db"), str(captured)])
+    url = small_bus(tmp_path / "bus.db")
+    with MessageBus(url) as bus:
+        bus.send("bills", None, headers={"only": "headers"})
+    sources = open_sources([url, str(captured)])
     (result,) = run_all(None, lake, sources)
     assert lake.history(spark, "events", sources).count() == result.events
+    sent = lake.history(spark, "events", sources).where("domain = 'local' and kind = 'sent'").select("seq").collect()
+    stored = lake.history(spark, "bodies", sources).where("domain = 'local'").select("seq").collect()
+    assert sorted(stored) == sorted(sent)
     bodies = lake.history(spark, "bodies", sources).where("domain = 'local' and channel = 'orders'").orderBy("seq")
     assert [bytes(row["body"]) for row in bodies.collect()] == [b'{"n":%d}' % number for number in range(10)]
 

@@ -85,9 +85,7 @@ def run(options: RunOptions) -> None:
 
 def pending(lake: "Lake", sources: "list[EventSource]") -> bool:
     """Whether Spark has to be started at all. A batch that was ended half way has left its plan."""
-    from unibus.pipeline.plan import load_plan
-
-    if load_plan(lake.path) is not None:
+    if lake.is_interrupted():
         return True
     positions = lake.positions()
     return any(source.last() != positions.get(source.domain, 0) for source in sources)

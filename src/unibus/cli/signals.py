@@ -37,8 +37,8 @@ async def _cancelled_by_sigterm(work: Coroutine[object, object, Answer]) -> Answ
 
 @contextlib.contextmanager
 def stopping(told: str) -> Iterator[threading.Event]:
-    """For a loop: the first Ctrl-C, or SIGTERM, sets the event and is `told`; a second one ends at once. The exit code
-    is that of the signal.
+    """For a loop: the first Ctrl-C, or SIGTERM, sets the event and is `told`; the exit code is that of the signal. A
+    second one interrupts what is being done, as Ctrl-C does.
 
     Spark installs a handler of its own when it starts, which would end the job that is running: this one is instead of
     it, if it comes after.

@@ -15,6 +15,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import shutil
 import time
 import uuid
@@ -22,15 +23,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import TableNotFoundError
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from unibus.pipeline.files import MICROSECOND, START, File, number, read_file, sync, write_file
+from unibus.errors import LakeIncomplete
+from unibus.pipeline.files import MICROSECOND, START, File, number, read_file, sync, sync_folder, write_file
 from unibus.pipeline.tables import Table
+from unibus.stores.journals.jsonfile_files import RealFiles, replace
 
 APP: Final = "unibus"
 LOG: Final = "_delta_log"
+LAST_CHECKPOINT: Final = "_last_checkpoint"
 _SETTINGS: Final = {
     "delta.checkpointInterval": "20",
     "delta.logRetentionDuration": "interval 1 days",
@@ -38,7 +43,11 @@ _SETTINGS: Final = {
 }
 _LOG_ENDS: Final = (".json", ".checkpoint.parquet")
 _UNSURE: Final = 8
-"""Versions that an ended process may have left unsettled: a batch makes one, after making a table or adding columns."""
+"""More versions than an ended process can have left unsettled: a batch makes one, perhaps after adding columns."""
+_HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""Old parts of the log go by `vacuum` only: delta-rs would remove them before what stands for them is on the disk."""
+_COMMIT: Final = re.compile(r"\d{20}\.json")
+_CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 
 
 class DeltaFolder:
@@ -62,6 +71,10 @@ class DeltaFolder:
                 self._delta.update_incremental()
         except TableNotFoundError:
             self._delta = None
+        except DeltaError as error:
+            raise LakeIncomplete(
+                f"{self.path} cannot be read: {error}", "after a loss of power `unibus pipeline run --once` mends it"
+            ) from error
         return self._delta
 
     def made(self) -> DeltaTable:
@@ -73,7 +86,7 @@ class DeltaFolder:
         known = {each.name for each in delta.schema().fields}
         missing = [each for each in Schema.from_arrow(self.table.schema).fields if each.name not in known]
         if missing:
-            delta.alter.add_columns(missing)
+            delta.alter.add_columns(missing, post_commithook_properties=_HOOKS)
         return delta
 
     def _create(self) -> None:
@@ -137,7 +150,7 @@ class DeltaFolder:
         """All or nothing. Not `changed`: the same rows lie elsewhere, and whoever follows changes can skip it."""
         delta = self.made()
         if adds:
-            sync(self.path)
+            sync_folder(self.path)
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(each.path, changed, now_ms, each.size, self._values(each)) for each in removes
@@ -152,6 +165,7 @@ class DeltaFolder:
             delta.schema(),
             partition_by=[self.table.partition] if self.table.partition else None,
             commit_properties=CommitProperties(app_transactions=[Transaction(APP, batch)] if batch else None),
+            post_commithook_properties=_HOOKS,
         )
 
     def settle(self) -> None:
@@ -162,24 +176,67 @@ class DeltaFolder:
         log = os.path.join(self.path, LOG)
         first = self._settled + 1 if self._settled >= 0 else delta.version() - _UNSURE
         names = [f"{each:020}{end}" for each in range(max(first, 0), delta.version() + 1) for end in _LOG_ENDS]
-        for name in (*names, "_last_checkpoint"):
+        for name in (*names, LAST_CHECKPOINT):
             with contextlib.suppress(FileNotFoundError):  # Most versions have no checkpoint.
                 sync(os.path.join(log, name))
         for folder in (log, self.path, os.path.dirname(self.path)):
-            sync(folder)
+            sync_folder(folder)
         self._settled = delta.version()
 
+    def mend(self) -> None:
+        """After a loss of power. A commit, or a checkpoint, that is half there was never settled, and nothing relies on
+        it: a commit becomes an empty one, a checkpoint is taken away. Only for whoever knows that this can be."""
+        log = os.path.join(self.path, LOG)
+        names = sorted(os.listdir(log)) if os.path.isdir(log) else []
+        commits = [os.path.join(log, name) for name in names if _COMMIT.fullmatch(name)]
+        for path in commits[-_UNSURE:]:
+            if not _is_commit(path):
+                replace(RealFiles(), path, b"")
+        checkpoints = [os.path.join(log, name) for name in names if _CHECKPOINT.fullmatch(name)]
+        if checkpoints and not _is_parquet(checkpoints[-1]):
+            for path in (os.path.join(log, LAST_CHECKPOINT), checkpoints[-1]):
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(path)
+        self._delta = None
+
     def vacuum(self, hours: int) -> list[str]:
-        """Remove files that no commit names any more, or never did, for that long."""
+        """Remove files that no commit names any more, or never did, for that long. The commit that does without a file
+        is on the disk before the file goes, and a checkpoint before the part of the log that it stands for."""
         delta = self.refresh()
         if delta is None:
             return []
-        gone = delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+        self.settle()
+        gone = delta.vacuum(
+            hours,
+            dry_run=False,
+            enforce_retention_duration=False,
+            post_commithook_properties=_HOOKS,
+            full=True,
+        )
+        self.settle()
         delta.cleanup_metadata()
         return [os.path.join(self.path, each) for each in gone]
 
     def _values(self, file: File) -> dict[str, str | None]:
         return {self.table.partition: "true" if file.open else "false"} if self.table.partition else {}
+
+
+def _is_commit(path: str) -> bool:
+    """Lines of JSON, down to the last; none at all is a commit too."""
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return all(isinstance(json.loads(line), dict) for line in data.splitlines())
+    except ValueError:
+        return False
+
+
+def _is_parquet(path: str) -> bool:
+    try:
+        pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
 
 
 def _stats(file: File, table: Table) -> str:

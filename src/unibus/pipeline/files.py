@@ -54,8 +54,18 @@ def write_file(folder: str, name: str, rows: pa.Table, table: Table, open_: bool
 
 
 def sync(path: str) -> None:
-    """What was written to a file, or which names a folder has, is on the disk after this."""
-    RealFiles().sync_folder(path)  # To the operating system a folder is a file.
+    """What was written to a file is on the disk after this; that it has its name is a matter of the folder."""
+    files = RealFiles()
+    handle = files.open(path)
+    try:
+        files.sync(handle)
+    finally:
+        files.close(handle)
+
+
+def sync_folder(path: str) -> None:
+    """Which names a folder has is on the disk after this."""
+    RealFiles().sync_folder(path)
 
 
 def _bounds(footer: pq.FileMetaData) -> tuple[dict[str, int], dict[str, int]]:

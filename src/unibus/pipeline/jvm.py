@@ -2,8 +2,9 @@
 
 Three things make the difference: the script's first machine, which only works out a command line, is asked once and its
 answer kept; the classes are kept in an archive that the next start maps into memory (class-data sharing); and whoever
-asks for it gets the quick compiler only. What is kept lies in a folder of the user's, under a name that changes with
-the versions of Java and Spark. A part of it that is missing, old or damaged costs time and nothing else.
+asks for it gets the quick compiler only, and a collector that does nothing beside it. What is kept lies in a folder of
+the user's, under a name that changes with the versions of Java and Spark. A part of it that is missing, old or damaged
+costs time and nothing else.
 
 The machine has a session of its own, so a Ctrl-C that is meant for the command does not end it in the middle of a
 write. It ends by itself when this process does, however that ends. No pyspark here: it is imported while the machine
@@ -164,7 +165,7 @@ class Machine:
         self._java = java
         self._spark = spark
         self._options = [f"-Xmx{memory}", "-XX:-UsePerfData", "-Xlog:disable", "-Xlog:all=error:stderr"]
-        self._options += ["-XX:TieredStopAtLevel=1"] if quick else []
+        self._options += ["-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC"] if quick else []
         folder = cache_folder()
         self._kept = None if folder is None else Kept(java, spark, folder)
         self._train = quick

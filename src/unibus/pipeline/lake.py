@@ -3,6 +3,8 @@
     LAKE/lake.json        {"format": 1, "sources": [...]}: where its history was read from last
     LAKE/<table>/         Delta tables, see tables.py; Polars, DuckDB and Spark with Delta's jar read them too
     LAKE/plan.json        the batch that is being made, see plan.py
+    LAKE/swap.json        the exchange after a rebuild that is being made, see swap.py
+    LAKE/upkeep.json      there while files are put together or removed, see upkeep.py
     LAKE/.staging/        what tasks hand to the driver; removed after each batch
     LAKE/lake.lock        held by the one process that changes the lake
 
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 ABOUT: Final = "lake.json"
+PLAN: Final = "plan.json"
+SWAP: Final = "swap.json"
+UPKEEP: Final = "upkeep.json"
 
 
 class About(msgspec.Struct):
@@ -87,7 +92,8 @@ class Lake:
     def lock(self) -> Iterator[None]:
         """For whoever changes it. LakeBusy names who does already; the same process may ask again inside."""
         with self._mutex:
-            if not self._held:
+            fresh = not self._held
+            if fresh:
                 os.makedirs(self.path, exist_ok=True)
                 try:
                     self._owner = Owner(os.path.join(self.path, "lake"))
@@ -97,6 +103,9 @@ class Lake:
                     ) from None
             self._held += 1
         try:
+            if fresh and self.is_interrupted():
+                for folder in self._folders.values():
+                    folder.mend()
             yield
         finally:
             with self._mutex:
@@ -104,6 +113,21 @@ class Lake:
                 if not self._held and self._owner is not None:
                     self._owner.release()
                     self._owner = None
+
+    def is_interrupted(self) -> bool:
+        """Somebody was ended while changing it, or does so now. Only then a log that cannot be read may be mended: else
+        it is damaged in some other way, and nobody may guess."""
+        return any(os.path.exists(os.path.join(self.path, name)) for name in (PLAN, SWAP, UPKEEP))
+
+    @contextmanager
+    def upkeep(self) -> Iterator[None]:
+        """For whoever changes tables without a batch."""
+        path = os.path.join(self.path, UPKEEP)
+        replace(RealFiles(), path, b"{}\n")
+        yield
+        for folder in self._folders.values():
+            folder.settle()
+        os.remove(path)
 
     # What is in it
 
@@ -169,7 +193,7 @@ class Lake:
         return halves[0].unionByName(halves[1])
 
     def register(self, spark: "SparkSession", sources: Sequence[EventSource] | None = None) -> None:
-        """Temporary views of all tables, and of `events` and `bodies` in the segments of its sources."""
+        """Temporary views of all tables, and of `events` and `bodies` in its sources."""
         for name in TABLES:
             self.view(spark, name).createOrReplaceTempView(name)
         opened = open_sources(self.sources()) if sources is None and self.sources() else sources or []
@@ -215,7 +239,8 @@ def read_store(spark: "SparkSession", name: str, url: str) -> "DataFrame":
     if name != "bodies":
         return reader.load(url)
     found = reader.option("bodies", "true").load(url)
-    return found.where(found["body"].isNotNull()).withColumn("redacted", functions.lit(False))
+    # Every event that brought data has it, also one with a body of nothing.
+    return found.where(found["content_type"].isNotNull()).withColumn("redacted", functions.lit(False))
 
 
 def segment_paths(sources: Sequence[EventSource]) -> list[str]:

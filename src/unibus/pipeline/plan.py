@@ -18,9 +18,9 @@ from unibus.capture.segments import check
 from unibus.capture.sources import CaptureSource, EventSource, Piece
 from unibus.errors import CaptureDamaged, LakeIncomplete, LakeMismatch
 from unibus.pipeline.jobs.task import Work
+from unibus.pipeline.lake import PLAN
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
 
-PLAN: Final = "plan.json"
 Bad = Literal["quarantine", "fail"]
 _CHECKERS: Final = 4
 

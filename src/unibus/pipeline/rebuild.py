@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unibus.capture.sources import EventSource
-from unibus.pipeline.files import File
+from unibus.pipeline.files import File, sync_folder
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import Bad, drop_plan
 from unibus.pipeline.run import BatchResult, Progress, run_all
@@ -65,4 +65,6 @@ def _renumbered(new: Lake, before: int) -> list[File]:
         return []
     at = rows.column_names.index("number")
     numbers = pc.add(rows["number"], pa.scalar(before, pa.int64()))
-    return [folder.write(rows.set_column(at, "number", numbers), 0)]
+    file = folder.write(rows.set_column(at, "number", numbers), 0)
+    sync_folder(folder.path)  # No commit does it: this file is named by swap.json first.
+    return [file]

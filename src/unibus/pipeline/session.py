@@ -29,6 +29,8 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+_QUICK: Final = {"spark.sql.adaptive.enabled": "false"}
+"""Planning again between stages pays where a query runs for long."""
 LOCAL: Final = "local[*]"
 CONNECT_PORT: Final = 15_002
 CONNECT_PATIENCE_S: Final = 5.0
@@ -81,7 +83,7 @@ def _classic_session(master: str, settings: dict[str, str], quick: bool) -> "Spa
     _checked(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1") if master.startswith("local") else None
-    chosen = {**SETTINGS, "spark.sql.shuffle.partitions": _partitions(master), **settings}
+    chosen = {**SETTINGS, "spark.sql.shuffle.partitions": _partitions(master), **(_QUICK if quick else {}), **settings}
     with _gateway(chosen, quick):
         from pyspark.sql import SparkSession
 

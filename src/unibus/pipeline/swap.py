@@ -2,15 +2,13 @@
 
 import os
 import shutil
-from typing import Final
 
 import msgspec
 
+from unibus.errors import LakeIncomplete
 from unibus.pipeline.files import File
-from unibus.pipeline.lake import Lake
+from unibus.pipeline.lake import SWAP, Lake
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
-
-SWAP: Final = "swap.json"
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -48,4 +46,6 @@ def _exchange(lake: Lake, swap: Swap, name: str, files: list[File]) -> None:
         made = os.path.join(lake.path, swap.shadow, name, each.path)
         if os.path.exists(made):  # Else it was moved before.
             os.replace(made, folder.full_path(each))
+        elif not os.path.exists(folder.full_path(each)):
+            raise LakeIncomplete(f"{made} is gone", "take a new lake, or restore this one")
     folder.commit(files, old, batch=swap.number)

@@ -31,7 +31,7 @@ _FEW_ROWS: Final = 20_000
 def compact(lake: Lake, tables: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
     """By table: how many files there were, and how many there are."""
     found = {}
-    with lake.lock():
+    with lake.lock(), lake.upkeep():
         for name in tables or TABLES:
             folder = lake.folder(name)
             before = len(folder.files())
@@ -44,11 +44,12 @@ def compact(lake: Lake, tables: Sequence[str] | None = None) -> dict[str, tuple[
 def tidy(lake: Lake) -> None:
     """The same for tables that have many small files, and only with files about as small: each row is moved seldom."""
     with lake.lock():
-        for name in TABLES:
-            folder = lake.folder(name)
-            small = _smallest(_finished(folder))
-            if len(small) >= MANY_FILES:
-                _put_together(folder, small)
+        found = {name: _smallest(_finished(lake.folder(name))) for name in TABLES}
+        many = {name: small for name, small in found.items() if len(small) >= MANY_FILES}
+        if many:
+            with lake.upkeep():
+                for name, small in many.items():
+                    _put_together(lake.folder(name), small)
 
 
 def _finished(folder: DeltaFolder) -> list[File]:
@@ -94,7 +95,7 @@ def retain(lake: Lake, keep_us: Mapping[str, int], now_us: int) -> dict[str, int
     if unknown:
         known = ", ".join(name for name, table in TABLES.items() if table.moment)
         raise UsageError(f"{unknown[0]!r} has no rows that grow old", f"one of {known}")
-    with lake.lock():
+    with lake.lock(), lake.upkeep():
         return {name: _forget(lake.folder(name), now_us - kept) for name, kept in keep_us.items()}
 
 
@@ -119,7 +120,7 @@ def _forget(folder: DeltaFolder, before_us: int) -> int:
 
 def vacuum(lake: Lake, hours: int = VACUUM_HOURS) -> list[str]:
     """Remove files that have not counted for so many hours. Who reads for longer than that loses what it reads."""
-    with lake.lock():
+    with lake.lock(), lake.upkeep():
         gone = [path for name in TABLES for path in lake.folder(name).vacuum(hours)]
         staging = os.path.join(lake.path, ".staging")
         if os.path.isdir(staging):

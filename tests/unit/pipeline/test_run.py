@@ -11,7 +11,6 @@ import pytest
 
 from tests.pipeline.histories import spoil
 from tests.pipeline.lake_histories import history, write_segments
-from tests.pipeline.lake_power import Disk
 from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.sources import EventSource, open_sources
@@ -72,32 +71,6 @@ def test_stopped_after_any_step_and_run_again_every_table_has_the_batch_once(tmp
     assert load_plan(lake.path) is None
     complete = step in ("batches", "done")
     assert sum(result.events for result in results) == len(events) - (190 if complete else 130)
-
-
-@pytest.mark.parametrize("all_names", [False, True], ids=["names lost", "names kept"])
-@pytest.mark.parametrize(
-    ("step", "batches"),
-    # A table's nineteenth batch comes with a checkpoint of its log.
-    [*((step, 1) for step in STEPS), ("messages", 19)],
-)
-def test_after_a_power_cut_every_table_has_each_batch_once(
-    tmp_path: Path, step: str, batches: int, all_names: bool
-) -> None:
-    events = history(12, 420)
-    capture = write_segments(tmp_path / "capture", events, size=15)
-    disk = Disk(tmp_path / "lake")
-    with disk.watched():
-        lake = Lake(str(tmp_path / "lake"))
-        for _ in range(batches - 1):
-            run_once(None, lake, opened(capture), max_events=15)
-        with pytest.raises(Stopped):
-            run_once(None, lake, opened(capture), max_events=15, progress=stop_at(step))
-        disk.left(tmp_path / "left", all_names=all_names)
-    left = Lake(str(tmp_path / "left"))
-    assert left.done() == batches - (step not in ("batches", "done"))
-    run(left, capture)
-    assert tables_of(left) == expected(events)
-    assert sum(batch["events"] for batch in left.last_batches(99)) == len(events)
 
 
 def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
