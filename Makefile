@@ -20,10 +20,10 @@ COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
 unexport PYTHONDONTWRITEBYTECODE
 SPARK := tests/pipeline
 # Those around Spark, and those that mostly wait for processes of their own.
-OUTSIDE := $(SPARK) tests/unit/pipeline tests/crash tests/docs
+OUTSIDE := $(SPARK) tests/unit/pipeline tests/crash
 # What compiling cannot change: neither the command line nor anything around Spark is compiled. Crashes of the compiled
 # package are a matter of minutes: `make soak`.
-NOT_COMPILED := $(addprefix --ignore=,tests/tidy $(OUTSIDE) tests/unit/cli tests/unit/capture)
+NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs $(OUTSIDE) tests/unit/cli tests/unit/capture)
 
 .PHONY: help
 help: ## List the targets
@@ -51,7 +51,7 @@ test: $(READY) ## Everything: check, the whole suite on plain Python, the suite 
 	$(MAKE) check; \
 	echo; echo "=== tests, run 1 of 3: plain Python; tidy has just run ==="; \
 	failed=0; $(PLAIN) -m pytest $(addprefix --ignore=,tests/tidy $(OUTSIDE)) || failed=1; \
-	echo; echo "=== tests, run 2 of 3: plain Python with processes beside it: Spark, crashes, the documents ==="; \
+	echo; echo "=== tests, run 2 of 3: plain Python with processes beside it: Spark, crashes ==="; \
 	wait $$second || failed=1; cat .build/outside.log; \
 	echo; echo "=== tests, run 3 of 3: compiled by mypyc, without what compiling cannot change ==="; \
 	wait $$third || failed=1; cat .build/compiled.log; \
