@@ -1,4 +1,8 @@
-"""A disk that keeps nothing but what was synced: the worst that a power cut can leave of a folder."""
+"""A disk that keeps nothing but what was synced: the worst that a power cut can leave of a folder.
+
+Over the real file system, since delta-rs and Arrow write to that by themselves: `SimulatedDisk` sees what goes through
+our `Files` only.
+"""
 
 import os
 from collections.abc import Iterator

@@ -45,7 +45,7 @@ _LOG_ENDS: Final = (".json", ".checkpoint.parquet")
 _UNSURE: Final = 8
 """More versions than an ended process can have left unsettled: a batch makes one, perhaps after adding columns."""
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""Old parts of the log go by `vacuum` only: delta-rs would remove them before what stands for them is on the disk."""
+"""Old parts of the log go by `settle`: delta-rs would remove them before what stands for them is on the disk."""
 _COMMIT: Final = re.compile(r"\d{20}\.json")
 _CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 
@@ -169,7 +169,8 @@ class DeltaFolder:
         )
 
     def settle(self) -> None:
-        """All commits so far are on the disk, also those of a process that was ended."""
+        """All commits so far are on the disk, also those of a process that was ended. Then an old part of the log, that
+        a new checkpoint stands for, can go."""
         delta = self.refresh()
         if delta is None or delta.version() == self._settled:
             return
@@ -179,9 +180,13 @@ class DeltaFolder:
         for name in (*names, LAST_CHECKPOINT):
             with contextlib.suppress(FileNotFoundError):  # Most versions have no checkpoint.
                 sync(os.path.join(log, name))
-        for folder in (log, self.path, os.path.dirname(self.path)):
-            sync_folder(folder)
+        sync_folder(log)
+        if self._settled < 0:  # The table may be new.
+            sync_folder(self.path)
+            sync_folder(os.path.dirname(self.path))
         self._settled = delta.version()
+        if any(os.path.exists(os.path.join(log, name)) for name in names if _CHECKPOINT.fullmatch(name)):
+            delta.cleanup_metadata()
 
     def mend(self) -> None:
         """After a loss of power. A commit, or a checkpoint, that is half there was never settled, and nothing relies on
@@ -201,7 +206,7 @@ class DeltaFolder:
 
     def vacuum(self, hours: int) -> list[str]:
         """Remove files that no commit names any more, or never did, for that long. The commit that does without a file
-        is on the disk before the file goes, and a checkpoint before the part of the log that it stands for."""
+        is on the disk before the file goes."""
         delta = self.refresh()
         if delta is None:
             return []
@@ -213,8 +218,6 @@ class DeltaFolder:
             post_commithook_properties=_HOOKS,
             full=True,
         )
-        self.settle()
-        delta.cleanup_metadata()
         return [os.path.join(self.path, each) for each in gone]
 
     def _values(self, file: File) -> dict[str, str | None]:

@@ -104,8 +104,7 @@ class Lake:
             self._held += 1
         try:
             if fresh and self.is_interrupted():
-                for folder in self._folders.values():
-                    folder.mend()
+                self._mend()
             yield
         finally:
             with self._mutex:
@@ -119,15 +118,24 @@ class Lake:
         it is damaged in some other way, and nobody may guess."""
         return any(os.path.exists(os.path.join(self.path, name)) for name in (PLAN, SWAP, UPKEEP))
 
+    def _mend(self) -> None:
+        """A plan and a swap are gone on with by whoever asked for the lock; upkeep is over as far as it came."""
+        for folder in self._folders.values():
+            folder.mend()
+        if os.path.exists(os.path.join(self.path, UPKEEP)):
+            self._end_upkeep()
+
     @contextmanager
     def upkeep(self) -> Iterator[None]:
         """For whoever changes tables without a batch."""
-        path = os.path.join(self.path, UPKEEP)
-        replace(RealFiles(), path, b"{}\n")
+        replace(RealFiles(), os.path.join(self.path, UPKEEP), b"{}\n")
         yield
+        self._end_upkeep()
+
+    def _end_upkeep(self) -> None:
         for folder in self._folders.values():
             folder.settle()
-        os.remove(path)
+        os.remove(os.path.join(self.path, UPKEEP))
 
     # What is in it
 

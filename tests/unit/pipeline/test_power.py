@@ -58,6 +58,7 @@ class Case:
         assert tables_of(left) == expected(self.events)
         assert sum(batch["events"] for batch in left.last_batches(99)) == len(self.events)
         assert quarantined(left) == []
+        assert not left.is_interrupted()
         return left
 
 
@@ -88,13 +89,26 @@ def test_a_batch_that_was_complete_stays(case: Case, unsynced: Left) -> None:
     case.check()
 
 
+def with_an_old_log(case: Case) -> None:
+    """The next batch comes with a checkpoint."""
+    case.batches(18)
+    old = time.time() - 3 * DAY_S
+    for path in Path(case.lake.path).glob("*/_delta_log/*.json"):
+        os.utime(path, (old, old))
+
+
+def test_an_old_log_gives_way_to_a_checkpoint(case: Case) -> None:
+    with_an_old_log(case)
+    case.batches(1)
+    assert len(list(Path(case.lake.path, "messages", "_delta_log").glob("*.json"))) < 3
+    run(case.lake, case.capture)
+    assert tables_of(Lake(case.lake.path)) == expected(case.events)
+
+
 @WORST
-def test_where_an_old_log_gives_way_to_a_checkpoint(case: Case, unsynced: Left) -> None:
+def test_while_an_old_log_gives_way(case: Case, unsynced: Left) -> None:
     with case.power(unsynced):
-        case.batches(18)
-        old = time.time() - 3 * DAY_S
-        for path in Path(case.lake.path).glob("*/_delta_log/*.json"):
-            os.utime(path, (old, old))
+        with_an_old_log(case)
         run_once(None, case.lake, opened(case.capture), max_events=15, progress=stop_at("messages"))
     case.check()
 

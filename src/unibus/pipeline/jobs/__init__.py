@@ -2,8 +2,8 @@
 
 Spark gives each task some segments (`task.py`); the task reads them once, with Arrow, and calls all of these on what it
 has read. So a batch is one job of Spark without a shuffle, each column is read once for all tables, and rows never go
-through the Java machine. The same as DataFrame queries needs more processor time: for reading the
-segments again for each table, for writing Parquet, and for the shuffle of traces and of open messages.
+through the Java machine. The same as DataFrame queries needs more processor time: for reading the segments again for
+each table, for writing Parquet, and for the shuffle of traces and of open messages.
 
 | file | what it holds |
 |---|---|

@@ -65,6 +65,7 @@ def lock_door(lake: Path) -> Owner:
         raise StoreBusy(
             f"a server for {lake} is there already: {error.holder}",
             "`unibus pipeline report` asks it; stop it first to start another",
+            error.holder,
         ) from None
 
 
