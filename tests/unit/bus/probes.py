@@ -64,11 +64,26 @@ class HandTimers:
         with self._changed:
             assert self._changed.wait_for(lambda: len(self._due) >= count, GUARD_S), "no timer was set"
 
+    def wait_for(self, delay_s: float) -> None:
+        """Until a call was put off by so much: whoever puts it off may do so in a thread of its own."""
+        delay_ns = round(delay_s * 1e9)
+        with self._changed:
+            assert self._changed.wait_for(lambda: delay_ns in self.delays_ns, GUARD_S), "no such timer was set"
+
     def fire(self) -> None:
         with self._changed:
             due, self._due = self._due, []
         for action in due:
             action()
+
+    def fire_until(self, is_done: Callable[[], bool]) -> None:
+        """For timers that other threads set, each in its own time."""
+        for _ in range(int(GUARD_S * 200)):
+            self.fire()
+            if is_done():
+                return
+            threading.Event().wait(0.005)
+        raise AssertionError("the timers fired, and it did not happen")
 
 
 class Collector:

@@ -246,6 +246,7 @@ def test_a_time_out_is_queue_full_and_leaves_no_trace(
     full(timed_rig, drop_policy="block", block_timeout=5)
     publisher = stand_in_line(timed_rig, "late")
     assert publisher.is_waiting
+    hand_timers.wait_for(5)
     hand_clock.advance(5)
     hand_timers.fire()
     publisher.join()

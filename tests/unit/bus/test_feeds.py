@@ -90,8 +90,7 @@ def test_a_retry_waits_for_its_delay(hand_rig: Rig, hand_clock: HandClock, hand_
     hand_timers.fire()
     assert len(flaky.seen) == 1
     hand_clock.advance(1.5)
-    hand_timers.fire()
-    hand_timers.fire()
+    hand_timers.fire_until(lambda: len(flaky.seen) == 2)
     assert hand_rig.drain(GUARD_S)
     assert flaky.seen == [(1, 1), (1, 2)]
 
@@ -250,8 +249,7 @@ def test_a_lost_lock_delivers_again_and_settles_the_new_one(
     hand_rig.publish("c", 1)
     gate.wait_entered()
     hand_clock.advance(61)
-    hand_timers.fire()
-    hand_timers.fire()
+    hand_timers.fire_until(lambda: len(gate.messages) == 2)
     gate.wait_entered()
     assert [message.delivery_count for message in gate.messages] == [1, 2]
     gate.open()
@@ -268,9 +266,8 @@ def test_a_lost_lock_stops_an_async_handler(hand_rig: Rig, hand_clock: HandClock
     hand_rig.publish("c", 1)
     gate.wait_entered()
     hand_clock.advance(61)
-    hand_timers.fire()
-    event_wait(gate.cancelled)
-    hand_timers.fire()
+    hand_timers.fire_until(gate.cancelled.is_set)
+    hand_timers.fire_until(lambda: len(gate.bodies) == 2)
     gate.wait_entered()
     gate.open()
     assert hand_rig.drain(GUARD_S)
@@ -288,7 +285,7 @@ def test_a_lock_lost_while_it_waits_is_not_worked_under(
     hand_clock.advance(61)
     hand_timers.fire()
     gate.open()
-    hand_timers.fire()
+    hand_timers.fire_until(lambda: sum(message.delivery_count == 2 for message in gate.messages) == 2)
     assert hand_rig.drain(GUARD_S)
     # Each of them under a lock that held; the first one was at work when it lost its own.
     assert [(message.body, message.delivery_count) for message in gate.messages if message.delivery_count == 2] == [
