@@ -16,6 +16,8 @@ READY := .venv/.ready
 # The plain runs see src through the editable install, the compiled runs see .build/compiled before it.
 PLAIN := env -u PYTHONPATH $(BIN)/python
 COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
+# By another name, since make would run a recipe with its own name in it even when asked only to print it (make -n).
+AGAIN := $(MAKE)
 # The tests start some hundred interpreters, and each would compile the package again where nothing may be kept.
 unexport PYTHONDONTWRITEBYTECODE
 SPARK := tests/pipeline
@@ -45,10 +47,10 @@ test: $(READY) ## Everything: check, the whole suite on plain Python, the suite 
 	@$(PLAIN) tools/prepare.py expect plain
 	@mkdir -p .build
 	@# Side by side, since none keeps all processors busy; the others are told when the first is over.
-	@$(MAKE) compiled > .build/compiled.log 2>&1 & third=$$!; \
+	@$(AGAIN) compiled > .build/compiled.log 2>&1 & third=$$!; \
 	$(PLAIN) -m pytest $(OUTSIDE) > .build/outside.log 2>&1 & second=$$!; \
 	trap 'kill $$second $$third 2> /dev/null || true' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
-	$(MAKE) check; \
+	$(AGAIN) check; \
 	echo; echo "=== tests, run 1 of 3: plain Python; tidy has just run ==="; \
 	failed=0; $(PLAIN) -m pytest $(addprefix --ignore=,tests/tidy $(OUTSIDE)) || failed=1; \
 	echo; echo "=== tests, run 2 of 3: plain Python with processes beside it: Spark, crashes ==="; \
