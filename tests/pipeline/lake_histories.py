@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
-
 from unibus.capture.manifest import Manifest
 from unibus.capture.schema import table_of
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.sources import CaptureSource
 from unibus.core.life.events import Event
 
 BEGAN_US = 1_790_000_000_000_000
@@ -235,11 +232,8 @@ def join_segments(folder: Path, first: int, count: int, domain: str = "local") -
     """As compaction does: one segment in place of several, over whatever a batch has read of them."""
     gone = Manifest.load(str(folder)).segments[first : first + count]
     if len(gone) > 1:
-        source = CaptureSource(str(folder))
-        pieces = source.pieces(gone[0].first - 1, gone[-1].last)
-        table = pa.Table.from_batches([batch for piece in pieces for batch in source.read(piece)])
         writer = SegmentWriter(str(folder), domain)
         try:
-            writer.replace(gone, table, None)
+            writer.join(gone)
         finally:
             writer.close()

@@ -1,14 +1,21 @@
 """Every report says what can be counted by hand from the events it is about."""
 
 import math
+import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline.asked_lake import START_US, Asked, made_in
 from unibus.errors import QueryInvalid, QueryStopped, UsageError
+from unibus.pipeline.lake import read_parquet
 from unibus.pipeline.questions.answer import Answer
 from unibus.pipeline.questions.asking import answer
 from unibus.pipeline.questions.request import Request
@@ -28,6 +35,20 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
 def session(spark: SparkSession) -> SparkSession:
     """Of its own: a SELECT changes settings."""
     return spark.newSession()
+
+
+@pytest.fixture
+def zone(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The machine is somewhere else for as long as the test runs."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("TZ", request.param)
+        time.tzset()
+        yield request.param
+    time.tzset()
+
+
+def iso(us: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)).isoformat()
 
 
 def place(event: dict[str, Any]) -> tuple[str, str]:
@@ -154,6 +175,29 @@ def test_consumers(session: SparkSession, asked: Asked) -> None:
     assert all(rows[key]["work_max_us"] >= most for key, most in longest.items())  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("zone", ["Asia/Tokyo"], indirect=True)
+@pytest.mark.usefixtures("zone")
+def test_where_the_machine_is_changes_no_moment(session: SparkSession, asked: Asked) -> None:
+    rows = rows_of(answer(session, asked.lake, Request("channels", limit=ALL)))
+    assert all(sum(row["came_over_time"]) == row["came"] for row in rows.values())
+    assert any(row["came"] for row in rows.values())
+    failed = answer(session, asked.lake, Request("failures", limit=ALL))
+    times = [each["ts"] for each in asked.of("dead_lettered", "expired", "returned")]
+    assert min(row["first_at"] for row in failed.records()) == iso(min(times))  # type: ignore[type-var]
+    assert max(row["last_at"] for row in failed.records()) == iso(max(times))  # type: ignore[type-var]
+    assert sum(failed.plots[0].values) == len(times)
+    held = open_messages(asked)
+    stuck = answer(session, asked.lake, Request("stuck", limit=ALL))
+    for row in stuck.records():
+        event = held[(row["domain"], row["channel"], row["sequence"])]  # type: ignore[index]
+        assert row["enqueued_at"] in (iso(event["ts"]), iso(event["enqueued_us"] or 0))
+    last = iso(max(each["ts"] for each in asked.events))
+    assert stuck.notes[0].endswith(f"{last[:10]} {last[11:19]} UTC")
+    seen = answer(session, asked.lake, Request("consumers", limit=ALL)).records()
+    done = [each["ts"] for each in asked.events if each["consumer"]]
+    assert max(str(row["last_seen"]) for row in seen) == iso(max(done))
+
+
 # SQL
 
 
@@ -179,6 +223,42 @@ def test_a_query_has_columns_rows_and_a_limit(session: SparkSession, asked: Aske
     assert [column.kind for column in found.columns] == ["text", "number", "instant"]
     typed = sql(session, asked, "SELECT map('a', 1), X'00ff', NULL, 1.50BD, timestamp'2026-01-01', array(1, 2)")
     assert typed.rows == [[{"a": 1}, "00ff", None, 1.5, "2026-01-01T00:00:00+00:00", [1, 2]]]
+
+
+@pytest.mark.parametrize("zone", ["America/New_York"], indirect=True)
+@pytest.mark.usefixtures("zone")
+def test_moments_of_a_query_are_those_of_spark(session: SparkSession, asked: Asked) -> None:
+    """Both are half past one there, on the day when clocks go back; the third is an hour that its clocks leave out."""
+    early, late, left_out = "2026-11-01T05:30:00", "2026-11-01T06:30:00", "2026-03-08T02:30:00.500000"
+    query = f"""SELECT timestamp'{early}Z' AS t, timestamp'{late}Z' AS t, timestamp_ntz'{left_out}', date'2026-11-01',
+        named_struct('a', array(timestamp'{late}Z', NULL), 'b', timestamp_ntz'{late}'),
+        map(timestamp'{early}Z', timestamp'{late}Z'), timestamp'0001-01-01', date_add(date'9999-12-31', 1),
+        interval '1-2' year to month, CAST(NULL AS timestamp), time'12:30:00'"""
+    found = sql(session, asked, query)
+    utc = "+00:00"
+    assert found.rows[0][:6] == [
+        early + utc,
+        late + utc,
+        left_out,
+        "2026-11-01",
+        {"a": [late + utc, None], "b": late},
+        {early + utc: late + utc},
+    ]
+    first, beyond, *_, nothing, clock = found.rows[0][6:]
+    assert (first, beyond, nothing, clock) == ("0001-01-01T00:00:00" + utc, "+10000-01-01", None, "12:30:00")
+    assert [column.kind for column in found.columns[:3]] == ["instant", "instant", "text"]
+
+
+def test_what_java_raises_is_told_in_one_line(session: SparkSession, asked: Asked) -> None:
+    with pytest.raises(QueryInvalid, match=r"^java\.lang\.StackOverflowError$") as refused:
+        sql(session, asked, "SELECT regexp_replace(repeat('a', 1000000), '(a|b)*', 'x')")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_text_is_no_name_whatever_was_set(session: SparkSession, asked: Asked) -> None:
+    session.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")
+    with pytest.raises(QueryInvalid, match="this is no SQL"):
+        sql(session, asked, """SELECT "reflect"('java.lang.System', 'getenv', 'HOME')""")
 
 
 @pytest.mark.parametrize(
@@ -221,6 +301,17 @@ def test_brackets_do_not_lead_out_of_the_query(session: SparkSession, asked: Ask
     assert sql(session, asked, "SELECT 1) UNION ALL SELECT * FROM (SELECT 2").rows == [[1], [2]]
     with pytest.raises(QueryInvalid):
         sql(session, asked, "SELECT 1); DROP VIEW messages; (SELECT 1")
+
+
+def test_a_path_is_no_pattern(session: SparkSession, tmp_path: Path) -> None:
+    """Beside each folder is one that the name would stand for, if it were a pattern."""
+    names = {"a[1]": "a1", "b{x,y}": "bx", "c*": "cc", "d?": "dd", "e\\[": "e[", "100%": "100"}
+    for number, name in enumerate([*names, *names.values()]):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"n": [number]}), tmp_path / name / "rows.parquet")
+    columns, paths = pa.schema([("n", pa.int64())]), [str(tmp_path / name / "rows.parquet") for name in names]
+    found = read_parquet(session, columns, paths).orderBy("n").collect()
+    assert [row["n"] for row in found] == list(range(len(names)))
 
 
 def test_nothing_else_can_be_asked(session: SparkSession, asked: Asked) -> None:

@@ -38,6 +38,13 @@ spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 print(spark.range(7).count(), flush=True)
 os._exit(0)
 """
+# Both are half past one in the zone of the server, on the day when clocks go back.
+MOMENTS = "SELECT timestamp'2026-11-01 05:30:00Z' AS a, array(timestamp'2026-11-01 06:30:00Z') AS b"
+TOLD = '{"a":"2026-11-01T05:30:00+00:00","b":["2026-11-01T06:30:00+00:00"]}\n'
+
+
+def elsewhere() -> dict[str, str]:
+    return {**environment(), "TZ": "America/New_York"}
 
 
 class Served:
@@ -69,7 +76,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         stdout=subprocess.PIPE,
         stderr=errors,
         text=True,
-        env=environment(),
+        env=elsewhere(),
+        cwd=asked.path.parent,
     )
     assert process.stdout is not None
     try:
@@ -90,6 +98,7 @@ def test_commands_are_answered_without_spark_of_their_own(served: Served) -> Non
     assert completed == len(served.asked.of("completed"))
     found = served.light("sql", "SELECT count(*) AS n FROM events")
     assert (found.stdout, found.stderr) == (f'{{"n":{len(served.asked.events)}}}\n', "[]\n")
+    assert served.light("sql", MOMENTS).stdout == TOLD
     wanted = served.asked.of("completed")[0]["message_id"]
     found = served.light("trace", wanted)
     assert found.stderr == "[]\n"
@@ -100,6 +109,8 @@ def test_what_it_refuses_is_told_as_ever(served: Served) -> None:
     found = served.light("sql", "SELECT chanel FROM messages")
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr.startswith("error: there is no column 'chanel'\nhint: did you mean channel?\n")
+    assert served.light("sql", "SELECT * FROM nothing").stderr.startswith("error: there is no table 'nothing'\n")
+    assert not (served.asked.path.parent / "spark-warehouse").exists()  # Spark would make one there.
     reply = ask(served.asked.path, Request("rm"))
     assert reply is not None
     assert reply.refusal is not None
@@ -115,14 +126,16 @@ def test_it_is_a_connect_server_for_those_who_have_the_token(served: Served) -> 
         # Our own command takes it out of the lake's folder.
         command("pipeline", "report", "latency", "--limit", "1000", "--lake", lake, "--connect", plain),
         command("pipeline", "sql", "SELECT chanel FROM messages", "--lake", lake, "--connect", plain),
+        command("pipeline", "sql", MOMENTS, "--lake", lake, "--connect", plain),
     ]
-    answers = [subprocess.run(call, capture_output=True, text=True, env=environment(), timeout=240) for call in calls]
+    answers = [subprocess.run(call, capture_output=True, text=True, env=elsewhere(), timeout=240) for call in calls]
     assert (answers[0].returncode, answers[0].stdout) == (0, "7\n")
     assert answers[1].returncode != 0
     assert (answers[2].returncode, answers[2].stderr) == (0, "")
     rows = [json.loads(line) for line in answers[2].stdout.splitlines()]
     assert sum(row["completed"] for row in rows) == len(served.asked.of("completed"))
     assert answers[3].stderr == "error: there is no column 'chanel'\nhint: did you mean channel?\n"
+    assert (answers[4].stdout, answers[4].stderr) == (TOLD, "")
 
 
 def test_a_second_one_is_refused(served: Served) -> None:

@@ -57,6 +57,28 @@ def test_wrong_columns_are_one_clear_error(spark: SparkSession, tmp_path: Path) 
         frame.write.format("unibus").mode("append").option("url", url_of(tmp_path / "bus.db")).save()
 
 
+def test_another_stream_of_the_same_name_is_one_clear_error(spark: SparkSession, tmp_path: Path) -> None:
+    """Its checkpoint lies where only Spark knows: what tells it from the first one comes with the tasks."""
+    url = url_of(tmp_path / "bus.db")
+    events = spark.readStream.format("unibus").option("columns", "seq").load(str(capture(tmp_path / "events", 3)))
+    rows = events.select(f.lit("out").alias("channel"), f.col("seq").alias("body"))
+    setting = "spark.sql.streaming.checkpointLocation"
+
+    def run(place: str) -> None:
+        spark.conf.set(setting, str(tmp_path / place))
+        try:
+            writing = rows.writeStream.format("unibus").options(url=url, query="orders").trigger(availableNow=True)
+            writing.start().awaitTermination()
+        finally:
+            spark.conf.unset(setting)
+
+    run("a")
+    with pytest.raises(StreamingQueryException, match="'orders' has been written from another checkpoint"):
+        run("b")
+    with MessageBus(url) as bus:
+        assert [message.body for message in bus.peek("out", 100)] == [1, 2, 3]
+
+
 def test_a_stream_writes_each_row_once_over_restarts(spark: SparkSession, tmp_path: Path) -> None:
     """The queue is too small for the first batch: some of it is in the bus, then the query fails, and starts again.
 

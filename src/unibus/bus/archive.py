@@ -7,11 +7,12 @@ any more from then on; the file gets smaller when history is trimmed.
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from unibus.bus.trace import MessageTrace, trace_of
 from unibus.core.codec import decode
+from unibus.core.fields import plain_text
 from unibus.core.life.changes import Who
 from unibus.core.life.commands import Command, Forget, Remove
 from unibus.core.life.entity import KIND_NAMES, TOPIC
@@ -22,6 +23,7 @@ from unibus.stores.store import Store
 
 PAGE: Final = 1_000
 _BY_HAND: Final = "deleted"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def trace(store: Store, message_id: object) -> MessageTrace:
@@ -124,15 +126,23 @@ def _message_id(given: object) -> str:
         return given.id
     if not isinstance(given, str) or not given:
         raise UsageError(f"a message is known by its id, not by {given!r}")
-    return given
+    return plain_text("the id of a message", given)
+
+
+def instant_ns(given: datetime) -> int:
+    """Where in history that is: an instant that 64 bits hold."""
+    if given.utcoffset() is None:
+        raise UsageError("an instant needs its time zone", "datetime.now(UTC), for instance")
+    found = (given - EPOCH) // timedelta(microseconds=1) * 1_000
+    if not -(2**63) <= found < 2**63:
+        raise UsageError(f"{given} is out of range", "from 1678 to 2262")
+    return found
 
 
 def _begin(given: object) -> tuple[int, int]:
     """(sequence, 0), or (0, instant)."""
     if isinstance(given, datetime):
-        if given.tzinfo is None:
-            raise UsageError("an instant needs its time zone", "datetime.now(UTC), for instance")
-        return 0, round(given.timestamp() * 1e6) * 1_000
-    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        return 0, instant_ns(given)
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**63:
         raise UsageError(f"{given!r} is no place in history", "a sequence, or a datetime")
     return given, 0

@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from unibus.bus.aftermath import BusAftermath
+from unibus.bus.archive import instant_ns
 from unibus.bus.channel import POLICY_BLOCK, Channel
 from unibus.bus.exchange import Exchange, is_internal
 from unibus.bus.feeds import Echoes, Feed
@@ -25,7 +26,7 @@ from unibus.bus.group import Consumer, Group, wake_all
 from unibus.bus.handlers import Plan, durable_name, plan_for
 from unibus.bus.lines import Line, Place, Waiting, queue_full
 from unibus.bus.places import Places
-from unibus.bus.queues import EPOCH, Queues, checked_subscription_name
+from unibus.bus.queues import Queues, checked_subscription_name
 from unibus.bus.registry import Registry
 from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, ChannelConfig, SubscribeOptions
 from unibus.bus.subscription import Cancelled, Subscription
@@ -46,7 +47,7 @@ from unibus.core.life.envelope import send_of
 from unibus.core.message import Message
 from unibus.core.pattern import EXACT, Pattern
 from unibus.core.retry import RetryPolicy
-from unibus.errors import BusError, ConfigInvalid, RateLimited, UsageError
+from unibus.errors import BusError, ConfigInvalid, RateLimited
 from unibus.stores.pending import Pending, answered
 from unibus.stores.store import EntityInfo, Store
 
@@ -175,6 +176,7 @@ class DurableChannels:
 
     def _declare(self, channel: str, group: str, retry: RetryPolicy, options: SubscribeOptions) -> None:
         """The topic and the subscription, made or brought up to date."""
+        after, since_ns = _start(options.get("start"))
         config = self._configs.get(channel)
         self._queues.store.apply([Declare(channel, TOPIC, {})])
         path = subscription_path(channel, group)
@@ -186,7 +188,6 @@ class DurableChannels:
                     TOPIC if self.takes(config.dead_letter_channel) else QUEUE, config.dead_letter_channel, {}
                 )
             )
-        after, since_ns = _start(options.get("start"))
         self._settled(self._queues.store.subscribe_from(Declare(path, SUBSCRIPTION, settings), after, since_ns))
         self._settled(self._queues.update(path, settings))
 
@@ -305,10 +306,8 @@ def _start(start: object) -> tuple[int, int]:
     if start == "beginning":
         return 0, 0
     if isinstance(start, datetime):
-        if start.utcoffset() is None:
-            raise UsageError("start is a datetime without time zone", "add one, for instance UTC")
-        return 0, round((start - EPOCH).total_seconds() * 1e9)
-    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+        return 0, instant_ns(start)
+    if isinstance(start, int) and not isinstance(start, bool) and 0 <= start < 2**63:
         return start, 0
     raise ConfigInvalid(f"start is {start!r}", "use 'beginning', 'end', a sequence or a datetime")
 

@@ -7,6 +7,7 @@ follow the rules of Azure Service Bus here (entity_names.py), so that what is ma
 from typing import TypeAlias
 
 from unibus.bus.entity_names import checked_path, checked_subscription
+from unibus.bus.names import folded_name
 from unibus.bus.queues import Queues
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import AZURE, Filter, SqlFilter
@@ -65,7 +66,7 @@ class Entities:
         return self().seen_as(lambda infos: found(infos, name))
 
     def exists(self, name: str) -> Pending[bool]:
-        folded = name.casefold()
+        folded = folded_name(name)
         return self().seen_as(lambda infos: any(info.name.casefold() == folded for info in infos))
 
     # Rules
@@ -169,7 +170,7 @@ class SyncEntities:
 
 
 def found(infos: Infos, name: str) -> EntityInfo:
-    folded = name.casefold()
+    folded = folded_name(name)
     for info in infos:
         if info.name.casefold() == folded:
             return info
@@ -199,7 +200,7 @@ def _rules(info: EntityInfo) -> Rules:
 
 
 def _rule(info: EntityInfo, name: str) -> Rule:
-    folded = name.casefold()
+    folded = folded_name(name)
     for rule in rules_of_info(info):
         if rule.name.casefold() == folded:
             return rule

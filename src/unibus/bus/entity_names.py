@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 from unibus.core.life.entity import is_reserved
+from unibus.core.wire import exact_text
 from unibus.errors import NameInvalid
 from unibus.limits import ENTITY_PATH_CHARS_MAX, SUBSCRIPTION_NAME_CHARS_MAX
 
@@ -35,7 +36,7 @@ def checked_path(name: object) -> str:
         raise NameInvalid(f"{name!r:.80} begins with {first!r}, which is an address of the server", "add a prefix")
     if is_reserved(name):
         raise NameInvalid(f"{name!r:.80} has a part that is called Subscriptions", "it would look like a subscription")
-    return name
+    return exact_text(name)
 
 
 def checked_subscription(name: object) -> str:
@@ -46,4 +47,4 @@ def checked_subscription(name: object) -> str:
         )
     if _NAME.fullmatch(name) is None or is_reserved(name):
         raise NameInvalid(f"no subscription can be called {name!r}", "letters and digits, with . - _ in between")
-    return name
+    return exact_text(name)

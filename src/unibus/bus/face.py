@@ -172,7 +172,7 @@ class Face:
 
     def move_cursor(self, name: str, seq: object) -> None:
         """Remember that the reader has everything up to `seq`."""
-        if isinstance(seq, bool) or not isinstance(seq, int) or seq < 0:
+        if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq < 2**63:
             raise UsageError(f"a cursor stands at a seq, not at {seq!r}", "the last one that the reader has")
         self._hub.queues().store.history.move_cursor(checked_name(name), seq)
 

@@ -36,6 +36,7 @@ from unibus.core.deadletter import (
     TRACEBACK_HEADER,
     Verdict,
     after_failure,
+    encodable,
 )
 from unibus.core.expiry import is_expired
 from unibus.core.life.claiming import Claimed
@@ -298,7 +299,7 @@ class Feed:
             self._aftermath.reply_failure(message, reason, error)
             command = Settle(DEAD_LETTER, claimed.entity, claimed.sequence, claimed.token)
             command.reason = reason
-            command.description = error_text(error)
+            command.description = encodable(error_text(error))
             command.signature = type(error).__name__
             trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
             command.overlay = overlay_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})

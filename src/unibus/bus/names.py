@@ -1,8 +1,16 @@
 """What a channel may be called."""
 
 from unibus.core.deadletter import SUB_QUEUE, is_sub_queue
-from unibus.errors import NameInvalid
+from unibus.core.wire import exact_text
+from unibus.errors import NameInvalid, UsageError
 from unibus.limits import CHANNEL_NAME_BYTES_MAX
+
+
+def folded_name(name: object) -> str:
+    """The name of an entity that somebody looks for, without its case."""
+    if not isinstance(name, str):
+        raise UsageError(f"an entity is named by text, not {type(name).__name__}")
+    return name.casefold()
 
 
 def checked_name(name: object) -> str:
@@ -14,4 +22,4 @@ def checked_name(name: object) -> str:
         raise NameInvalid(f"channel name {name!r:.80} must have 1 to {CHANNEL_NAME_BYTES_MAX} bytes")
     if not name.isprintable():
         raise NameInvalid(f"channel name {name!r:.80} has characters that cannot be shown", "use printable text")
-    return name
+    return exact_text(name)

@@ -6,7 +6,7 @@ What waits for messages to come is in receivers.py, in two forms: for loops and 
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final, Protocol
 
 from unibus.bus.exchange import Exchange
@@ -24,7 +24,7 @@ from unibus.core.life.settings import checked_settings
 from unibus.core.message import Message
 from unibus.core.payload import Payload
 from unibus.core.priority import Priority, checked_priority
-from unibus.errors import NameInvalid, UsageError
+from unibus.errors import MessageNotFound, NameInvalid, UsageError
 from unibus.stores.durability import Durability
 from unibus.stores.pending import Pending, answered
 from unibus.stores.store import Store
@@ -32,7 +32,6 @@ from unibus.stores.store import Store
 PEEK_LOCK: Final = "peek_lock"
 RECEIVE_AND_DELETE: Final = "receive_and_delete"
 NAMES_REMEMBERED_MAX: Final = 10_000
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Watcher(Protocol):
@@ -195,7 +194,7 @@ class Queues:
         return self.send(entity, payload, fields).seen_as(_sequence)
 
     def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
-        return self.submit_many([Cancel(entity, sequence) for sequence in sequences])
+        return self.submit_many([_cancel(entity, sequence) for sequence in sequences])
 
     def transaction(self, durability: object) -> Transaction:
         return Transaction(self.store, self.exchange, None if durability is None else Durability.of(durability))
@@ -224,6 +223,12 @@ class Queues:
 
     def _declare(self, command: Declare) -> Pending[None]:
         return self.store.apply([command]).seen_as(_nothing)
+
+
+def _cancel(entity: str, sequence: int) -> Cancel:
+    if not 0 <= sequence < 2**63:
+        raise MessageNotFound(f"{entity!r} has no scheduled message #{sequence}", "give what schedule gave")
+    return Cancel(entity, sequence)
 
 
 def _first(results: list[object]) -> SendResult:

@@ -19,6 +19,7 @@ from unibus.bus.letters import error_text
 from unibus.bus.queues import Queues
 from unibus.bus.transactions import current
 from unibus.core.cold import HeaderValue
+from unibus.core.deadletter import DESCRIPTION_CHARS_MAX, capped
 from unibus.core.fields import seconds_ns
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Command, Renew, Settle
@@ -235,7 +236,7 @@ async def _awaited(pending: Pending[None]) -> None:
 
 
 def failure(error: BaseException) -> dict[str, HeaderValue]:
-    return {"LastError": f"{type(error).__name__}: {error_text(error)}"[:4096]}
+    return {"LastError": capped(f"{type(error).__name__}: {error_text(error)}", DESCRIPTION_CHARS_MAX)}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

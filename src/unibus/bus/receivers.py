@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar, cast
 from unibus.bus.queues import PEEK_LOCK, RECEIVE_AND_DELETE, Queues
 from unibus.bus.received import Received, SyncReceived
 from unibus.bus.renewals import KeptSession
+from unibus.core.fields import plain_text
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import (
     LEAVE_SESSION,
@@ -61,7 +62,7 @@ def wish_for(entity: str, count: int, mode: str, consumer: str, session: Session
     if mode not in (PEEK_LOCK, RECEIVE_AND_DELETE):
         raise UsageError(f"unknown mode {mode!r}", f"use {PEEK_LOCK!r} or {RECEIVE_AND_DELETE!r}")
     held = None if session is None else (session.session_id, session.token)
-    return Wish(entity, count, mode == PEEK_LOCK, consumer, held)
+    return Wish(entity, count, mode == PEEK_LOCK, plain_text("the consumer", consumer), held)
 
 
 def claim(queues: Queues, wish: Wish) -> Pending[list[Claimed]]:
@@ -295,7 +296,7 @@ class HeldSession:
         command = SessionCommand(verb, self.entity, self.id, self._lock.token)
         if state is not None and not isinstance(state, bytes):
             raise UsageError(f"a session state is bytes, not {type(state).__name__}", "encode it first")
-        command.state = state
+        command.state = None if state is None else bytes(state)
         return self._queues.submit(command)
 
     def _wish(self, count: int, mode: str) -> Wish:

@@ -95,10 +95,10 @@ def body_of(data: bytes) -> Body:
     begin = data[:2]
     try:
         if begin == _HOT:
-            return Body(JSON, None, _json(_unpack_hot(data)[1]))
+            return Body(JSON, None, _hot_json(_unpack_hot(data)[1]))
         if begin == _HEADED:
             row = _unpack_headed(data)
-            return Body(JSON, {name: _text(value) for name, value in row[7].items()}, _json(row[1]))
+            return Body(JSON, {name: _text(value) for name, value in row[7].items()}, _hot_json(row[1]))
     except msgspec.MsgspecError:
         pass  # Not of the common kind: the careful way tells.
     return _careful(data)
@@ -114,10 +114,20 @@ def _careful(data: bytes) -> Body:
         elif isinstance(body, (bytes, bytearray, memoryview)):
             kind, content = BYTES, bytes(body)
         else:
-            kind, content = JSON, _json(body if is_plain(body, False) else tagged(body, False))
+            kind, content = JSON, _json_of(body)
         return Body(message.content_type or kind, headers or None, content)
     except (BusError, msgspec.MsgspecError, TypeError, ValueError) as error:
         return Body(ENVELOPE, {"unibus-unreadable": str(error)[:200]}, data)
+
+
+def _hot_json(body: object) -> bytes:
+    """A float that is no number becomes null. Where there is no null nobody has to look for one."""
+    content = _json(body)
+    return content if b"null" not in content else _json_of(body)
+
+
+def _json_of(body: object) -> bytes:
+    return _json(body if is_plain(body, False) else tagged(body, False))
 
 
 def _text(value: object) -> str:

@@ -13,9 +13,10 @@ and the next start reads it again. So the order inside of `seal` is what makes i
 - Pages are large and looks are few: the work per event is small only where many are worked on at once.
 
 Which store it is: a SQLite store has no name of its own (a bus draws one for its outboxes, in a place that only it
-reads). So what tells it is the domain, and the last event that was captured: `Segment.tail` is a fingerprint of it, and
-a store that has another event under that number, or none because it is not that far, is another one. Nothing is written
-then. Where the store has forgotten that event already, there is nothing to compare, and history goes on after a gap.
+reads). So what tells it is the domain, and the last event that was captured: `Manifest.tail` is a fingerprint of it,
+and a store that has another event under that number, or none because it is not that far, is another one. Nothing is
+written then. Where the store has forgotten that event already, there is nothing to compare, and history goes on after
+a gap.
 """
 
 import gc
@@ -35,7 +36,7 @@ from unibus.capture.keeping import keep
 from unibus.capture.redaction import Redaction
 from unibus.capture.segments import SegmentWriter, fingerprint
 from unibus.capture.settings import CURSOR, Policy, Roll, policy_of, with_policy
-from unibus.errors import CaptureDamaged, CaptureMismatch
+from unibus.errors import CaptureDamaged, CaptureMismatch, StoreUnavailable
 from unibus.stores.journals.jsonfile_files import Files
 from unibus.stores.reader import PAGE_BYTES, PAGE_CHANGES, HistoryReader
 
@@ -135,14 +136,13 @@ class Capturing:
     # Which store it is
 
     def _check_same(self) -> None:
-        first, last = self._reader.bounds()
+        last = self._reader.bounds()[1]
         if last < self._at:
             raise self._another(f"it has come to {last}, and {self._at} was captured")
-        segments = self._writer.manifest.segments
-        tail = segments[-1].tail if segments and segments[-1].last == self._at else 0
-        if tail and first <= self._at:
-            group = self._reader.groups_after(self._at - 1, 1)[:1]
-            row = self._columns.table(by_type(_until(group, self._at)), self._reader.names_of)
+        tail = self._writer.manifest.tail
+        found = self._reader.groups_after(self._at - 1, 1)[:1] if tail else []
+        if found and found[0][0] == self._at:  # Else the store has forgotten it, perhaps at this very moment.
+            row = self._columns.table(by_type([(self._at, found[0][1][:1])]), self._reader.names_of)
             if fingerprint(row, 0) != tail:
                 raise self._another(f"event {self._at} is another one")
 
@@ -242,10 +242,11 @@ class Capturing:
             self._writer.shorten()
 
     def _compact(self) -> None:
-        """Damage of the past is no reason to stop: it is told, and those who read it will be told too."""
+        """Damage of the past is no reason to stop: it is told, and those who read it will be told too. Nor is a file
+        that cannot be read now."""
         try:
             compact(self._writer, self._roll)
-        except CaptureDamaged as error:
+        except (CaptureDamaged, StoreUnavailable) as error:
             self._compacts = False
             log.warning("segments are not put together any more: %s", error)
 
@@ -282,8 +283,3 @@ def be_modest() -> None:
     pa.set_cpu_count(1)
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
-
-
-def _until(page: Page, last: int) -> Page:
-    """What of it is not after a seq."""
-    return [(first, group[: last - first + 1]) for first, group in page]

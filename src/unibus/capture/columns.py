@@ -8,6 +8,7 @@ are then turned into columns directly, a comprehension for each field; of the ot
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, compress
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -73,6 +74,7 @@ class Columns:
             else:
                 others += zip(seqs, found, strict=True)
         if others:
+            others.sort(key=itemgetter(0))  # They came kind by kind.
             tables.append(table_of([event_of(seq, change, self._domain, names) for seq, change in others]))
         return _in_order(tables)
 
@@ -81,6 +83,7 @@ class Columns:
 
 
 def _in_order(tables: list[pa.Table]) -> pa.Table:
+    """Each of them is, so one alone needs nothing."""
     if not tables:
         return EVENTS.empty_table()
     whole = pa.concat_tables(tables)

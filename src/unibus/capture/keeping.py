@@ -15,12 +15,12 @@ def keep(writer: SegmentWriter, policy: "Policy", now_us: int | None = None) -> 
     now_us = time.time_ns() // 1_000 if now_us is None else now_us
     lines: list[Removed | RemovedBodies] = []
     for segment in list(writer.manifest.segments):
-        if policy.keep_s is None or segment.to_us >= now_us - policy.keep_s * 1e6:
+        if policy.keep_s is None or segment.newest_us >= now_us - policy.keep_s * 1e6:
             break  # From the old end only: what is there has no holes.
         lines.append(Removed(segment.first, segment.last, segment.file, at_us=now_us))
     gone = {line.file for line in lines}
     for segment in writer.manifest.segments:
-        old = policy.bodies_keep_s is not None and segment.to_us < now_us - policy.bodies_keep_s * 1e6
+        old = policy.bodies_keep_s is not None and segment.newest_us < now_us - policy.bodies_keep_s * 1e6
         if segment.bodies is not None and segment.file not in gone and (old or not policy.bodies):
             lines.append(RemovedBodies(segment.bodies.file, now_us))
     if lines:

@@ -73,6 +73,12 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="ad
     tail: int = 0
     """A fingerprint of the last row: whether a store still is the one that was read. 0: there is none."""
 
+    @property
+    def newest_us(self) -> int:
+        """When its newest event happened, for retention. No later than it was sealed, whatever a clock said that was
+        ahead: such a segment would stay for ever."""
+        return min(self.to_us, self.sealed_us)
+
 
 class Gap(msgspec.Struct, frozen=True, tag_field="op", tag="gap"):
     first: int
@@ -93,6 +99,8 @@ class Begin(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag
     last: int
     gaps: list[tuple[int, int]] = []
     removed: dict[str, int] = {}
+    tail: int = 0
+    """Of the event `last`, where it was captured."""
 
 
 class RemovedBodies(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="remove_bodies"):
@@ -123,6 +131,8 @@ class Manifest:
     segments: list[Segment] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     last: int = 0
+    tail: int = 0
+    """The fingerprint of the event `last`, also when its segment is gone. 0: it was not captured, but forgotten."""
     whole_bytes: int = 0
     """Of manifest.jsonl, without a line that was cut."""
     removed: dict[str, int] = field(default_factory=dict)
@@ -179,9 +189,10 @@ class Manifest:
         if isinstance(line, Begin):
             if self.last:
                 raise self._damaged("it begins in the middle")
-            self.last, self.gaps, self.removed = line.last, list(line.gaps), dict(line.removed)
+            self.last, self.tail = line.last, line.tail
+            self.gaps, self.removed = list(line.gaps), dict(line.removed)
         elif isinstance(line, Gap):
-            self._follows(line.first, line.last)
+            self._follows(line.first, line.last, 0)
             self.gaps.append((line.first, line.last))
         elif isinstance(line, Segment):
             self._add(line, replaced)
@@ -198,7 +209,7 @@ class Manifest:
         self.removed.update(until)
         self.removed.update({each.bodies.file: until[each.file] for each in gone if each.bodies is not None})
         if not gone:
-            self._follows(segment.first, segment.last)
+            self._follows(segment.first, segment.last, segment.tail)
             self.segments.append(segment)
             return
         if (gone[0].first, gone[-1].last) != (segment.first, segment.last):
@@ -206,10 +217,10 @@ class Manifest:
         at = self.segments.index(gone[0])
         self.segments[at : at + len(gone)] = [segment]
 
-    def _follows(self, first: int, last: int) -> None:
+    def _follows(self, first: int, last: int, tail: int) -> None:
         if first != self.last + 1 or last < first:
             raise self._damaged(f"{first} to {last} does not follow {self.last}")
-        self.last = last
+        self.last, self.tail = last, tail
 
     def _damaged(self, what: str) -> CaptureDamaged:
         return _damaged(os.path.join(self.folder, LINES), what)
@@ -320,7 +331,8 @@ class ManifestWriter:
             return False
         first = manifest.first or manifest.last + 1
         manifest.removed = {file: at_us for file, at_us in manifest.removed.items() if at_us > since_us}
-        begin = Begin(first - 1, [gap for gap in manifest.gaps if gap[0] < first], manifest.removed)
+        tail = manifest.tail if first > manifest.last else 0
+        begin = Begin(first - 1, [gap for gap in manifest.gaps if gap[0] < first], manifest.removed, tail)
         later: list[Segment | Gap] = [Gap(*gap) for gap in manifest.gaps if gap[0] >= first]
         told = sorted([*manifest.segments, *later], key=lambda line: line.first)
         data = _encoded([begin, *told])

@@ -3,10 +3,15 @@
     orders/*=drop                    the body is not kept
     orders=hash                      the SHA-256 of the body instead: equal bodies can be told, nothing can be read
     orders=fields:card.number,email  those fields of a JSON body become "***", in every element of a list on the way
+                                     (tuples, sets and text that is JSON are entered too)
     *=headers:authorization          the values of those headers become "***"; `headers` alone keeps none
 
-The channel is a shell pattern: `*` is anything, `?` one character. All rules that fit are applied, in their order. A
-body that a `fields` rule cannot read as JSON is dropped, because nobody knows what is in it.
+The channel is a shell pattern: `*` is anything, `?` one character. Capitals make no difference, as they make none in
+the names of channels. All rules that fit are applied, in their order.
+
+A rule that cannot look at something takes it away, because nobody knows what is in it: a body that a `fields` rule
+cannot read as JSON is dropped, and bytes on the way to a field become "***", and text unless it is JSON too. What such
+a rule keeps is what it has read, written anew: a name that stands in an object twice is kept once.
 
 Rules are about bodies and headers. Ids, sessions and keys are in the events themselves: whoever has secrets there
 must not send them.
@@ -20,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unibus.capture.bodies import Body
+from unibus.capture.bodies import ENVELOPE, Body
 from unibus.errors import ConfigInvalid
 
 STARS: Final = "***"
@@ -28,6 +33,10 @@ DROP: Final = "drop"
 HASH: Final = "hash"
 FIELDS: Final = "fields"
 HEADERS: Final = "headers"
+_BYTES: Final = "$bytes"
+_MAP: Final = "$map"
+_LISTS: Final = frozenset({"$tuple", "$set", "$frozenset"})
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError)
 _HINT: Final = "PATTERN=drop, =hash, =fields:a.b,c or =headers:name, for instance 'orders/*=fields:card.number'"
 
 
@@ -67,7 +76,8 @@ class Redaction:
                 _redact_body(body, rule)
 
     def _matching(self, channel: str) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self._rules if fnmatchcase(channel, rule.channels))
+        name = channel.casefold()
+        return tuple(rule for rule in self._rules if fnmatchcase(name, rule.channels.casefold()))
 
 
 def _redact_body(body: Body, rule: Rule) -> None:
@@ -85,26 +95,59 @@ def _redact_body(body: Body, rule: Rule) -> None:
 
 def _without_fields(content: bytes, paths: Sequence[str]) -> tuple[bytes | None, bool]:
     try:
-        document = msgspec.json.decode(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        before = after = msgspec.json.decode(content)
+        for path in paths:
+            after = _blotted(after, path.split("."))
+        return (None, True) if after == STARS else (msgspec.json.encode(after), after != before)
+    except _UNREADABLE:
         return None, True
-    found = [_blot(document, path.split(".")) for path in paths]
-    return (msgspec.json.encode(document), True) if any(found) else (content, False)
 
 
-def _blot(value: Any, path: Sequence[str]) -> bool:
-    """Put stars over what a path leads to. True if there was something."""
+def _blotted(value: Any, path: Sequence[str]) -> Any:
+    """The same with stars over what a path leads to."""
+    if not path:
+        return STARS
     if isinstance(value, list):
-        return any([_blot(each, path) for each in value])
-    if not isinstance(value, dict) or path[0] not in value:
-        return False
-    if len(path) > 1:
-        return _blot(value[path[0]], path[1:])
-    value[path[0]] = STARS
-    return True
+        return [_blotted(each, path) for each in value]
+    if isinstance(value, dict):
+        return _blotted_dict(value, path)
+    return _blotted_text(value, path) if isinstance(value, str) else value
+
+
+def _blotted_dict(value: dict[str, Any], path: Sequence[str]) -> Any:
+    """A tag of `core/wire.py` stands for what is in it; that of bytes for something that cannot be looked at."""
+    if len(value) == 1 and path[0] not in value:
+        ((tag, inside),) = value.items()
+        if tag == _BYTES:
+            return STARS
+        if tag in _LISTS:
+            return {tag: _blotted(inside, path)}
+        if tag == _MAP and isinstance(inside, list):
+            return {tag: [_blotted_pair(each, path) for each in inside]}
+    return {name: _blotted(each, path[1:]) if name == path[0] else each for name, each in value.items()}
+
+
+def _blotted_pair(pair: Any, path: Sequence[str]) -> Any:
+    """A name and a value, where names are not text."""
+    if not isinstance(pair, list) or len(pair) != 2:
+        return _blotted(pair, path)
+    name = pair[0] if isinstance(pair[0], str) else msgspec.json.encode(pair[0]).decode()
+    return [pair[0], _blotted(pair[1], path[1:])] if name == path[0] else pair
+
+
+def _blotted_text(value: str, path: Sequence[str]) -> str:
+    """As text again, if it is JSON that has fields. Other text may be the very thing, or hold it."""
+    try:
+        inside = msgspec.json.decode(value)
+        blotted = _blotted(inside, path) if isinstance(inside, (dict, list, str)) else STARS
+        return STARS if blotted == STARS else msgspec.json.encode(blotted).decode()
+    except _UNREADABLE:
+        return STARS
 
 
 def _redact_headers(body: Body, names: Sequence[str]) -> None:
+    if body.content_type == ENVELOPE:  # It could not be read, and its headers are somewhere in it.
+        body.body, body.redacted = None, True
     if not body.headers:
         return
     if not names:

@@ -11,7 +11,7 @@ The generator of trial data uses this writer too, so that its directories are th
 import os
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -34,12 +34,15 @@ from unibus.capture.manifest import (
     file_of,
     save_about,
 )
-from unibus.errors import CaptureBusy, CaptureDamaged, CaptureMismatch, StoreBusy, UsageError
+from unibus.errors import CaptureBusy, CaptureDamaged, CaptureMismatch, StoreBusy, StoreUnavailable, UsageError
 from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
 from unibus.stores.owner import Owner
 
 GROUP_ROWS: Final = 250_000
 """Rows of a row group: what one task of a reader takes, and what one bloom filter is about."""
+
+GROUP_BYTES: Final = 64_000_000
+"""About the size in memory at which compaction ends one sooner."""
 
 GRACE_US: Final = 600_000_000
 """How long a segment that was replaced stays on the disk: somebody who asked before may be reading it."""
@@ -109,19 +112,51 @@ class SegmentWriter:
         if not table.num_rows:
             raise UsageError("a segment has at least one row")
         first = self.last + 1
-        low, high = (table["seq"][at].as_py() for at in (0, table.num_rows - 1))
-        last = high if last is None else last
-        if low < first or last < high:
-            raise UsageError(f"rows {low} to {high} are not in {first} to {last}", "rows are sorted by seq")
+        last = table["seq"][-1].as_py() if last is None else last
+        for rows in (table, bodies):
+            if rows is not None and rows.num_rows:
+                _check_order(rows["seq"], first, last)
         segment = self._seal(first, last, table, bodies)
         self._lines.append(segment)
         return segment
 
-    def replace(self, gone: list[Segment], table: pa.Table, bodies: pa.Table | None) -> Segment:
-        """One segment in place of several that follow each other."""
-        segment = self._seal(gone[0].first, gone[-1].last, table, bodies)
+    def join(self, gone: Sequence[Segment]) -> Segment:
+        """One segment in place of several that follow each other, copied a part at a time: what is small on the disk
+        may be large in memory."""
+        first, last = gone[0].first, gone[-1].last
+        kept: BodiesFile | None = None
+        bodies = [each.bodies for each in gone if each.bodies is not None]
+        if bodies:
+            file = file_of(BODIES, first, last)
+            size, crc = self._put(file, self._joined(bodies, schema.BODIES, _FEW_BODY_VALUES))
+            kept = BodiesFile(file, sum(each.rows for each in bodies), size, crc)
+        file = file_of(SEGMENTS, first, last)
+        size, crc = self._put(file, self._joined(gone, schema.EVENTS, _FEW_VALUES))
+        segment = Segment(
+            first=first,
+            last=last,
+            rows=sum(each.rows for each in gone),
+            bytes=size,
+            crc32=crc,
+            from_us=min(each.from_us for each in gone),
+            to_us=max(each.to_us for each in gone),
+            sealed_us=max(each.sealed_us for each in gone),
+            file=file,
+            bodies=kept,
+            tail=gone[-1].tail,
+        )
         self._lines.replace(gone, segment)
         return segment
+
+    def _joined(self, parts: Sequence[Segment | BodiesFile], wanted: pa.Schema, few_values: tuple[str, ...]) -> bytes:
+        groups = _gathered(self._row_groups(parts, wanted))
+        return parquet_of(groups, wanted, sum(each.rows for each in parts), few_values)
+
+    def _row_groups(self, parts: Sequence[Segment | BodiesFile], wanted: pa.Schema) -> Iterator[pa.Table]:
+        for each in parts:
+            file = _checked(self.folder, each, wanted, self._files)
+            for number in range(file.num_row_groups):
+                yield _with_all(file.read_row_group(number), wanted)
 
     def read(self, segment: Segment) -> pa.Table:
         """All of it, if it is what was written. CaptureDamaged says what is wrong otherwise."""
@@ -145,10 +180,10 @@ class SegmentWriter:
         kept: BodiesFile | None = None
         if bodies is not None and bodies.num_rows:
             file = file_of(BODIES, first, last)
-            size, crc = self._put(file, parquet_of(_as(bodies, schema.BODIES), _FEW_BODY_VALUES))
+            size, crc = self._put(file, _parquet(bodies, schema.BODIES, _FEW_BODY_VALUES))
             kept = BodiesFile(file, bodies.num_rows, size, crc)
         file = file_of(SEGMENTS, first, last)
-        size, crc = self._put(file, parquet_of(_as(table, schema.EVENTS), _FEW_VALUES))
+        size, crc = self._put(file, _parquet(table, schema.EVENTS, _FEW_VALUES))
         times = pc.min_max(micros(table["ts"])).as_py()
         return Segment(
             first=first,
@@ -202,30 +237,58 @@ def _lock(folder: str) -> Owner:
         ) from None
 
 
-def _as(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+def _check_order(seqs: pa.ChunkedArray, first: int, last: int) -> None:
+    """What stands in a segment by another order is lost to those who look for it by the range of the segment."""
+    low, high = seqs[0].as_py(), seqs[-1].as_py()
+    if low < first or last < high:
+        raise UsageError(f"rows {low} to {high} are not in {first} to {last}", "rows are sorted by seq")
+    if pc.any(pc.less_equal(seqs.slice(1), seqs.slice(0, len(seqs) - 1))).as_py():
+        raise UsageError(f"rows {low} to {high} are not in order", "rows are sorted by seq, and each is there once")
+
+
+def _parquet(table: pa.Table, wanted: pa.Schema, few_values: tuple[str, ...]) -> bytes:
     """A cast costs something for each column, also where there is nothing to do."""
-    return table if table.schema.equals(wanted) else table.cast(wanted)
+    cast = table if table.schema.equals(wanted) else table.cast(wanted)
+    return parquet_of([cast], wanted, table.num_rows, few_values)
 
 
-def parquet_of(table: pa.Table, few_values: tuple[str, ...]) -> bytes:
-    """The bytes of a segment."""
+def parquet_of(parts: Iterable[pa.Table], wanted: pa.Schema, rows: int, few_values: tuple[str, ...]) -> bytes:
+    """The bytes of a segment: of each part one row group, or several where it is long."""
     out = pa.BufferOutputStream()
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         out,
-        row_group_size=GROUP_ROWS,
+        wanted,
         compression="zstd",
         compression_level=LEVEL,
         use_dictionary=list(few_values),
-        bloom_filter_options={"message_id": {"ndv": max(16, min(table.num_rows, GROUP_ROWS) // 2), "fpp": 0.05}},
-    )
+        bloom_filter_options={"message_id": {"ndv": max(16, min(rows, GROUP_ROWS) // 2), "fpp": 0.05}},
+    ) as file:
+        for part in parts:
+            file.write_table(part, row_group_size=GROUP_ROWS)
     return bytes(out.getvalue().to_pybytes())
+
+
+def _gathered(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """As many together as make a row group."""
+    found: list[pa.Table] = []
+    rows = size = 0
+    for part in parts:
+        found.append(part)
+        rows, size = rows + part.num_rows, size + part.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield pa.concat_tables(found)
+            found, rows, size = [], 0, 0
+    if found:
+        yield pa.concat_tables(found)
+
+
+FINGERPRINTED: Final = ("ts", "seq", "channel", "kind", "sequence", "message_id")
 
 
 def fingerprint(table: pa.Table, at: int) -> int:
     """Of one row, by what nobody can change afterwards. Never 0."""
-    names = ("seq", "channel", "kind", "sequence", "message_id")
-    values = (micros(table["ts"])[at].as_py(), *(table[name][at].as_py() for name in names))
+    moment, *names = FINGERPRINTED
+    values = (micros(table[moment])[at].as_py(), *(table[name][at].as_py() for name in names))
     return zlib.crc32("\0".join(map(str, values)).encode("utf-8", "replace")) or 1
 
 
@@ -250,8 +313,13 @@ def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, file
     """The file, if it is what was written."""
     try:
         data = files.read(os.path.join(folder, written.file))
-    except OSError as error:
+    except FileNotFoundError as error:
         raise _wrong(written, "missing", f"it cannot be read: {error.strerror}") from error
+    except OSError as error:  # No permission, a share that is away: that may be mended, and the file is as it was.
+        raise StoreUnavailable(
+            f"{os.path.join(folder, written.file)} cannot be read now: {error.strerror}",
+            "mend that and do it again; nothing was counted",
+        ) from error
     if len(data) != written.bytes:
         raise _wrong(written, "size", f"{len(data)} bytes, {written.bytes} were written")
     if zlib.crc32(data) != written.crc32:

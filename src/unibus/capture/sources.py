@@ -8,6 +8,7 @@ A source never changes what it reads, and can be opened anywhere: a driver asks 
 source again by its `where` and reads one of them.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from unibus.capture import schema
 from unibus.capture.bodies import bodies_of
 from unibus.capture.columns import Columns, Page, by_type
 from unibus.capture.manifest import LINES, Manifest, Segment, is_capture
-from unibus.capture.segments import batches
+from unibus.capture.segments import FINGERPRINTED, batches, fingerprint
 from unibus.errors import CaptureDamaged, DomainTaken, StoreUnavailable
 from unibus.stores.reader import HistoryReader
 from unibus.stores.reading import open_history
@@ -44,11 +45,20 @@ class Piece:
 class EventSource(Protocol):
     domain: str
     where: str
+    named: str
+    """What somebody has called it by: the folder it was found in, where it was found in one."""
 
     def first(self) -> int: ...
 
     def last(self) -> int:
-        """What can be read is first..last; 0 when there is nothing. Each call looks anew."""
+        """What can be read is first..last: (0, 0) where nothing ever happened, (n + 1, n) where all of it is gone. Each
+        call looks anew."""
+
+    def tail(self, seq: int) -> int:
+        """A fingerprint of that event, by which two histories can be told apart. 0 where it cannot be looked at."""
+
+    def settle(self) -> None:
+        """See to it that a loss of power cannot undo what was read so far."""
 
     def pieces(self, after: int, up_to: int) -> list[Piece]:
         """In order; they cover (after, up_to] as far as there is something, but for gaps."""
@@ -71,7 +81,7 @@ class CaptureSource:
     """A capture directory, also while somebody captures into it."""
 
     def __init__(self, folder: str) -> None:
-        self.where = os.path.abspath(folder)
+        self.where = self.named = os.path.abspath(folder)
         self._seen = (-1, -1)
         self._manifest = Manifest.load(self.where)
         self.domain = self._manifest.domain
@@ -82,16 +92,37 @@ class CaptureSource:
         if inode != self._seen[0] or size < self._manifest.whole_bytes:
             self._manifest = Manifest.load(self.where)
         elif size != self._seen[1]:
-            self._manifest.follow()
+            self._follow()
         self._seen = (inode, size)
         return self._manifest
 
+    def _follow(self) -> None:
+        try:
+            self._manifest.follow()
+        except CaptureDamaged:
+            # It may have been written anew since we looked, and then lines end elsewhere. If not, this says it again.
+            self._manifest = Manifest.load(self.where)
+
     def first(self) -> int:
-        return self.manifest().first
+        manifest = self.manifest()
+        return manifest.first or (manifest.last + 1 if manifest.last else 0)
 
     def last(self) -> int:
-        manifest = self.manifest()
-        return manifest.last if manifest.segments else 0
+        return self.manifest().last
+
+    def tail(self, seq: int) -> int:
+        """Most are asked for where a segment ends, and stand in the manifest."""
+        for segment in self.segments(seq - 1, seq):
+            if segment.last == seq:
+                return segment.tail
+            with contextlib.suppress(CaptureDamaged):
+                return _tail(self.read(Piece(seq, seq, 1, 0), FINGERPRINTED))
+        return 0
+
+    def settle(self) -> None:
+        """Segments are on the disk before the manifest names them, but its last line can be read before it is."""
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(self.where, LINES), "rb") as file:
+            os.fsync(file.fileno())
 
     def segments(self, after: int, up_to: int) -> list[Segment]:
         return [each for each in self.manifest().segments if each.last > after and each.first <= up_to]
@@ -143,7 +174,7 @@ class StoreSource:
     """A store, read beside its owner."""
 
     def __init__(self, url: str) -> None:
-        self.where = _absolute(url)
+        self.where = self.named = _absolute(url)
         self._reader: HistoryReader = open_history(url)
         self.domain = self._reader.domain
         self._columns = Columns(self.domain)
@@ -153,6 +184,12 @@ class StoreSource:
 
     def last(self) -> int:
         return self._reader.bounds()[1]
+
+    def tail(self, seq: int) -> int:
+        return _tail(self.read(Piece(seq, seq, 1, 0), FINGERPRINTED))
+
+    def settle(self) -> None:
+        self._reader.settle()
 
     def pieces(self, after: int, up_to: int) -> list[Piece]:
         first, last = self._reader.bounds()
@@ -215,6 +252,13 @@ def _between(table: pa.Table, piece: Piece) -> pa.Table:
     return table.filter(pc.and_(pc.greater_equal(seqs, piece.first), pc.less_equal(seqs, piece.last)))
 
 
+def _tail(found: Iterator[pa.RecordBatch]) -> int:
+    for batch in found:
+        if batch.num_rows:
+            return fingerprint(pa.Table.from_batches([batch]), 0)
+    return 0
+
+
 def _seq_at(found: Iterator[pa.RecordBatch], ts_us: int, last: int) -> int:
     for batch in found:
         at = pc.index(pc.greater_equal(batch["ts"].cast(pa.int64()), ts_us), True).as_py()
@@ -261,10 +305,17 @@ def open_source(where: str) -> EventSource:
 def open_sources(where: str | Sequence[str]) -> list[EventSource]:
     """All of them, a folder of capture directories as each of its own. DomainTaken where two have one name."""
     opened: list[EventSource] = []
-    places = [place for each in ([where] if isinstance(where, str) else where) for place in _expanded(each)]
+    given = [where] if isinstance(where, str) else where
+    names = [each if "://" in each else os.path.abspath(each) for each in given]
+    places: dict[str, str] = {}
+    for name in names:
+        for place in _expanded(name):
+            places.setdefault(place, name)
     try:
-        for place in dict.fromkeys([each if "://" in each else os.path.abspath(each) for each in places]):
+        for place, name in places.items():
             opened.append(open_source(place))
+            if name != place:
+                opened[-1].named = name
         _check_distinct(opened)
     except BaseException:
         for source in opened:

@@ -1,5 +1,6 @@
 """`unibus pipeline rebuild`, `compact` and `vacuum`: keeping a lake in order. What takes something away asks first."""
 
+import math
 import sys
 import time
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ class RebuildOptions:
     master: Master = None
     connect: Connect = None
     bad: Bad = "quarantine"
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DOMAIN", help="Lose what the lake has of a bus whose history is no more. Repeat it."),
+    ] = None
     max_events: Annotated[int, typer.Option(min=1, metavar="N", help="Of one batch.")] = MAX_EVENTS_DEFAULT
 
 
@@ -37,12 +42,23 @@ def rebuild(options: RebuildOptions) -> None:
     """
     lake = open_lake(options.lake)
     with extras():
+        from unibus.pipeline.rebuild import check_all_there
         from unibus.pipeline.rebuild import rebuild as rebuilt
     with opened_sources(options.lake, options.source) as sources:
+        check_all_there(lake, sources, options.forget or ())
         _ask(f"Make {lake.done()} batches of {options.lake} anew, from what the segments still have?", options.yes)
         spark = Where(options.master, options.connect).session(options.lake)
         with progress() as step:
-            for result in rebuilt(spark, lake, sources, max_events=options.max_events, bad=options.bad, progress=step):
+            found = rebuilt(
+                spark,
+                lake,
+                sources,
+                max_events=options.max_events,
+                bad=options.bad,
+                progress=step,
+                forget=options.forget or (),
+            )
+            for result in found:
                 tell_batch(result)
     _tell("rebuilt", {"batch": lake.done()})
 
@@ -74,7 +90,7 @@ def vacuum(
     lake: LakeDir = Path(DEFAULT_LAKE),
 ) -> None:
     """Remove files that no table names any more; with --keep also rows that are older than that."""
-    hours = int(seconds_of("--older", older) // 3_600)
+    hours = math.ceil(seconds_of("--older", older) / 3_600)
     kept = dict(_kept(each) for each in keep or ())
     found = open_lake(lake)
     with extras():

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from unibus.core.document import check_version, document_of, message_of_document, version_of_document
+from unibus.core.fields import HALF_A_PAIR
 from unibus.core.message import Message
 from unibus.core.payload import Buffer
 from unibus.core.reading import BINARY, CHECKED, message_of_full, message_of_headed, message_of_hot
@@ -44,16 +45,23 @@ _PLAIN_FORM: Final = VERSION << KIND_BITS | PLAIN
 
 def encode(message: Message) -> bytes:
     """The message as msgpack. Raises SerializationFailed for a body, HeaderInvalid for a header nobody could read."""
-    try:
-        return _pack(row_of(message, True))
-    except _WRITE_ERRORS:
-        pass
+    quick = encode_quick(message)
+    if quick is not None:
+        return quick
     try:
         return _pack(careful_row_of(message, True))
     except HeaderInvalid:
         raise
     except _WRITE_ERRORS as error:
         raise _unwritable(error) from error
+
+
+def encode_quick(message: Message) -> bytes | None:
+    """The same where the encoder takes all of it just as it is: no text of a subclass, no integer beyond 64 bits."""
+    try:
+        return _pack(row_of(message, True))
+    except _WRITE_ERRORS:
+        return None
 
 
 def decode(data: Buffer) -> Message:
@@ -132,7 +140,8 @@ def _unreadable(error: Exception) -> DecodeError:
 
 
 def _unwritable(error: Exception) -> SerializationFailed:
-    return SerializationFailed(f"the message cannot be written: {error!s:.200}", "send the body as bytes")
+    hint = HALF_A_PAIR if isinstance(error, UnicodeEncodeError) else "send the body as bytes"
+    return SerializationFailed(f"the message cannot be written: {error!s:.200}", hint)
 
 
 def _foreign(raw: bytes) -> DecodeError:

@@ -108,14 +108,14 @@ def dead_letter_headers(
     `channel` and `group` tell where it failed, `attempts` how many deliveries it had, `now_ns` is wall time.
     """
     record: dict[str, str | int] = {
-        REASON_HEADER: _head(reason, DESCRIPTION_CHARS_MAX),
+        REASON_HEADER: capped(reason, DESCRIPTION_CHARS_MAX),
         SOURCE_HEADER: channel,
         ATTEMPTS_HEADER: attempts,
         TIME_HEADER: now_ns,
     }
     texts = {
-        DESCRIPTION_HEADER: _head(description, DESCRIPTION_CHARS_MAX),
-        ERROR_TYPE_HEADER: _head(error_type, DESCRIPTION_CHARS_MAX),
+        DESCRIPTION_HEADER: capped(description, DESCRIPTION_CHARS_MAX),
+        ERROR_TYPE_HEADER: capped(error_type, DESCRIPTION_CHARS_MAX),
         GROUP_HEADER: group,
         TRACEBACK_HEADER: _tail(traceback, TRACEBACK_CHARS_MAX),
     }
@@ -154,15 +154,17 @@ _RECORD: Final = frozenset(
 )
 
 
-def _head(text: str, chars_max: int) -> str:
-    return _encodable(text if len(text) <= chars_max else text[: chars_max - 1] + "…")
+def capped(text: str, chars_max: int) -> str:
+    """No longer than that, and of text that can be written."""
+    return encodable(text if len(text) <= chars_max else text[: chars_max - 1] + "…")
 
 
 def _tail(text: str, chars_max: int) -> str:
     """The end is kept: the innermost frame and the error stand there."""
-    return _encodable(text if len(text) <= chars_max else "…" + text[1 - chars_max :])
+    return encodable(text if len(text) <= chars_max else "…" + text[1 - chars_max :])
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
+    """Text that every encoding can write, for words that nobody has chosen."""
     # Error texts quote their input, and half a surrogate pair in it must not make the dead letter unwritable.
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -13,6 +13,7 @@ from uuid import UUID
 from mypy_extensions import i64
 
 from unibus.core.cold import TEXT_FIELDS, Cold, HeaderValue
+from unibus.core.wire import exact_text
 from unibus.errors import HeaderInvalid, UsageError
 from unibus.limits import HEADER_COUNT_MAX, HEADER_NAME_CHARS_MAX
 
@@ -30,6 +31,11 @@ _TEXT_NAMES: Final = frozenset(TEXT_FIELDS)
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
+
+SECONDS_MAX: Final = 6e9
+"""190 years. From any day of this century on that is an instant that 64 bits hold in nanoseconds."""
+
+HALF_A_PAIR: Final = "replace it: text.encode('utf-8', 'replace').decode()"
 
 
 def set_fields(cold: Cold, fields: Mapping[str, object]) -> None:
@@ -61,6 +67,26 @@ def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{name} must be text, not {type(value).__name__}")
     return value
+
+
+def plain_text(what: str, value: object) -> str:
+    """Text as every journal can write it: of no kind of its own, and without half of a surrogate pair.
+
+    What comes with a message is looked at when that is encoded. This is for what reaches a store beside it.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is text, not {type(value).__name__}")
+    text = exact_text(value)
+    if not is_writable(text):
+        raise UsageError(f"{what} holds half of a surrogate pair, which cannot be written", HALF_A_PAIR)
+    return text
+
+
+def is_writable(text: str) -> bool:
+    try:
+        return text.isascii() or len(text.encode()) > 0
+    except UnicodeEncodeError:
+        return False
 
 
 def _texts(value: object) -> dict[str, str]:
@@ -130,7 +156,7 @@ def _check_range(name: object, value: int) -> None:
 def seconds_ns(name: str, value: object) -> i64:
     """Seconds (a number or a timedelta) as nanoseconds; negative, endless and absurdly long times are refused."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < 9e9:
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds <= SECONDS_MAX:
         # Never rounded to 0, which would mean "no limit".
         nanoseconds: i64 = max(round(seconds * 1e9), 1)
         return nanoseconds

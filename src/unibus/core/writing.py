@@ -39,15 +39,20 @@ def row_of(message: Message, binary: bool) -> tuple[object, ...]:
 
 def careful_row_of(message: Message, binary: bool) -> tuple[object, ...]:
     """The same with everything spelt out that an encoder may refuse. Slow, for the few messages that need it."""
-    other = restored(exact_text(message.id), exact_text(message.channel), None, message.timestamp_ns, None)
+    kind = _kind_of(message.body, binary)
+    return _filled(exact_message(message), message.body, TAGGED if kind == PLAIN else kind, binary)
+
+
+def exact_message(message: Message) -> Message:
+    """The same message, with no text or number around its body that is of a subclass."""
+    other = restored(exact_text(message.id), exact_text(message.channel), message.body, message.timestamp_ns, None)
     other.priority = message.priority
     other.sequence = message.sequence
     other.expires_ns = message.expires_ns
     other.delivery_count = message.delivery_count
     if message.cold is not None:
         other.cold = _careful_cold(message.cold)
-    kind = _kind_of(message.body, binary)
-    return _filled(other, message.body, TAGGED if kind == PLAIN else kind, binary)
+    return other
 
 
 def _careful_cold(cold: Cold) -> Cold:

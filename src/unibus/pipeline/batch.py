@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -134,9 +135,11 @@ class Batch:
             "closed": closed,
             "quarantined": len(self._plan.unread),
             "ranges": [
-                {"domain": each.domain, "after": each.after, "up_to": each.up_to, "place": each.place, "events": shares}
+                {
+                    **msgspec.structs.asdict(each),
+                    "events": sum(share.rows for share in self._plan.shares if share.domain == each.domain),
+                }
                 for each in self._plan.ranges
-                for shares in (sum(share.rows for share in self._plan.shares if share.domain == each.domain),)
             ],
         }
         for name in TABLES:

@@ -28,7 +28,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from unibus.errors import LakeIncomplete
+from unibus.errors import LakeIncomplete, StoreVersion
 from unibus.pipeline.files import MICROSECOND, START, File, number, read_file, sync, sync_folder, write_file
 from unibus.pipeline.tables import Table
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
@@ -84,6 +84,9 @@ class DeltaFolder:
             self._create()
             delta = self._delta = DeltaTable(self.path)
         known = {each.name for each in delta.schema().fields}
+        unknown = sorted(known.difference(self.table.schema.names))
+        if unknown:  # Rows that are written again would lose them.
+            raise StoreVersion(f"{self.path} has a column {unknown[0]!r} of a newer version", "upgrade unibus")
         missing = [each for each in Schema.from_arrow(self.table.schema).fields if each.name not in known]
         if missing:
             delta.alter.add_columns(missing, post_commithook_properties=_HOOKS)

@@ -17,6 +17,7 @@ those of pyspark is needed. Nothing here asks for a SparkContext, so a session o
 """
 
 import os
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ import pyarrow as pa
 
 from unibus.capture import schema
 from unibus.capture.sources import CaptureSource, EventSource, open_sources
-from unibus.errors import LakeBusy, StoreBusy, StoreUnavailable, StoreVersion
+from unibus.errors import LakeBusy, StoreBusy, StoreUnavailable, StoreVersion, UsageError
 from unibus.pipeline.delta import DeltaFolder
 from unibus.pipeline.tables import BATCHES, QUARANTINE, TABLES
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
@@ -41,6 +42,9 @@ ABOUT: Final = "lake.json"
 PLAN: Final = "plan.json"
 SWAP: Final = "swap.json"
 UPKEEP: Final = "upkeep.json"
+_LOST: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
+"""In a path: delta-rs takes %20 for a space in one place and not in another, and does no better with a backslash."""
+_PATTERN: Final = re.compile(r"[\\{}\[\]*?]")
 
 
 class About(msgspec.Struct):
@@ -53,6 +57,11 @@ class Lake:
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
+        if found := _LOST.search(self.path.replace(os.sep, "/")):
+            raise UsageError(
+                f"a lake cannot lie at {self.path!r}: Delta tables are not found under a name with {found[0]!r}",
+                "choose a path without it",
+            )
         self._folders = {name: DeltaFolder(os.path.join(self.path, name), table) for name, table in TABLES.items()}
         self._owner: Owner | None = None
         self._held = 0
@@ -232,11 +241,14 @@ class Lake:
 
 
 def read_parquet(spark: "SparkSession", columns: pa.Schema, paths: Sequence[str]) -> "DataFrame":
-    """Files with these columns; null where a file is older than a column."""
+    """Files with these columns; null where a file is older than a column. Spark takes a path for a pattern: signs that
+    mean more than themselves there get a backslash."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     wanted = from_arrow_schema(columns)
-    return spark.read.schema(wanted).parquet(*paths) if paths else spark.createDataFrame([], wanted)
+    if not paths:
+        return spark.createDataFrame([], wanted)
+    return spark.read.schema(wanted).parquet(*[_PATTERN.sub(r"\\\g<0>", path) for path in paths])
 
 
 def read_store(spark: "SparkSession", name: str, url: str) -> "DataFrame":

@@ -18,7 +18,8 @@ from unibus.capture.segments import check
 from unibus.capture.sources import CaptureSource, EventSource, Piece
 from unibus.errors import CaptureDamaged, LakeIncomplete, LakeMismatch
 from unibus.pipeline.jobs.task import Work
-from unibus.pipeline.lake import PLAN
+from unibus.pipeline.lake import PLAN, Lake
+from unibus.pipeline.tables import TABLES
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
 
 Bad = Literal["quarantine", "fail"]
@@ -32,6 +33,8 @@ class Range(msgspec.Struct, frozen=True):
     after: int
     up_to: int
     place: str = ""
+    tail: int = 0
+    """A fingerprint of the event `up_to`: whether a source still is the history that was read. 0: there is none."""
 
 
 class Unread(msgspec.Struct, frozen=True):
@@ -84,35 +87,55 @@ def drop_plan(lake: str) -> None:
         os.remove(path)
 
 
+def has_begun(lake: Lake, plan: Plan) -> bool:
+    """Whether its batch has tables that count it, and is not complete."""
+    return lake.done() < plan.number and any(lake.folder(name).done() >= plan.number for name in TABLES)
+
+
 def make_plan(
-    number: int, positions: dict[str, int], sources: Sequence[EventSource], max_events: int, bad: Bad
+    number: int, before: Sequence[Range], sources: Sequence[EventSource], max_events: int, bad: Bad
 ) -> Plan | None:
-    """None when there is nothing new."""
-    ends = {source.domain: _end(source, positions.get(source.domain, 0)) for source in sources}
+    """What follows the ranges of the batch before. None when there is nothing new."""
+    known = {each.domain: each for each in before}
+    starts = {each.domain: known.get(each.domain, Range(each.domain, 0, 0)) for each in sources}
+    positions = {domain: start.up_to for domain, start in starts.items()}
+    ends = {source.domain: _end(source, starts[source.domain]) for source in sources}
     taken: dict[str, list[Piece]] = {source.domain: [] for source in sources}
     cut = _take(sources, positions, ends, taken, max_events)
-    ranges = [Range(each.domain, positions.get(each.domain, 0), cut[each.domain], each.where) for each in sources]
-    if all(each.after == each.up_to for each in ranges):
+    if cut == positions:
         return None
+    ranges = [_range(source, starts[source.domain], cut[source.domain]) for source in sources]
     shares: list[Share] = []
     unread: list[Unread] = []
     for source, span in zip(sources, ranges, strict=True):
         wrong = _wrong(source, taken[source.domain], span, bad)
         unread += [*wrong, *_holes(source, taken[source.domain], span)]
         shares += _shares(source.domain, taken[source.domain], wrong)
-    known = {each.domain for each in ranges}
-    ranges += [Range(domain, at, at) for domain, at in positions.items() if domain not in known]
+    ranges += [msgspec.structs.replace(each, after=each.up_to) for each in before if each.domain not in positions]
     return Plan(number, time.time_ns() // 1_000, ranges, shares, unread)
 
 
-def _end(source: EventSource, after: int) -> int:
+def _end(source: EventSource, start: Range) -> int:
+    """Up to where it can be read, if it is the history that was read before."""
     end = source.last()
-    if end < after:
-        raise LakeMismatch(
-            f"{source.where} goes up to {end}, and the lake has read {source.domain!r} up to {after}",
-            "it is another history under the same name: take another lake, or `unibus pipeline rebuild`",
-        )
+    if end < start.up_to:
+        raise _mismatch(source, f"goes up to {end}, and the lake has read {source.domain!r} up to {start.up_to}")
+    if end > start.up_to and start.tail and source.tail(start.up_to) not in (0, start.tail):
+        raise _mismatch(source, f"has another event {start.up_to} than the {source.domain!r} that the lake has read")
     return end
+
+
+def _mismatch(source: EventSource, what: str) -> LakeMismatch:
+    return LakeMismatch(
+        f"{source.where} {what}",
+        "it is another history under the same name: take another lake, or name the bus: sqlite:///file.db?domain=…",
+    )
+
+
+def _range(source: EventSource, start: Range, up_to: int) -> Range:
+    if up_to == start.up_to:
+        return Range(source.domain, up_to, up_to, source.where, start.tail)
+    return Range(source.domain, start.up_to, up_to, source.where, source.tail(up_to))
 
 
 def _take(

@@ -8,13 +8,15 @@ between, whoever works on the lake next goes on with it. A rebuild that was ende
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from unibus.capture.sources import EventSource
+from unibus.errors import LakeIncomplete, LakeMismatch
 from unibus.pipeline.files import File, sync_folder
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import Bad, drop_plan
@@ -36,18 +38,34 @@ def rebuild(
     max_events: int | None = None,
     bad: Bad = "quarantine",
     progress: Progress | None = None,
+    forget: Collection[str] = (),
 ) -> Iterator[BatchResult]:
-    """The batches of the new lake, one after the other. It is exchanged after the last: do not stop before the end."""
+    """The batches of the new lake, one after the other. It is exchanged after the last: do not stop before the end.
+    LakeMismatch where the lake has a domain that no source brings, unless that is to be forgotten."""
     with lake.lock():
-        exchange(lake)  # Of an earlier one.
+        check_all_there(lake, sources, forget)
+        with suppress(LakeIncomplete):  # An earlier one that cannot be finished: all of it is made anew here.
+            exchange(lake)
         shadow = os.path.join(lake.path, SHADOW)
         shutil.rmtree(shadow, ignore_errors=True)
         new = Lake(shadow)
         yield from run_all(spark, new, sources, max_events=max_events, bad=bad, progress=progress)
-        lake.remember([source.where for source in sources])
+        lake.remember(list(dict.fromkeys(source.named for source in sources)))
         save_swap(lake.path, _swap(lake, new))
         exchange(lake)
         drop_plan(lake.path)
+
+
+def check_all_there(lake: Lake, sources: Sequence[EventSource], forget: Collection[str]) -> None:
+    """LakeMismatch names a domain that would be lost."""
+    last = lake.last_batch()
+    places = {} if last is None else {each["domain"]: each["place"] for each in last["ranges"]}
+    missing = [domain for domain in places if domain not in {*forget, *(source.domain for source in sources)}]
+    if missing:
+        raise LakeMismatch(
+            f"the lake has {missing[0]!r}, which none of the sources brings: it came from {places[missing[0]]}",
+            f"name that too with --from, or lose it with --forget {missing[0]}",
+        )
 
 
 def _swap(lake: Lake, new: Lake) -> Swap:

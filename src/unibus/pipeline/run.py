@@ -29,7 +29,19 @@ from unibus.errors import JobFailed
 from unibus.pipeline.batch import Batch
 from unibus.pipeline.jobs.task import Done, Task, Work, perform, perform_all
 from unibus.pipeline.lake import Lake
-from unibus.pipeline.plan import Bad, Plan, Range, Unread, drop_plan, load_plan, make_plan, recheck, save_plan, works_of
+from unibus.pipeline.plan import (
+    Bad,
+    Plan,
+    Range,
+    Unread,
+    drop_plan,
+    has_begun,
+    load_plan,
+    make_plan,
+    recheck,
+    save_plan,
+    works_of,
+)
 from unibus.pipeline.swap import exchange
 from unibus.pipeline.tables import BATCHES, TABLES
 from unibus.pipeline.upkeep import tidy
@@ -78,7 +90,7 @@ def run_once(
     tell = progress or (lambda step, share: None)
     with lake.lock():
         exchange(lake)  # A rebuild that was ended at its very end.
-        lake.remember([source.where for source in sources])
+        lake.remember(list(dict.fromkeys(source.named for source in sources)))
         plan = _unfinished(lake, sources) or _next_plan(lake, sources, max_events or MAX_EVENTS, bad)
         if plan is None:
             return None
@@ -110,8 +122,7 @@ def _unfinished(lake: Lake, sources: Sequence[EventSource]) -> Plan | None:
     plan = load_plan(lake.path)
     if plan is None:
         return None
-    begun = any(lake.folder(name).done() >= plan.number for name in TABLES)
-    if not begun or lake.done() >= plan.number:
+    if not has_begun(lake, plan):
         drop_plan(lake.path)
         return None
     recheck(plan, sources)
@@ -119,8 +130,12 @@ def _unfinished(lake: Lake, sources: Sequence[EventSource]) -> Plan | None:
 
 
 def _next_plan(lake: Lake, sources: Sequence[EventSource], max_events: int, bad: Bad) -> Plan | None:
-    plan = make_plan(lake.done() + 1, lake.positions(), sources, max_events, bad)
+    last = lake.last_batch()
+    before = [] if last is None else msgspec.convert(last["ranges"], list[Range])
+    plan = make_plan(lake.done() + 1, before, sources, max_events, bad)
     if plan is not None:
+        for source in sources:
+            source.settle()  # What the lake has counted is not to be undone at its source by a loss of power.
         save_plan(lake.path, plan)
     return plan
 

@@ -5,6 +5,8 @@ import os
 import re
 import socket
 import sys
+import tempfile
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -36,7 +38,9 @@ CONNECT_PORT: Final = 15_002
 CONNECT_PATIENCE_S: Final = 5.0
 _LOCAL_CORES: Final = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
 _DRIVER_MEMORY: Final = "spark.driver.memory"
+_WAREHOUSE: Final = "spark.sql.warehouse.dir"
 _GIB: Final = 1 << 30
+_HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 def open_session(
@@ -83,14 +87,20 @@ def _classic_session(master: str, settings: dict[str, str], quick: bool) -> "Spa
     _checked(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1") if master.startswith("local") else None
-    chosen = {**SETTINGS, "spark.sql.shuffle.partitions": _partitions(master), **(_QUICK if quick else {}), **settings}
+    # Spark makes this folder as soon as somebody names a table that is not there, else where the user happens to be.
+    warehouse = os.path.join(tempfile.gettempdir(), f"unibus-warehouse-{uuid.uuid4().hex}")
+    chosen = {**SETTINGS, "spark.sql.shuffle.partitions": _partitions(master), _WAREHOUSE: warehouse}
+    chosen |= {**(_QUICK if quick else {}), **settings}
     with _gateway(chosen, quick):
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master(master)
         for name, value in chosen.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+    # By the machine, which outlives this process however that ends.
+    getattr(session.sparkContext._jvm, "java.io.File")(warehouse).deleteOnExit()
+    return session
 
 
 @contextlib.contextmanager
@@ -146,6 +156,9 @@ def _memory() -> str:
 
 
 def _checked(master: str) -> None:
+    if master.startswith("yarn") and not any(os.environ.get(name) for name in _HADOOP):
+        # Spark would look for one on this machine, for a quarter of an hour.
+        raise UsageError(f"--master {master} needs to know which cluster", f"set {_HADOOP[0]} to its configuration")
     if _LOCAL_CORES.fullmatch(master) or master.startswith(("local-cluster[", "yarn", "k8s://")):
         return
     # Spark would try for minutes, and say what it tried a line at a time. Of several masters one has to answer.

@@ -47,5 +47,5 @@ def _exchange(lake: Lake, swap: Swap, name: str, files: list[File]) -> None:
         if os.path.exists(made):  # Else it was moved before.
             os.replace(made, folder.full_path(each))
         elif not os.path.exists(folder.full_path(each)):
-            raise LakeIncomplete(f"{made} is gone", "take a new lake, or restore this one")
+            raise LakeIncomplete(f"{made} is gone", "`unibus pipeline rebuild` makes it again")
     folder.commit(files, old, batch=swap.number)

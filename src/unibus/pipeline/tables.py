@@ -15,7 +15,14 @@ MOMENT: Final = pa.timestamp("us", tz="UTC")
 _TEXT: Final = pa.string()
 _NUMBER: Final = pa.int64()
 _RANGE: Final = pa.struct(
-    [("domain", _TEXT), ("after", _NUMBER), ("up_to", _NUMBER), ("events", _NUMBER), ("place", _TEXT)]
+    [
+        ("domain", _TEXT),
+        ("after", _NUMBER),
+        ("up_to", _NUMBER),
+        ("events", _NUMBER),
+        ("place", _TEXT),
+        ("tail", _NUMBER),
+    ]
 )
 
 

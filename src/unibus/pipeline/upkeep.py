@@ -7,17 +7,20 @@ removes a file: readers may have it open. That is what vacuum does, some time la
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unibus.errors import UsageError
+from unibus.errors import LakeIncomplete, UsageError
 from unibus.pipeline.delta import DeltaFolder
 from unibus.pipeline.files import File
 from unibus.pipeline.jobs.adding import added_up
 from unibus.pipeline.lake import Lake
+from unibus.pipeline.plan import has_begun, load_plan
+from unibus.pipeline.swap import exchange
 from unibus.pipeline.tables import BATCHES, TABLES
 
 FILE_ROWS: Final = 1_000_000
@@ -26,12 +29,28 @@ MANY_FILES: Final = 48
 """With so many small files a loop that runs for long puts them together by itself."""
 VACUUM_HOURS: Final = 24
 _FEW_ROWS: Final = 20_000
+_LEFT_BEHIND: Final = (".staging", ".rebuild")
+"""Folders of a batch and of a rebuild that were ended. Whoever has the lock knows that nobody works in them."""
+
+
+@contextmanager
+def _upkeep(lake: Lake) -> Iterator[None]:
+    """Upkeep is for a lake that is whole: what was begun and ended half way is finished first, by whoever can."""
+    with lake.lock():
+        exchange(lake)
+        plan = load_plan(lake.path)
+        if plan is not None and has_begun(lake, plan):
+            raise LakeIncomplete(
+                f"batch {plan.number} of {lake.path} was ended half way", "`unibus pipeline run --once` finishes it"
+            )
+        with lake.upkeep():
+            yield
 
 
 def compact(lake: Lake, tables: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
     """By table: how many files there were, and how many there are."""
     found = {}
-    with lake.lock(), lake.upkeep():
+    with _upkeep(lake):
         for name in tables or TABLES:
             folder = lake.folder(name)
             before = len(folder.files())
@@ -95,7 +114,7 @@ def retain(lake: Lake, keep_us: Mapping[str, int], now_us: int) -> dict[str, int
     if unknown:
         known = ", ".join(name for name, table in TABLES.items() if table.moment)
         raise UsageError(f"{unknown[0]!r} has no rows that grow old", f"one of {known}")
-    with lake.lock(), lake.upkeep():
+    with _upkeep(lake):
         return {name: _forget(lake.folder(name), now_us - kept) for name, kept in keep_us.items()}
 
 
@@ -120,10 +139,10 @@ def _forget(folder: DeltaFolder, before_us: int) -> int:
 
 def vacuum(lake: Lake, hours: int = VACUUM_HOURS) -> list[str]:
     """Remove files that have not counted for so many hours. Who reads for longer than that loses what it reads."""
-    with lake.lock(), lake.upkeep():
+    with _upkeep(lake):
         gone = [path for name in TABLES for path in lake.folder(name).vacuum(hours)]
-        staging = os.path.join(lake.path, ".staging")
-        if os.path.isdir(staging):
-            shutil.rmtree(staging)
-            gone.append(staging)
+        for path in (os.path.join(lake.path, name) for name in _LEFT_BEHIND):
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+                gone.append(path)
         return gone

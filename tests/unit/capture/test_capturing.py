@@ -16,12 +16,18 @@ from tests.unit.capture.histories import Work, working
 from tests.unit.capture.rows import rows_of
 from unibus.capture import capturing as module
 from unibus.capture import compacting
+from unibus.capture import manifest as manifest_module
 from unibus.capture.capturing import Capturing, Progress
+from unibus.capture.keeping import keep
 from unibus.capture.manifest import Manifest
+from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Roll
+from unibus.core.life.changes import Change
 from unibus.errors import CaptureBusy, CaptureMismatch, StoreUnavailable
 from unibus.stores.journals.sqlite_history import SqliteHistory
+from unibus.stores.reader import PAGE_CHANGES
 from unibus.stores.reading import open_history
+from unibus.sync import MessageBus
 
 
 @pytest.fixture
@@ -210,6 +216,67 @@ def test_another_store_in_place_of_the_one_that_is_read_is_refused(tmp_path: Pat
         other.rename(tmp_path / "one.db")
         with pytest.raises(CaptureMismatch):
             capture.step()
+
+
+@pytest.mark.parametrize("shortened", [False, True])
+def test_another_store_is_refused_also_when_no_segment_is_left(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, shortened: bool
+) -> None:
+    other = replaced(tmp_path, folder, 20)
+    monkeypatch.setattr(manifest_module, "LINES_MIN", 1)
+    with closing(SegmentWriter(str(folder))) as writer:
+        assert keep(writer, Policy(keep_s=1.0)) > 0
+        assert not shortened or writer.shorten()
+    assert Manifest.load(str(folder)).segments == []
+    with pytest.raises(CaptureMismatch, match="is another one"):
+        capture_all(f"sqlite:///{other}", folder)
+    with working(tmp_path / "one.db") as work:
+        capture_all(work.url, folder)
+        assert Manifest.load(str(folder)).last == work.last()
+
+
+class Forgetting(SqliteHistory):
+    """Of a store that forgets everything but what came last, right after it was asked what it has."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.first = 0
+
+    def groups_after(self, seq: int, changes_max: int = PAGE_CHANGES) -> list[tuple[int, list[Change]]]:
+        return super().groups_after(max(seq, self.first - 1), changes_max)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_a_store_that_forgets_at_this_moment_is_no_other_one(tmp_path: Path, folder: Path, kept: int) -> None:
+    with working(tmp_path / "bus.db") as work:
+        work.rig.send("a", 1)
+        capture_all(work.url, folder)
+        stood = work.last()
+        work.fill("a", 5)
+        reader = Forgetting(str(work.path))
+        reader.first = work.last() - kept + 1
+        with closing(reader), closing(Capturing(reader, str(folder))) as capture:
+            capture.finish()
+        assert Manifest.load(str(folder)).gaps == [(stood + 1, work.last() - kept)]
+
+
+def test_rare_events_in_turns_are_each_there_once(tmp_path: Path, folder: Path) -> None:
+    """A look that finds nothing else: taken, left, taken. The capture is started anew after it."""
+    url = f"sqlite:///{tmp_path / 'bus.db'}"
+    with MessageBus(url) as bus:
+        bus.create_queue("chat", requires_session=True)
+        bus.send("chat", 1, session_id="s")
+        capture_all(url, folder)
+        with bus.accept_session("chat", "s", timeout=0):
+            pass
+        with bus.accept_session("chat", "s", timeout=0):
+            capture_all(url, folder)
+            capture_all(url, folder)
+        bus.send("chat", 2, session_id="s")
+        capture_all(url, folder)
+    rows = captured(folder)
+    assert [row["seq"] for row in rows] == list(range(1, 8))
+    assert [row["kind"] for row in rows][2:5] == ["session_taken", "session_left", "session_taken"]
 
 
 def test_the_same_store_in_another_place_goes_on(tmp_path: Path, folder: Path) -> None:

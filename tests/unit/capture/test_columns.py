@@ -4,11 +4,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.unit.capture.histories import working
 from tests.unit.capture.rows import plain, rows_of
 from unibus.capture import columns
 from unibus.capture.columns import Columns, by_type
+from unibus.core.life.changes import Change
+from unibus.core.life.events import event_of
 from unibus.stores.reading import open_history
 
 
@@ -24,6 +28,36 @@ def test_both_ways_give_the_same_rows(tmp_path: Path, seed: int) -> None:
         assert plain(table) == rows_of(events)
         assert table.schema.equals(columns.EVENTS)
         table.validate(full=True)
+
+
+def every_kind(folder: Path) -> tuple[list[Change], dict[int, str]]:
+    """Some changes of each type that random work makes, the rare ones as often as the others."""
+    found: dict[type, list[Change]] = {}
+    with working(folder / "bus.db", "every") as work:
+        work.steps(400)
+        with closing(open_history(work.url)) as reader:
+            for _, group in reader.groups_after(0, 10**9):
+                for change in group:
+                    found.setdefault(type(change), []).append(change)
+            names = dict(reader.names_of(range(100)))
+    assert len(found) > 12
+    return [change for some in found.values() for change in some[:3]], names
+
+
+def test_whatever_is_mixed_comes_out_in_order_and_once(tmp_path: Path) -> None:
+    """Also a page of rare kinds only, and one of a single kind."""
+    pool, names = every_kind(tmp_path)
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.sampled_from(range(len(pool))), min_size=1, max_size=12), st.integers(1, 10**6))
+    def check(chosen: list[int], first: int) -> None:
+        mixed = [pool[at] for at in chosen]
+        table = Columns("local").table(by_type([(first, mixed)]), lambda entities: names)
+        assert table["seq"].to_pylist() == list(range(first, first + len(mixed)))
+        expected = [event_of(first + at, change, "local", names) for at, change in enumerate(mixed)]
+        assert plain(table) == rows_of(expected)
+
+    check()
 
 
 def test_nothing_gives_no_rows() -> None:

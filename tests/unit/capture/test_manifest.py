@@ -224,12 +224,14 @@ def test_a_manifest_of_which_nothing_is_left_still_knows_where_it_stands(
 ) -> None:
     monkeypatch.setattr(manifest_module, "LINES_MIN", 2)
     lines = writer(folder)
-    lines.append(segment(1, 9))
+    lines.append(msgspec.structs.replace(segment(1, 9), tail=7))
     lines.append(Removed(1, 9, file_of("segments", 1, 9)))
+    assert Manifest.load(folder).tail == 7
     assert lines.shorten(0)
-    assert (Manifest.load(folder).segments, Manifest.load(folder).last) == ([], 9)
+    manifest = Manifest.load(folder)
+    assert (manifest.segments, manifest.last, manifest.tail) == ([], 9, 7)
     lines.append(Gap(10, 11))
-    assert Manifest.load(folder).last == 11
+    assert (Manifest.load(folder).last, Manifest.load(folder).tail) == (11, 0)
 
 
 def test_it_begins_only_once(folder: str) -> None:

@@ -1,5 +1,6 @@
 """Rules of redaction: what they take away never reaches the disk; and how bodies look at all."""
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_a_body_is_dropped_or_hashed() -> None:
 
 
 def test_other_channels_are_left_alone() -> None:
-    for channel in ("orders", "Orders/eu", "my/orders/eu"):
+    for channel in ("orders", "my/orders/eu"):
         found = redacted("orders/*=drop", {"a": 1}, channel)
         assert (found.body, found.redacted) == (b'{"a":1}', False)
 
@@ -66,9 +67,71 @@ def test_fields_are_blotted_wherever_they_are() -> None:
     assert (same.body, same.redacted) == (b'{"card":1}', False)
 
 
-def test_a_body_that_a_rule_cannot_read_is_dropped() -> None:
-    found = redacted("*=fields:card", b"\xff card=4111")
+@pytest.mark.parametrize(
+    ("rule", "channel"), [("Orders/*", "orders/EU"), ("orders/eu", "ORDERS/eu"), ("STRASSE", "straße")]
+)
+def test_capitals_make_no_difference_as_they_make_none_to_the_bus(rule: str, channel: str) -> None:
+    assert redacted(f"{rule}=drop", {"a": 1}, channel).body is None
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xff card=4111", "card=4111", '{"card":', b'\xef\xbb\xbf{"card":"4111"}', '"card=4111"']
+)
+def test_a_body_that_a_rule_cannot_read_is_dropped(body: object) -> None:
+    found = redacted("*=fields:card", body)
     assert (found.body, found.redacted) == (None, True)
+
+
+SECRET = "4111"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps({"card": {"number": SECRET}}),
+        json.dumps(json.dumps({"card": {"number": SECRET}})),
+        {"card": json.dumps({"number": SECRET})},
+        {"card": {"number": SECRET, 1: "x"}},
+        {1: "x", "card": {"number": SECRET}},
+        ({"card": {"number": SECRET}},),
+        {"card": ({"number": SECRET}, [{"number": SECRET}])},
+        {"card": {("number", SECRET)}},
+        {"card": SECRET},
+        {"card": json.dumps({"number": SECRET}).encode()},
+        {"card": {"number": SECRET, "$tuple": 1}, "$set": 2},
+    ],
+    ids=str,
+)
+def test_a_field_is_found_in_whatever_python_value_it_is(body: object) -> None:
+    found = body_of(message(body))
+    assert found.body is not None
+    Redaction([rule_of("*=fields:card.number")])("orders", found)
+    assert found.body is not None
+    assert SECRET.encode() not in found.body
+    assert found.redacted
+
+
+@pytest.mark.parametrize("body", [7, None, 2.5, [1, {"a": 2}], {"card": 7}, {"card": Decimal(1)}, (1, 2)], ids=str)
+def test_what_has_no_such_field_is_kept(body: object) -> None:
+    before, found = body_of(message(body)), body_of(message(body))
+    Redaction([rule_of("*=fields:card.number")])("orders", found)
+    assert found == before
+
+
+def test_a_name_that_is_there_twice_hides_nothing() -> None:
+    assert redacted("*=fields:card.number", b'{"card":{"number":"4111"},"card":{}}').body == b'{"card":{}}'
+
+
+def test_names_that_are_no_text_can_be_named() -> None:
+    found = body_of(message({1: {"a": "x"}, 2: "y"}))
+    Redaction([rule_of("*=fields:1.a,2")])("orders", found)
+    assert found.body == b'{"$map":[[1,{"a":"***"}],[2,"***"]]}'
+
+
+def test_headers_of_what_cannot_be_read_go_with_it() -> None:
+    found = body_of(b"\x97\x11 authorization: secret")
+    Redaction([rule_of("*=headers:authorization")])("orders", found)
+    assert (found.content_type, found.body, found.redacted) == (ENVELOPE, None, True)
 
 
 def test_headers_go_only_where_a_rule_says_so() -> None:
@@ -133,6 +196,9 @@ def message(body: object, **fields: object) -> bytes:
         ([[[[[[[[1]]]]]]]], JSON, b"[[[[[[[[1]]]]]]]]"),
         (Serialized(SerializationFormat.JSON, b"{}"), "application/x-json", b"{}"),
         ({1: "key"}, JSON, b'{"$map":[[1,"key"]]}'),
+        (float("nan"), JSON, b'{"$float":"nan"}'),
+        ({"x": [float("-inf"), None]}, JSON, b'{"x":[{"$float":"-inf"},null]}'),
+        ({"$x": None}, JSON, b'{"$x":null}'),
     ],
     ids=str,
 )
@@ -145,6 +211,7 @@ def test_headers_are_text_and_a_type_of_its_own_is_kept() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     found = body_of(message({"a": 1}, headers={"n": 1, "s": "x", "t": True}))
     assert found.headers == {"n": "1", "s": "x", "t": "True"}
+    assert body_of(message(float("inf"), headers={"n": 1})).body == b'{"$float":"inf"}'
     found = body_of(message("x", headers={"at": at}, content_type="text/plain"))
     assert (found.content_type, found.headers, found.body) == ("text/plain", {"at": str(at)}, b'"x"')
 

@@ -97,7 +97,7 @@ def test_a_replaced_segment_stays_for_those_who_read_it(tmp_path: Path, monkeypa
     write(tmp_path, (1, 4), (5, 8))
     writer = SegmentWriter(str(tmp_path))
     old = list(writer.manifest.segments)
-    writer.replace(old, table(1, 8), None)
+    writer.join(old)
     writer.close()
     writer = SegmentWriter(str(tmp_path))
     assert all((tmp_path / each.file).exists() for each in old)
@@ -106,6 +106,62 @@ def test_a_replaced_segment_stays_for_those_who_read_it(tmp_path: Path, monkeypa
     writer.close()
     assert not any((tmp_path / each.file).exists() for each in old)
     assert [(each.first, each.last) for each in Manifest.load(str(tmp_path)).segments] == [(1, 8)]
+
+
+@pytest.mark.parametrize("seqs", [[5, 7, 6], [5, 5], [5, 6, 6, 7], [6, 5]])
+def test_rows_out_of_order_are_refused_and_nothing_is_written(tmp_path: Path, seqs: list[int]) -> None:
+    write(tmp_path, (1, 4))
+    writer = SegmentWriter(str(tmp_path))
+    before = sorted(path for path in tmp_path.rglob("*"))
+    rows = pa.concat_tables([table(seq, seq) for seq in seqs])  # One chunk each, and all in one.
+    for each in (rows, rows.combine_chunks()):
+        with pytest.raises(UsageError, match="sorted by seq"):
+            writer.write(each, last=max(seqs))
+        with pytest.raises(UsageError, match="sorted by seq"):
+            writer.write(table(5, 7), bodies(*seqs))
+    with pytest.raises(UsageError, match="sorted by seq"):
+        writer.write(table(5, 7), bodies(5, 8))
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+    assert writer.last == 4
+    writer.close()
+
+
+def bodies(*seqs: int, body: bytes = b"x") -> pa.Table:
+    rows = [
+        {
+            "seq": seq,
+            "domain": "local",
+            "channel": "c",
+            "channel_key": 1,
+            "sequence": seq,
+            "body": body,
+            "redacted": False,
+        }
+        for seq in seqs
+    ]
+    return pa.Table.from_pylist(rows, schema.BODIES)
+
+
+def test_segments_are_joined_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups of the new one are as large as they may be, by rows or by bytes, and never all of it in memory."""
+    monkeypatch.setattr(segments, "GROUP_ROWS", 10)
+    monkeypatch.setattr(segments, "GROUP_BYTES", 5_000)
+    writer = SegmentWriter(str(tmp_path))
+    for first in range(1, 49, 4):
+        writer.write(table(first, first + 3), bodies(*range(first, first + 3), body=b"y" * 1_000))
+    old = list(writer.manifest.segments)
+    new = writer.join(old)
+    assert new == Manifest.load(str(tmp_path)).segments[0]
+    assert (new.first, new.last, new.rows, new.tail) == (1, 48, 48, old[-1].tail)
+    assert (new.from_us, new.to_us, new.sealed_us) == (1_001, 1_048, old[-1].sealed_us)
+    assert plain(writer.read(new)) == rows_of(events(1, 48))
+    assert new.bodies is not None
+    assert writer.read_bodies(new)["seq"].to_pylist() == [seq for seq in range(1, 49) if seq % 4]
+    writer.close()
+    file = pq.ParquetFile(tmp_path / new.bodies.file)
+    groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    assert groups == [6] * 6
+    assert max(pq.ParquetFile(tmp_path / new.file).metadata.row_group(at).num_rows for at in range(5)) <= 10
 
 
 def test_rows_of_a_range_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

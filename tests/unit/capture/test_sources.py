@@ -42,7 +42,7 @@ def test_it_sees_what_comes_and_what_is_put_together(tmp_path: Path) -> None:
     assert source.gaps(5, 99) == []
     pieces = source.pieces(0, 99)
     writer.write(table(10, 12))
-    writer.replace(writer.manifest.segments[1:], table(6, 12), None)
+    writer.join(writer.manifest.segments[1:])
     for file in (tmp_path / "segments").glob("*-00000000000000000009.parquet"):
         file.unlink()
     found = [row for piece in pieces for batch in source.read(piece) for row in batch["seq"].to_pylist()]

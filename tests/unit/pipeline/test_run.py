@@ -15,7 +15,7 @@ from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.sources import EventSource, open_sources
 from unibus.core.life.events import Event
-from unibus.errors import CaptureDamaged, LakeBusy, LakeIncomplete, LakeMismatch
+from unibus.errors import CaptureDamaged, LakeBusy, LakeIncomplete, LakeMismatch, UsageError
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import load_plan
 from unibus.pipeline.rebuild import rebuild
@@ -179,6 +179,21 @@ def test_another_history_under_the_same_name_is_refused(tmp_path: Path) -> None:
     run(lake, write_segments(tmp_path / "one", history(1, 80)))
     with pytest.raises(LakeMismatch, match="another history"):
         run(lake, write_segments(tmp_path / "two", history(2, 20)))
+
+
+@pytest.mark.parametrize("name", ["per%20cent", "back\\slash", "tab\tstop"])
+def test_a_path_that_delta_cannot_find_again_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="cannot lie at"):
+        Lake(str(tmp_path / name))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["100%", "two words", "[a]{b}*?", "grün", "a'b\"c"])
+def test_a_lake_may_lie_in_many_places(tmp_path: Path, name: str) -> None:
+    events = history(1, 40)
+    lake = Lake(str(tmp_path / name))
+    run(lake, write_segments(tmp_path / "capture", events))
+    assert tables_of(Lake(lake.path)) == expected(events)
 
 
 def test_domains_come_and_go(tmp_path: Path) -> None:

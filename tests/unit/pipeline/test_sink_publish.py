@@ -17,6 +17,7 @@ from unibus.bus.sync_bus import SyncMessageBus
 from unibus.core.message import Message
 from unibus.errors import (
     BusError,
+    EntityDisabled,
     NameInvalid,
     PriorityInvalid,
     QuotaExceeded,
@@ -27,6 +28,7 @@ from unibus.errors import (
     TransactionInvalid,
     UsageError,
 )
+from unibus.pipeline.connector.names import file_name
 from unibus.pipeline.connector.options import write_options
 from unibus.pipeline.connector.publishing import BATCH_SHIFT, Effect, Progress, publish
 from unibus.pipeline.connector.sink import BatchWriter, StreamWriter
@@ -51,8 +53,16 @@ def bodies(bus_path: Path, channel: str = "out") -> list[Any]:
     return [message.body for message in peeked(bus_path, channel)]
 
 
+def checkpoint(folder: Path) -> str:
+    """What Spark makes when a stream begins, as far as the sink looks at it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "metadata").write_text(json.dumps({"id": f"id-of-{folder.name}"}))
+    return str(folder)
+
+
 def stream_writer(tmp_path: Path, schema: pa.Schema = COLUMNS, **options: str) -> StreamWriter:
     given = {"url": url_of(tmp_path / "bus.db"), "query": "q", "staging": str(tmp_path / "staging"), **options}
+    given.setdefault("checkpointLocation", checkpoint(tmp_path / "checkpoint"))
     return StreamWriter(
         write_options({key: text for key, text in given.items() if text}), from_arrow_schema(schema), False
     )
@@ -226,8 +236,10 @@ def test_a_transaction_holds_no_more_than_was_asked_for(tmp_path: Path, bus_path
     with SyncMessageBus(url_of(bus_path)) as bus:
         moments = bus.query_messages("SELECT attrs FROM events WHERE kind = 'advanced' ORDER BY seq").rows
     # In two batches of 15 rows.
-    steps = [json.loads(str(attrs))["position"] for (attrs,) in moments]
+    moved = [json.loads(str(attrs)) for (attrs,) in moments]
+    steps = [each["position"] for each in moved if each["name"] == "spark/q"]
     assert steps == ["7", "14", "15", "22", "29", str(1 << BATCH_SHIFT)]
+    assert len(moved) == len(steps) + 1
 
 
 def test_a_stream_of_the_same_name_from_its_beginning_is_refused(tmp_path: Path, bus_path: Path) -> None:
@@ -239,6 +251,50 @@ def test_a_stream_of_the_same_name_from_its_beginning_is_refused(tmp_path: Path,
     other = stream_writer(tmp_path, query="other")
     other.commit([other.write(iter(numbers(7, 7)))], 0)
     assert bodies(bus_path) == [0, 1, 7]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_another_checkpoint_under_an_old_name_is_refused(tmp_path: Path, bus_path: Path, number: int) -> None:
+    """Its batch may have the number of the last one, which would look like a repetition."""
+    writer = stream_writer(tmp_path)
+    for batch in (0, 1):
+        writer.commit([writer.write(iter(numbers(batch, batch)))], batch)
+    anew = checkpoint(tmp_path / "anew")
+    second = stream_writer(tmp_path, checkpointLocation=anew)
+    staged = [second.write(iter(numbers(7, 8)))]
+    with pytest.raises(UsageError, match=r"'q' has been written from another checkpoint.*change the option query"):
+        second.commit(list(staged), number)
+    second.abort(list(staged), number)
+    assert bodies(bus_path) == [0, 1]
+    named = stream_writer(tmp_path, checkpointLocation=anew, query="q2")
+    named.commit([named.write(iter(numbers(7, 8)))], 0)
+    writer.commit([writer.write(iter(numbers(2, 2)))], 2)
+    assert bodies(bus_path) == [0, 1, 7, 8, 2]
+
+
+def test_a_name_is_owned_from_the_first_row_on(tmp_path: Path, bus_path: Path) -> None:
+    first = stream_writer(tmp_path)
+    first.commit([first.write(iter([]))], 0)
+    second = stream_writer(tmp_path, checkpointLocation=checkpoint(tmp_path / "anew"))
+    second.commit([second.write(iter(numbers(1, 2)))], 0)
+    with pytest.raises(UsageError, match="another checkpoint"):
+        first.commit([first.write(iter(numbers(3, 3)))], 1)
+    assert bodies(bus_path) == [1, 2]
+
+
+def test_an_empty_batch_of_another_checkpoint_removes_nothing(tmp_path: Path, bus_path: Path) -> None:
+    writer = begun(tmp_path)
+    other = stream_writer(tmp_path, checkpointLocation=checkpoint(tmp_path / "anew"))
+    other.commit([other.write(iter([]))], 5)
+    writer.commit([writer.write(iter(numbers(1, 1)))], 0)
+    assert bodies(bus_path) == list(range(1, 301))
+
+
+def test_a_stream_that_nothing_identifies_is_refused(tmp_path: Path, bus_path: Path) -> None:
+    writer = stream_writer(tmp_path, checkpointLocation="")
+    with pytest.raises(UsageError, match="a retry would not be noticed"):
+        writer.commit([writer.write(iter(numbers(1, 1)))], 0)
+    assert bodies(bus_path) == []
 
 
 KILLED = """
@@ -274,7 +330,7 @@ def test_a_kill_between_transactions_is_made_good(tmp_path: Path, bus_path: Path
     # Spark computes the batch again, and this time it is another one, in other tasks.
     writer = stream_writer(tmp_path)
     writer.commit([writer.write(iter(numbers(2_001, 2_300)))], 0)
-    assert bodies(bus_path) == list(range(1, 1_001))
+    assert bodies(bus_path) == list(range(2_001, 2_301) if rows == "list" else range(1, 1_001))
     assert not (tmp_path / "staging").exists()
 
 
@@ -315,7 +371,7 @@ def begun(tmp_path: Path) -> StreamWriter:
             if value:
                 raise KeyboardInterrupt
 
-    effect = Effect("q", "spark/q", 0, "0")
+    effect = Effect("q", "spark/q", 0, "0", checkpoint="id-of-checkpoint")
     with pytest.raises(KeyboardInterrupt):
         publish(url_of(tmp_path / "bus.db"), effect, writer._staging, staged, 100, Stopped())
     return writer
@@ -342,7 +398,7 @@ def test_staged_rows_that_are_damaged_are_told(tmp_path: Path, bus_path: Path) -
 
 def test_a_list_that_is_gone_is_told(tmp_path: Path, bus_path: Path) -> None:
     writer = begun(tmp_path)
-    Staging(str(tmp_path / "staging" / "q" / "stream")).remove()
+    Staging(str(tmp_path / "staging"), "q").remove()
     with pytest.raises(StoreDamaged, match="100 rows of 'q', batch 0, are in the bus"):
         writer.commit([writer.write(iter(numbers(1, 300)))], 0)
     with pytest.raises(TransactionInvalid, match="batch 0 of query 'q' is half written"):
@@ -375,6 +431,39 @@ def test_a_named_write_happens_once(tmp_path: Path, bus_path: Path) -> None:
     assert bodies(bus_path) == list(range(1, 21))
 
 
+def test_a_batch_that_was_refused_can_be_corrected(tmp_path: Path, bus_path: Path) -> None:
+    with SyncMessageBus(url_of(bus_path)) as bus:
+        bus.create_queue("closed", status="send_disabled")
+
+    def save(tasks: list[list[pa.RecordBatch]]) -> None:
+        writer = batch_writer(tmp_path, query="q", batch="1")
+        staged = [writer.write(iter(task)) for task in tasks]
+        try:
+            writer.commit(list(staged))
+        except EntityDisabled:
+            writer.abort(list(staged))
+            raise
+
+    for _ in range(2):
+        with pytest.raises(EntityDisabled):
+            save([numbers(1, 3, "closed"), numbers(4, 6, "closed")])
+    save([numbers(1, 5)])
+    save([numbers(6, 9)])
+    assert bodies(bus_path) == [1, 2, 3, 4, 5]
+    assert not (tmp_path / "bus.db.staging").exists()
+
+
+def test_a_batch_that_turns_out_to_be_empty_is_one(tmp_path: Path, bus_path: Path) -> None:
+    with SyncMessageBus(url_of(bus_path)) as bus:
+        bus.create_queue("closed", status="send_disabled")
+    writer = batch_writer(tmp_path, query="q", batch="1")
+    with pytest.raises(EntityDisabled):
+        writer.commit([writer.write(iter(numbers(1, 3, "closed")))])
+    writer.commit([writer.write(iter([]))])
+    assert bodies(bus_path, "closed") == []
+    assert not (tmp_path / "bus.db.staging").exists()
+
+
 def test_a_write_without_a_name_is_a_new_one(tmp_path: Path, bus_path: Path) -> None:
     for _ in range(2):
         writer = batch_writer(tmp_path)
@@ -402,6 +491,50 @@ def test_a_large_write_without_a_name_tells_how_to_go_on(tmp_path: Path) -> None
     assert not (tmp_path / "bus.db.staging").exists()
 
 
+# Names and folders
+
+
+NAMES = ["q", "Q", "stream", "batch-q", "a.b", "a%2eb", "...x", "é", "e\u0301", "字" * 128, "字" * 127 + "名"]
+
+
+def test_every_name_has_a_folder_of_its_own_inside_of_staging(tmp_path: Path) -> None:
+    stagings = [Staging(str(tmp_path), query, batch) for query in NAMES for batch in [None, *NAMES]]
+    folders = [each.folder for each in stagings]
+    # Nor are two the same where capitals are not told apart.
+    assert len({folder.casefold() for folder in folders}) == len(folders)
+    for folder in folders:
+        parts = Path(folder).relative_to(tmp_path).parts
+        assert len(parts) == 2
+        assert all(0 < len(part.encode()) <= 255 and not set(part) & set("./\\") for part in parts)
+
+
+@pytest.mark.parametrize("text", ["..", ".", "../..", "a/../..", "", "\0", "~"])
+def test_no_text_leads_out_of_its_folder(text: str) -> None:
+    assert not set(file_name(text)) & set("./\\\0~")
+
+
+def test_batches_do_not_take_each_others_rows(tmp_path: Path, bus_path: Path) -> None:
+    """A batch write that is called as the folder of a stream was."""
+    place = str(tmp_path / "staging")
+    writer = begun(tmp_path)
+    other = batch_writer(tmp_path, query="q", batch="stream", staging=place)
+    other.commit([other.write(iter(numbers(1_000, 1_001)))])
+    writer.commit([writer.write(iter([]))], 0)
+    assert sorted(bodies(bus_path)) == [*range(1, 301), 1_000, 1_001]
+
+
+def test_nothing_outside_of_staging_is_removed(tmp_path: Path, bus_path: Path) -> None:
+    """Whatever made the folder lead elsewhere: here it is a link."""
+    kept = tmp_path / "kept" / "stream"
+    kept.mkdir(parents=True)
+    (kept / "file").touch()
+    (tmp_path / "staging").mkdir()
+    (tmp_path / "staging" / "q").symlink_to(tmp_path / "kept")
+    with pytest.raises(UsageError, match="leads out of"):
+        Staging(str(tmp_path / "staging"), "q").remove()
+    assert (kept / "file").exists()
+
+
 # The bus
 
 
@@ -424,9 +557,12 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 def test_a_stream_without_a_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing names this query"):
-        stream_writer(tmp_path, query="")
+        stream_writer(tmp_path, query="", checkpointLocation="")
     with pytest.raises(UsageError, match="nothing names this query"):
         stream_writer(tmp_path, query="", checkpointLocation="hdfs://somewhere/else")
+    with pytest.raises(UsageError, match="does not tell which query this is"):
+        stream_writer(tmp_path, query="", checkpointLocation=str(tmp_path))
+    (tmp_path / "metadata").write_text('{"id": "../.."}')
     with pytest.raises(UsageError, match="does not tell which query this is"):
         stream_writer(tmp_path, query="", checkpointLocation=str(tmp_path))
     with pytest.raises(UsageError, match="leave the option batch out"):

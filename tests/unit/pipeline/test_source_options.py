@@ -8,6 +8,7 @@ from unibus.errors import UsageError
 from unibus.pipeline.connector.options import ReadOptions, read_options, write_options
 
 PLACE = {"path": "capture"}
+NO_NAMES = ["", ".", "..", "...", "../up", "a/b", "a\\b", "a\0b", "a\n", "a b", "~", "%2e", "x" * 129]
 
 
 def test_what_is_left_out_has_a_default() -> None:
@@ -96,8 +97,9 @@ def test_a_write_is_read() -> None:
         ({}, "0 buses to write to"),
         ({"url": "memory://"}, "a bus in memory ends with the process"),
         ({"url": "sqlite:///a", "startingOffsets": "1"}, "no option 'startingoffsets'"),
-        ({"url": "sqlite:///a", "rowsPerTransaction": "10000"}, "less than 10,000"),
-        ({"url": "sqlite:///a", "query": "../up"}, "is no name"),
+        ({"url": "sqlite:///a", "rowsPerTransaction": "9999"}, "at most 9,998"),
+        *(({"url": "sqlite:///a", "query": name}, "is no name .* not dots alone") for name in NO_NAMES),
+        *(({"url": "sqlite:///a", "query": "q", "batch": name}, "is no name") for name in NO_NAMES),
     ],
 )
 def test_a_wrong_write_is_refused(given: dict[str, str], told: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from tests.pipeline.histories import BEGAN_US, SECOND_US, capture, event, small_bus, spoil
 from unibus.capture.manifest import Manifest, Removed
+from unibus.capture.schema import BODIES, table_of
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.sources import Piece
+from unibus.capture.sources import Piece, StoreSource
 from unibus.errors import BusError, CaptureDamaged, DomainTaken, StoreUnavailable, UsageError
 from unibus.pipeline.connector.cursor import cursors_of
+from unibus.pipeline.connector.reading import Bodies
 from unibus.pipeline.connector.slices import Slice, split
 from unibus.pipeline.connector.source import EventReader, EventStreamReader, PushingReader, UnibusSource
 
@@ -244,9 +247,94 @@ def test_a_segment_whose_checksum_alone_is_wrong_is_read(ten: Path) -> None:
     assert seqs(ten, mode="quarantine") == list(range(5, 11))
 
 
-def forget(folder: Path, number: int) -> None:
-    """As retention does."""
+def test_a_note_of_damage_stays_in_its_folder(tmp_path: Path) -> None:
+    folder = capture(tmp_path / "deep" / "capture", 2, 2, domain="../../up")
+    spoil(folder, 0)
+    before = {path for path in tmp_path.rglob("*") if path.parent != folder}
+    assert seqs(folder, mode="quarantine") == [3, 4]
+    (note,) = (folder / "quarantine").iterdir()
+    assert json.loads(note.read_text())["domain"] == "../../up"
+    assert {path for path in tmp_path.rglob("*") if path.parent != folder} == before | {note}
+
+
+# Bodies
+
+
+def with_bodies(folder: Path) -> Path:
+    """Events 1 to 8 in two segments; those with an even seq have a body."""
     writer = SegmentWriter(str(folder))
+    for first in (1, 5):
+        events = [event(seq) for seq in range(first, first + 4)]
+        found = [
+            {"seq": each.seq, "domain": "local", "channel": each.channel, "channel_key": 0, "sequence": each.sequence}
+            | {"content_type": "text/plain", "headers": [], "body": str(each.seq).encode(), "redacted": False}
+            for each in events
+            if each.seq % 2 == 0
+        ]
+        writer.write(table_of(events), pa.Table.from_pylist(found, BODIES))
+    writer.close()
+    return folder
+
+
+def spoiled_bodies(folder: Path, how: str) -> str:
+    """Damage the bodies of the first segment. Gives the name of their file."""
+    path = sorted((folder / "bodies").iterdir())[0]
+    if how == "gone":
+        path.unlink()
+    else:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        path.write_bytes(data[:100] if how == "cut" else data)
+    return path.name
+
+
+def numbered(where: Path, **options: str) -> list[tuple[int, bytes | None]]:
+    return [(row["seq"], row["body"]) for row in rows(batch_reader(where, bodies="true", **options))]
+
+
+WHOLE = [(1, None), (2, b"2"), (3, None), (4, b"4"), (5, None), (6, b"6"), (7, None), (8, b"8")]
+
+
+def test_bodies_stand_beside_their_events(tmp_path: Path) -> None:
+    folder = with_bodies(tmp_path / "capture")
+    assert numbered(folder) == WHOLE
+    assert numbered(folder, channels="bills") == [WHOLE[2], WHOLE[5]]
+    assert numbered(folder, startingOffsets="3", endingOffsets="6") == WHOLE[3:6]
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
+def test_damaged_bodies(tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str) -> None:
+    """They are damage of their segment where bodies are wanted. Its events can still be had."""
+    folder = with_bodies(tmp_path / "capture")
+    name = spoiled_bodies(folder, how)
+    assert seqs(folder) == list(range(1, 9))
+    with pytest.raises(CaptureDamaged, match=f"bodies/{name}.*set mode to quarantine"):
+        numbered(folder)
+    assert numbered(folder, mode="quarantine") == WHOLE[4:]
+    (note,) = (folder / "quarantine").iterdir()
+    assert f"bodies/{name}" in json.loads(note.read_text())["what"]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert numbered(folder, mode="permissive") == [(seq, None) for seq in range(1, 5)] + WHOLE[4:]
+    assert f"bodies/{name}" in caplog.text
+    assert "without their bodies" in caplog.text
+
+
+@pytest.mark.parametrize("wanted", [[70], list(range(1, 71))])
+def test_more_bodies_than_an_array_holds(wanted: list[int]) -> None:
+    """70 batches of 32 MB each: an array of bytes ends at 2 GB. They are the same memory, so that it costs nothing."""
+    large = pa.array([b"x" * 32_000_000], pa.binary())
+    names = ["seq", "content_type", "headers", "body"]
+    nulls = [pa.nulls(1, BODIES.field(name).type) for name in names[1:3]]
+    batches = (pa.RecordBatch.from_arrays([pa.array([seq]), *nulls, large], names) for seq in range(1, 71))
+    events = pa.record_batch({"seq": wanted})
+    found = [(part["seq"].to_pylist(), part["body"].null_count) for part in Bodies(batches).beside(events)]
+    assert found == [([seq], 0) for seq in wanted]
+
+
+def forget(folder: Path, number: int, domain: str = "local") -> None:
+    """As retention does."""
+    writer = SegmentWriter(str(folder), domain)
     segment = writer.manifest.segments[number]
     writer.remove(Removed(segment.first, segment.last, segment.file))
     writer.close()
@@ -350,6 +438,57 @@ def test_a_domain_that_comes_later_is_read_from_its_beginning(tmp_path: Path) ->
     assert found == []
     capture(tmp_path / "b", 3, domain="b", skip=4)
     assert drive(reader, at)[0] == [5, 6, 7]
+
+
+def test_what_a_domain_that_came_later_lost_before_a_retry_is_told(tmp_path: Path) -> None:
+    capture(tmp_path / "a", 2, domain="a")
+    reader = stream_reader(tmp_path)
+    _, at = drive(reader, reader.initialOffset())
+    capture(tmp_path / "b", 3, 3, domain="b", skip=4)
+    found, end = drive(reader, at)
+    assert found == list(range(5, 11))
+    # Spark ends before the batch is done, and makes it again when it is back. Retention was there meanwhile.
+    forget(tmp_path / "b", 0, "b")
+    with pytest.raises(StoreUnavailable, match="events 5 to 7 of 'b' are gone"):
+        stream_reader(tmp_path).partitions(at, end)
+    assert drive(stream_reader(tmp_path), end) == ([], end)
+
+
+@pytest.mark.parametrize("domain", ["$from", "$initial", "$$from"])
+def test_a_domain_may_be_called_like_a_key(tmp_path: Path, domain: str) -> None:
+    folder = capture(tmp_path / "capture", 3, domain=domain)
+    reader = stream_reader(folder, startingOffsets=json.dumps({f"${domain}": 1}))
+    found, at = drive(reader, json.loads(json.dumps(reader.initialOffset())))
+    assert found == [2, 3]
+    capture(folder, 2, domain=domain)
+    assert drive(reader, at)[0] == [4, 5]
+
+
+def test_a_stream_over_what_retention_has_emptied_waits(ten: Path) -> None:
+    reader = stream_reader(ten)
+    _, at = drive(reader, reader.initialOffset())
+    while Manifest.load(str(ten)).segments:
+        forget(ten, 0)
+    assert drive(reader, at) == ([], at)
+    capture(ten, 2)
+    assert drive(reader, at)[0] == [11, 12]
+
+
+def test_a_stream_whose_history_began_anew_is_ended(ten: Path) -> None:
+    reader = stream_reader(ten)
+    _, at = drive(reader, reader.initialOffset())
+    shutil.rmtree(ten)
+    SegmentWriter(str(ten), "local").close()
+    with pytest.raises(StoreUnavailable, match="it ends at 0"):
+        drive(reader, at)
+
+
+def test_a_stream_goes_no_further_than_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled: list[object] = []
+    monkeypatch.setattr(StoreSource, "settle", lambda source: settled.append(source))
+    reader = stream_reader(small_bus(tmp_path / "bus.db"))
+    drive(reader, reader.initialOffset())
+    assert settled
 
 
 def test_a_stream_tells_what_it_lost(ten: Path, caplog: pytest.LogCaptureFixture) -> None:

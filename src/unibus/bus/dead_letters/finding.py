@@ -12,6 +12,7 @@ from unibus.bus.dead_letters.letter import original_of
 from unibus.bus.dead_letters.matching import Matcher, lies_in
 from unibus.bus.dead_letters.record import died_ns, is_dead, record_of
 from unibus.bus.dead_letters.steps import Steps
+from unibus.bus.names import folded_name
 from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTIONS, TOPIC, Entry
 from unibus.core.life.states import GONE
 from unibus.errors import EntityNotFound
@@ -30,7 +31,7 @@ class Entities:
         self._hindrances: dict[str, str] = {}
 
     def find(self, name: str) -> EntityInfo | None:
-        return self._named.get(name.casefold())
+        return self._named.get(folded_name(name))
 
     def hindrance(self, target: str) -> str:
         """Why nothing can be moved there; empty if it can."""

@@ -102,7 +102,7 @@ def rules_text(value: object) -> str:
     if isinstance(value, str):
         try:
             given = msgspec.json.decode(value)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError):
             # Without the text, and without the cause, which may quote it: there are keys in it.
             raise ConfigInvalid("authorization_rules are no JSON", "a list of rules as as_dict gives them") from None
     if not isinstance(given, (list, tuple)):

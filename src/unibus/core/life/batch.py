@@ -8,6 +8,7 @@ from mypy_extensions import i64
 from unibus.core.life.admission import Load, check_send, target_of
 from unibus.core.life.book import Book
 from unibus.core.life.commands import (
+    DEAD_LETTER,
     LEAVE_SESSION,
     Advance,
     Cancel,
@@ -37,7 +38,7 @@ from unibus.core.life.moving import (
 )
 from unibus.core.life.sending import send
 from unibus.core.life.sessions import change_session, check_session
-from unibus.core.life.settling import cancel, locked_entry, renew, scheduled_entry, settle
+from unibus.core.life.settling import cancel, check_words, locked_entry, renew, scheduled_entry, settle
 from unibus.errors import UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
@@ -67,6 +68,8 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
         elif isinstance(command, Settle):
             entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
             command.entry = entry
+            if command.verb == DEAD_LETTER:
+                check_words(command)
             _once(settled, entry)
             _not_left(left, entry.session)
         elif isinstance(command, Renew):

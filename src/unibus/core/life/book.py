@@ -11,6 +11,7 @@ from unibus.core.life.changes import Change
 from unibus.core.life.due import NEVER, Due
 from unibus.core.life.entity import DEAD_LETTERS, QUEUE, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, Entity, Entry
 from unibus.core.life.routing import Router
+from unibus.errors import UsageError
 from unibus.limits import QUEUES_MAX_DEFAULT, SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX_DEFAULT
 
 MARK_SENT: Final = 1
@@ -60,7 +61,7 @@ class Book:
 
     def find(self, name: str) -> Entity | None:
         found = self.names.get(name)
-        return self.names.get(name.casefold()) if found is None else found
+        return self.names.get(_folded(name)) if found is None else found
 
     def router(self, topic: Entity) -> Router:
         found = self.routers.get(topic.number)
@@ -141,6 +142,12 @@ class Book:
             entity.owner = owner
             if owner.dead is None or owner.dead.number < entity.number:
                 owner.dead = entity
+
+
+def _folded(name: object) -> str:
+    if not isinstance(name, str):
+        raise UsageError(f"an entity is named by text, not {type(name).__name__}")
+    return name.casefold()
 
 
 def owner_name(name: str, kind: int) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from unibus.core.fields import plain_text
 from unibus.core.life.admission import check_number
 from unibus.core.life.book import Book, owner_name
 from unibus.core.life.changes import Declared, Dropped, Settings
@@ -109,7 +110,7 @@ def check_rule(book: Book, command: SetRule | DropRule, alone: bool) -> None:
     subscription = _subscription(book, command.entity)
     rules = subscription.rules(book.new_id)
     if isinstance(command, DropRule):
-        if _place(rules, command.name) < 0:
+        if _place(rules, plain_text("the name of a rule", command.name)) < 0:
             raise EntityNotFound(f"{subscription.name!r} has no rule {command.name!r}")
         return
     name = command.rule.name

@@ -1,24 +1,33 @@
 # mypyc: compiled
 """From a message as it is stored to the Message that a receiver gets, and the other way round."""
 
+from typing import Final
+
+import msgspec
 from mypy_extensions import i64
 
-from unibus.core.codec import decode, encode
+from unibus.core.codec import decode, encode, encode_quick
 from unibus.core.cold import HeaderValue
-from unibus.core.fields import checked_headers
+from unibus.core.fields import HALF_A_PAIR, checked_headers
 from unibus.core.life.changes import Overlay, Who
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Send
 from unibus.core.life.overlay import put_over
 from unibus.core.message import Message
-from unibus.core.wire import tagged
-from unibus.errors import MessageTooLarge, StoreDamaged, UsageError
+from unibus.core.wire import exact_text, tagged
+from unibus.core.writing import exact_message
+from unibus.errors import HeaderInvalid, MessageTooLarge, StoreDamaged, UsageError
 from unibus.limits import BODY_BYTES_MAX, MESSAGE_ID_CHARS_MAX
+
+_pack: Final = msgspec.msgpack.Encoder().encode
 
 
 def send_of(message: Message, entity: str) -> Send:
     """The command that stores a message. Raises what no store could take."""
-    data = encode(message)
+    data = encode_quick(message)
+    if data is None:
+        message = exact_message(message)  # The journal writes some of its texts beside it, just as they are.
+        data = encode(message)
     size: i64 = len(data)
     if size > BODY_BYTES_MAX:
         raise MessageTooLarge(f"{size} bytes for {entity!r}", f"at most {BODY_BYTES_MAX}; send a reference")
@@ -62,4 +71,9 @@ def overlay_of(properties: dict[str, HeaderValue] | None) -> Overlay | None:
     """Headers that a settlement puts over those that were sent."""
     if not properties:
         return None
-    return {name: tagged(value, True) for name, value in checked_headers(properties).items()}
+    overlay = {exact_text(name): tagged(value, True) for name, value in checked_headers(properties).items()}
+    try:
+        _pack(overlay)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise HeaderInvalid(f"a property cannot be written: {error!s:.200}", HALF_A_PAIR) from error
+    return overlay

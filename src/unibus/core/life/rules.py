@@ -17,7 +17,7 @@ from unibus.core.fields import checked_headers
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
 from unibus.core.filters.terms import Draw
-from unibus.core.wire import tagged, untagged
+from unibus.core.wire import exact_text, tagged, untagged
 from unibus.errors import BusError, ConfigInvalid, NameInvalid
 from unibus.limits import RULE_NAME_CHARS_MAX, RULES_PER_SUBSCRIPTION_MAX
 
@@ -71,14 +71,19 @@ def checked_rule_name(name: object) -> str:
     plain = name.replace(".", "").replace("-", "").replace("_", "")
     if not plain.isalnum() or not (name[0].isalnum() and name[-1].isalnum()):
         raise NameInvalid(f"a rule cannot be called {name!r}", "letters and digits, with . - _ in between")
-    return name
+    return exact_text(name)
 
 
 # As text
 
 
 def text_of(rules: Sequence[Rule]) -> str:
-    return msgspec.json.encode([record_of(rule) for rule in rules]).decode()
+    """ConfigInvalid for what cannot be written: half of a surrogate pair, mostly."""
+    records = [record_of(rule) for rule in rules]
+    try:
+        return msgspec.json.encode(records).decode()
+    except (TypeError, ValueError) as error:
+        raise ConfigInvalid(f"a rule cannot be written: {error!s:.200}", "use text that UTF-8 can hold") from error
 
 
 def record_of(rule: Rule) -> dict[str, object]:

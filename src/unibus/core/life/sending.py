@@ -46,6 +46,7 @@ from unibus.core.life.playing import note, note_sent
 from unibus.core.life.routing import Arrival, Router
 from unibus.core.life.states import ACTIVE
 from unibus.core.message import Message
+from unibus.core.wire import exact_text
 from unibus.errors import EntityDisabled, EntityNotFound, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
 
@@ -58,7 +59,7 @@ _DEAD_LETTER_SETTINGS: Final[Settings] = {"default_ttl": None}
 
 def entries_of(book: Book, name: str) -> Iterable[Entry]:
     """The messages of an entity, to look at. A dead-letter queue that had no letter yet has none."""
-    if is_sub_queue(name) and book.find(name) is None:
+    if book.find(name) is None and is_sub_queue(name):
         target_of(book, name.rpartition("/")[0])
         return []
     return target_of(book, name).entries.values()
@@ -345,6 +346,7 @@ def dead_letters_of(book: Book, entity: Entity, now_ns: i64) -> Entity:
 
 def declare(book: Book, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
     number = book.numbered + 1
+    name = exact_text(name)
     note(book, Declared(now_ns, number, book.retired.get(name.casefold(), 0), name, kind, settings))
     entity = book.entities[number]
     if kind == SUBSCRIPTION:

@@ -3,6 +3,7 @@
 
 from mypy_extensions import i64
 
+from unibus.core.fields import plain_text
 from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book
 from unibus.core.life.changes import SessionLeft, SessionStated, SessionTaken
@@ -24,8 +25,11 @@ def accept(
         if not entity.ready:
             return None
         session_id = next(iter(entity.ready))
-    elif not session_id or len(session_id) > MESSAGE_ID_CHARS_MAX:
-        raise UsageError(f"a session id has 1 to {MESSAGE_ID_CHARS_MAX} characters")
+    else:
+        session_id = plain_text("a session id", session_id)
+        if not 1 <= len(session_id) <= MESSAGE_ID_CHARS_MAX:
+            raise UsageError(f"a session id has 1 to {MESSAGE_ID_CHARS_MAX} characters")
+    consumer = plain_text("the consumer", consumer)
     found = entity.sessions.get(session_id)
     if found is not None and found.token is not None and found.until_ns > now_ns:
         raise SessionLocked(

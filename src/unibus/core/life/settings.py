@@ -8,7 +8,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from unibus.core.access.rules import rules_text
-from unibus.core.fields import seconds_ns
+from unibus.core.fields import SECONDS_MAX, plain_text, seconds_ns
 from unibus.core.filters.filters import AZURE, MODES
 from unibus.core.life.changes import Settings
 from unibus.core.life.rules import Rule, rules_of, text_of
@@ -68,9 +68,9 @@ SECRET: Final = frozenset({"authorization_rules"})
 
 _SECONDS: Final[dict[str, tuple[float, float]]] = {
     "lock_duration": (0.001, LOCK_DURATION_S_MAX),
-    "default_ttl": (0.001, 9e9),
+    "default_ttl": (0.001, SECONDS_MAX),
     "dedup_window": (DEDUP_WINDOW_S_MIN, DEDUP_WINDOW_S_MAX),
-    "auto_delete_on_idle": (AUTO_DELETE_S_MIN, 9e9),
+    "auto_delete_on_idle": (AUTO_DELETE_S_MIN, SECONDS_MAX),
 }
 _NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "max_delivery_count": (1, 2**53 - 1),
@@ -132,7 +132,7 @@ def _checked(name: str, value: object) -> str | int | float | bool | None:
         raise ConfigInvalid(f"{name} is {value!r}", "use True or False")
     if name in _NAMES:
         if isinstance(value, str) and value:
-            return value
+            return _text(name, value)
         raise ConfigInvalid(f"{name} is {value!r}", "name an entity")
     if name == "rules":
         return _rules(value)
@@ -140,18 +140,26 @@ def _checked(name: str, value: object) -> str | int | float | bool | None:
         return rules_text(value)
     if name == "user_metadata":
         if isinstance(value, str) and len(value) <= USER_METADATA_CHARS_MAX:
-            return value
+            return _text(name, value)
         raise ConfigInvalid(f"user_metadata is {value!r:.60}", f"text of at most {USER_METADATA_CHARS_MAX} characters")
     if value in _CHOICES[name]:
         return str(value)
     raise ConfigInvalid(f"{name} is {value!r:.60}", f"use {' or '.join(map(repr, _CHOICES[name]))}")
 
 
+def _text(name: str, value: str) -> str:
+    try:
+        return plain_text(name, value)
+    except UsageError as error:
+        raise ConfigInvalid(error.what, error.hint) from error
+
+
 def _rules(value: object) -> str:
     """As a text that was read once, or a list of rules."""
     if isinstance(value, str):
-        rules_of(value, AZURE)
-        return value
+        text = _text("rules", value)
+        rules_of(text, AZURE)
+        return text
     if isinstance(value, (list, tuple)):
         rules = [rule for rule in value if isinstance(rule, Rule)]
         if len(rules) == len(value):

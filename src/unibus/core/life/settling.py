@@ -7,7 +7,8 @@ place; one that came back too often is a dead letter.
 
 from mypy_extensions import i64
 
-from unibus.core.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
+from unibus.core.deadletter import DESCRIPTION_CHARS_MAX, MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED, capped
+from unibus.core.fields import plain_text
 from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book
 from unibus.core.life.changes import (
@@ -44,6 +45,14 @@ def locked_entry(book: Book, name: str, sequence: int, token: bytes, now_ns: i64
     if entry.lock_ends_ns() <= now_ns:
         raise LockLost(f"the lock on {entity.name!r} #{sequence} has ended", "receive the message again")
     return entry
+
+
+def check_words(command: Settle) -> None:
+    """What is told about a death goes into history too: no more of it than the letter has, and only what can be
+    written."""
+    command.reason = capped(plain_text("the reason", command.reason), DESCRIPTION_CHARS_MAX)
+    command.description = plain_text("the description", command.description)
+    command.signature = plain_text("the signature", command.signature)
 
 
 def settle(book: Book, command: Settle, now_ns: i64) -> None:

@@ -6,7 +6,8 @@ shows in its progress, and what `startingOffsets` takes.
 
 What Spark keeps of a query's first batch is where it ends, not where it began: after a crash it asks for the beginning
 again. `latest` or `-10m` would be another one by then, and what lies between would be lost. So the end of the first
-batch tells its start too, under a key that no domain can have.
+batch tells its start too, and the end of any batch where a domain begins that has come since: `earliest` moves on with
+retention. The keys for that begin with `$`. A domain whose name does is written with one more.
 """
 
 import math
@@ -31,7 +32,7 @@ _SIGNED: Final = re.compile(r"-?\d+")
 
 Offset = dict[str, int]
 Told = dict[str, object]
-"""An offset as Spark has it: with what the first batch tells beside."""
+"""An offset as Spark has it: with what a batch tells beside."""
 
 
 class Ends(Protocol):
@@ -47,51 +48,48 @@ class Ends(Protocol):
     def seq_at(self, ts_us: int) -> int: ...
 
 
-# JSON
-
-
-def to_json(offset: Mapping[str, int]) -> str:
-    return msgspec.json.encode(dict(sorted(offset.items()))).decode()
-
-
-def from_json(text: str | bytes) -> Offset:
-    """UsageError for what is no offset."""
-    try:
-        offset = msgspec.json.decode(text, type=dict[str, int])
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"{text!r:.200} is no offset: {error}", 'for instance {"local": 1200}') from error
-    for domain, seq in offset.items():
-        if not 0 <= seq <= SEQ_MAX:
-            raise UsageError(f"{seq} of {domain!r} is no sequence", "from 0, before the first event, on")
-    return offset
-
-
 # What Spark keeps
 
 
+def told(offset: Offset) -> Told:
+    return {_key(domain): seq for domain, seq in sorted(offset.items())}
+
+
 def initial(offset: Offset) -> Told:
-    return {**_sorted(offset), _INITIAL: True}
+    return {**told(offset), _INITIAL: True}
 
 
-def reached(start: Mapping[str, object], end: Offset) -> Told:
-    """The end of a batch, as it is told to Spark. The very start again where nothing is new: Spark compares text."""
-    if plain(start) == end:
+def reached(start: Mapping[str, object], begin: Offset, end: Offset) -> Told:
+    """The end of a batch, as it is told to Spark. The very start again where nothing is new: Spark compares text.
+
+    `begin` is the start with the domains that have come since.
+    """
+    known = plain(start)
+    if known == end:
         return dict(start)
-    return {**_sorted(end), _FROM: _sorted(plain(start))} if _INITIAL in start else dict(_sorted(end))
+    is_first = _INITIAL in start
+    came = {domain: seq for domain, seq in begin.items() if is_first or domain not in known}
+    return {**told(end), _FROM: told(came)} if is_first or came else told(end)
 
 
-def plain(told: Mapping[str, object]) -> Offset:
-    return {domain: seq for domain, seq in told.items() if isinstance(seq, int) and domain not in _BESIDE}
+def plain(shown: Mapping[str, object]) -> Offset:
+    return {_domain(key): seq for key, seq in shown.items() if isinstance(seq, int) and key not in _BESIDE}
 
 
 def between(start: Mapping[str, object], end: Mapping[str, object]) -> tuple[Offset, Offset]:
-    """The range of a batch. Where it is the first one its end knows best where it began."""
-    began = end.get(_FROM) if _INITIAL in start else None
-    return plain(began if isinstance(began, dict) else start), plain(end)
+    """The range of a batch. Where it is the first one, or has new domains, its end knows best where it began."""
+    began = end.get(_FROM)
+    came = plain(began) if isinstance(began, dict) else {}
+    is_known = _INITIAL not in start or began is None
+    return {**came, **plain(start)} if is_known else came, plain(end)
 
 
-def _sorted(offset: Offset) -> Offset:
-    return dict(sorted(offset.items()))
+def _key(domain: str) -> str:
+    return f"${domain}" if domain.startswith("$") else domain
+
+
+def _domain(key: str) -> str:
+    return key[1:] if key.startswith("$$") else key
 
 
 # startingOffsets and endingOffsets
@@ -124,11 +122,11 @@ def bound_of(option: str, text: str, otherwise: str, now_us: int) -> Bound:
         return _one(option, text, now_us)
     try:
         # What Spark shows of the first batch has more in it: see above.
-        told = msgspec.json.decode(text, type=dict[str, object])
-        given = msgspec.convert({key: told[key] for key in told if key not in _BESIDE}, dict[str, int | str])
+        shown = msgspec.json.decode(text, type=dict[str, object])
+        given = msgspec.convert({key: shown[key] for key in shown if key not in _BESIDE}, dict[str, int | str])
     except msgspec.MsgspecError as error:
         raise UsageError(f"{option} {text!r:.200} is not JSON: {error}", 'for instance {"local": 1200}') from error
-    domains = {domain: _one(option, str(value), now_us) for domain, value in given.items()}
+    domains = {_domain(key): _one(option, str(value), now_us) for key, value in given.items()}
     return Bound(domains=domains, rest=_one(option, otherwise, now_us))
 
 

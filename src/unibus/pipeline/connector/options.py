@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from unibus.bus.store_url import url_of
-from unibus.errors import UsageError
+from unibus.errors import NameInvalid, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
 PERMISSIVE: Final = "permissive"
@@ -29,9 +29,12 @@ DELAY_S_DEFAULT: Final = 900.0
 ROWS_PER_TRANSACTION: Final = 2_000
 """Rows that a sink publishes in one transaction. More of them gain little and make others wait longer."""
 
+ROWS_PER_TRANSACTION_MAX: Final = BATCH_COMMANDS_MAX - 2
+"""Two commands are left for what is remembered of them: how far the batch is, and whose it is."""
+
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
-_NAME: Final = re.compile(r"[\w.@-]{1,128}")
+_NAME: Final = re.compile(r"(?!\.+$)[\w.@-]{1,128}")
 
 
 @dataclass(frozen=True)
@@ -120,9 +123,10 @@ def near(given: str, known: Collection[str]) -> str:
     return f"did you mean {names[close[0]]!r}?" if close else f"one of {', '.join(sorted(known))}"
 
 
-def _named(name: str, text: str) -> str:
+def named(name: str, text: str) -> str:
     if not _NAME.fullmatch(text):
-        raise UsageError(f"option {name} {text!r} is no name", "letters, digits and . _ @ -, at most 128 of them")
+        hint = "letters, digits and . _ @ -, at most 128 of them, and not dots alone"
+        raise NameInvalid(f"option {name} {text!r:.200} is no name", hint)
     return text
 
 
@@ -136,9 +140,9 @@ def _text(name: str, text: str) -> str:
 
 def _rows(name: str, text: str) -> int:
     rows = counted(name, text)
-    if rows >= BATCH_COMMANDS_MAX:
+    if rows > ROWS_PER_TRANSACTION_MAX:
         raise UsageError(
-            f"option {name} is {rows}", f"less than {BATCH_COMMANDS_MAX:,}: one transaction has to hold them"
+            f"option {name} is {rows}", f"at most {ROWS_PER_TRANSACTION_MAX:,}: one transaction has to hold them"
         )
     return rows
 
@@ -159,14 +163,14 @@ _READ: Final[dict[str, tuple[str, _Check, object]]] = {
     "failOnDataLoss": ("fail_on_data_loss", yes_or_no, True),
     "mode": ("mode", _mode, FAIL),
     "quarantinePath": ("quarantine", _text, ""),
-    "cursor": ("cursor", _named, ""),
+    "cursor": ("cursor", named, ""),
     "bodies": ("bodies", yes_or_no, False),
     "pushdown": ("pushdown", yes_or_no, False),
 }
 _WRITE: Final[dict[str, tuple[str, _Check, object]]] = {
     "channel": ("channel", _text, ""),
-    "query": ("query", _named, ""),
-    "batch": ("batch", _named, ""),
+    "query": ("query", named, ""),
+    "batch": ("batch", named, ""),
     "staging": ("staging", _text, ""),
     "rowsPerTransaction": ("rows_per_transaction", _rows, ROWS_PER_TRANSACTION),
     "checkpointLocation": ("checkpoint", _text, ""),

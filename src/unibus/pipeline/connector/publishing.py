@@ -7,12 +7,16 @@ A position goes on in the transaction that holds the rows (decision 0016), so bo
 
 A stream has one position, and its batches follow each other. A batch write has a position of its own, as batch 0.
 
-    crash before the list is durable    nothing is published; Spark computes the batch again
+    crash before the first transaction  nothing is published; the batch is what Spark computes then
     crash between two transactions      the list is there: the rest of the same rows follows
     crash after the last one            the position is past the batch: nothing is left but to remove the files
+
+Another checkpoint counts its batches from 0 again, so that its first ones would look like repetitions. Therefore the
+first transaction of a stream also says whose the name is, in a second position: a number made of the checkpoint's id.
 """
 
 import contextlib
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,11 +24,12 @@ from typing import Final
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.core.life.commands import Advance, Send
 from unibus.errors import StoreBusy, StoreDamaged, TransactionInvalid, UsageError
-from unibus.pipeline.connector.staging import Cell, Staged, Staging
+from unibus.pipeline.connector.staging import Cell, Listing, Staged, Staging
 
 BATCH_SHIFT: Final = 32
 ROWS_MAX: Final = 2**BATCH_SHIFT - 1
 TRANSACTION_BYTES: Final = 4_000_000
+_ANOTHER: Final = "a checkpoint that is new, or was put back, needs another name"
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,24 @@ class Effect:
     label: str
     is_remembered: bool = True
     """False for a write that nobody can repeat, because its name was drawn: then a single transaction needs none."""
+    checkpoint: str = ""
+    """The id of the checkpoint that a stream has. A batch write has none."""
+
+    @property
+    def owned(self) -> str:
+        """The position that says whose the name is."""
+        return f"spark-checkpoint/{self.query}"
+
+    @property
+    def owner(self) -> int:
+        """Never 0, which is where a position begins."""
+        return int.from_bytes(hashlib.sha256(self.checkpoint.encode()).digest()[:8]) >> 1 or 1
+
+    def check_owner(self, found: int) -> None:
+        if found not in (0, self.owner):
+            raise UsageError(
+                f"query {self.query!r} has been written from another checkpoint", f"{_ANOTHER}: change the option query"
+            )
 
     @property
     def begin(self) -> int:
@@ -60,12 +83,12 @@ class Effect:
         return 0
 
     def _check_not_older(self, stands: int) -> None:
-        """Spark repeats the last batch at most. An older number is another stream of the same name."""
+        """Spark repeats the last batch at most. An older number comes from a checkpoint that was put back."""
         last = (stands >> BATCH_SHIFT) - 1
         if self.number < last:
             raise UsageError(
                 f"query {self.query!r} has written batch {last}, and now comes with batch {self.number}",
-                "a new checkpoint needs another name: change the option query",
+                f"{_ANOTHER}: change the option query",
             )
 
 
@@ -91,32 +114,38 @@ class Progress:
 
 def publish(
     url: str, effect: Effect, staging: Staging, staged: Sequence[Staged], rows: int, progress: Progress
-) -> None:
-    """Bring the batch into the bus, all of it, whatever has happened to it before. `rows` go into a transaction."""
-    listing = staging.listed(effect.label)
-    if listing is None and not any(each.rows for each in staged):
-        return
+) -> bool:
+    """Bring the batch into the bus, all of it, whatever has happened to it before. `rows` go into a transaction.
+
+    False where there is no row: then nobody has looked whether another batch was begun in this folder.
+    """
+    if not any(each.rows for each in staged) and not staging.is_listed(effect.label):
+        return False
     with open_bus(url) as bus:
         with bus.transaction() as nothing:
-            stands = nothing.store.position(effect.position)
+            stands, owner = nothing.store.position(effect.position), nothing.store.position(effect.owned)
+        if effect.checkpoint:
+            effect.check_owner(owner)
         done = effect.done(stands)
         if done is None:
-            return
-        if listing is None:
-            _check_untouched(effect, done, staging)
-            listing = staging.list(effect.label, staged)
+            return True
+        # As long as nothing of it is in the bus a batch may still be corrected.
+        listing = _begun(effect, done, staging) if done else staging.list(effect.label, staged)
         if listing.rows > ROWS_MAX:
             raise UsageError(f"{listing.rows:,} rows in one batch", f"at most {ROWS_MAX:,}: write several")
         transactions = _transactions(staging.cells(listing, done), rows)
         _publish_rest(bus, effect, stands, transactions, listing.rows - done, progress)
+    return True
 
 
-def _check_untouched(effect: Effect, done: int, staging: Staging) -> None:
-    if done:
+def _begun(effect: Effect, done: int, staging: Staging) -> Listing:
+    listing = staging.listed(effect.label)
+    if listing is None:
         raise StoreDamaged(
             f"{done} rows of {effect.query!r}, batch {effect.label}, are in the bus, but not in {staging.folder}",
             "set the option staging to where it was, or give the query another name to write all of its rows",
         )
+    return listing
 
 
 def _publish_rest(
@@ -130,6 +159,8 @@ def _publish_rest(
                 block.add(command)
             if effect.is_remembered or left or progress.rows:
                 block.add(Advance(effect.position, stands, to))
+            if effect.checkpoint and not stands:
+                block.add(Advance(effect.owned, 0, effect.owner))
         stands = to
         progress.rows += len(commands)
 

@@ -1,11 +1,11 @@
 """What a task does: the rows of its slice, as the Arrow batches that Spark takes without another look.
 
 Everything here runs on an executor, which knows a source by its place only. A segment is checked as a whole before its
-first row is given: what was given cannot be taken back.
+first row is given, with its bodies where they are wanted: what was given cannot be taken back.
 
     mode=fail         the first damaged segment ends the query, and is named
     mode=quarantine   its rows are left out; a note of it is written, and a warning
-    mode=permissive   every row that can still be read is given; a warning
+    mode=permissive   every row that can still be read is given, without bodies where those are damaged; a warning
 """
 
 import json
@@ -18,17 +18,22 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unibus.capture.manifest import Segment
 from unibus.capture.schema import BODIES
 from unibus.capture.segments import check
 from unibus.capture.sources import CaptureSource, EventSource, Piece, open_source
 from unibus.errors import CaptureDamaged
 from unibus.pipeline.connector.filters import Wanted
+from unibus.pipeline.connector.names import file_name
+from unibus.pipeline.connector.offsets import SEQ_MAX
 from unibus.pipeline.connector.options import FAIL, QUARANTINE
 from unibus.pipeline.connector.slices import Slice, check_missing
+from unibus.pipeline.connector.staging import crc32_of
 
 log = logging.getLogger("unibus")
 
 BODY_COLUMNS: Final = ("content_type", "headers", "body")
+_NO_BODIES: Final = pa.RecordBatch.from_pylist([], BODIES)
 
 
 @dataclass(frozen=True)
@@ -46,22 +51,26 @@ class Task:
             source = open_source(where)
             try:
                 check_missing(source, piece.first - 1, piece.last, self.fail_on_data_loss)
-                for sound in self._sound(source, piece):
-                    yield from self._rows(source, sound)
+                for sound, with_bodies in self._sound(source, piece):
+                    yield from self._rows(source, sound, with_bodies)
             finally:
                 source.close()
 
-    def _rows(self, source: EventSource, piece: Piece) -> Iterator[pa.RecordBatch]:
-        names = set(self.schema.names)
-        bodies = names & set(BODY_COLUMNS)
-        columns = (names - bodies) | self.wanted.columns() | ({"seq"} if bodies else set())
-        matched = Bodies(source.read_bodies(piece)) if bodies else None
+    def _wants_bodies(self) -> bool:
+        return not set(BODY_COLUMNS).isdisjoint(self.schema.names)
+
+    def _rows(self, source: EventSource, piece: Piece, with_bodies: bool) -> Iterator[pa.RecordBatch]:
+        columns = (set(self.schema.names) - set(BODY_COLUMNS)) | self.wanted.columns()
+        matched = None
+        if self._wants_bodies():
+            columns.add("seq")
+            matched = Bodies(source.read_bodies(piece) if with_bodies else iter(()))
         try:
             # A reader needs one column at least to know how many rows there are.
             for batch in source.read(piece, sorted(columns) or ["seq"]):
                 rows = self.wanted.of(batch)
                 if rows.num_rows:
-                    yield self._shaped(rows if matched is None else matched.beside(rows))
+                    yield from map(self._shaped, [rows] if matched is None else matched.beside(rows))
         except CaptureDamaged as error:
             if self.mode in (FAIL, QUARANTINE):
                 raise
@@ -74,29 +83,30 @@ class Task:
 
     # Damage
 
-    def _sound(self, source: EventSource, piece: Piece) -> Iterator[Piece]:
-        """The parts of a piece that may be read."""
+    def _sound(self, source: EventSource, piece: Piece) -> Iterator[tuple[Piece, bool]]:
+        """The parts of a piece that may be read, and whether their bodies may."""
         if not isinstance(source, CaptureSource):
-            yield piece
+            yield piece, True
             return
         for segment in source.segments(piece.first - 1, piece.last):
-            damage = check(source.where, segment)
+            in_events = check(source.where, segment)
+            in_bodies = check_bodies(source.where, segment) if self._wants_bodies() else None
+            damage = in_bodies if in_events is None else in_events
             if damage is not None and self.mode == FAIL:
                 raise CaptureDamaged(damage.what, f"{damage.hint}; or set mode to quarantine", damage.reason)
             if damage is not None and self.mode == QUARANTINE:
                 self._put_aside(source, segment.file, damage)
                 continue
-            if damage is not None:
-                log.warning("%s; it is read as far as that is possible", damage)
-            first, last = max(piece.first, segment.first), min(piece.last, segment.last)
-            yield Piece(
-                first, last, min(segment.rows, last - first + 1), piece.bytes, source.manifest().path(segment.file)
-            )
+            if in_events is not None:
+                log.warning("%s; it is read as far as that is possible", in_events)
+            if in_bodies is not None:
+                log.warning("%s; its events are given without their bodies", in_bodies)
+            yield _part(source, segment, piece), in_bodies is None
 
     def _put_aside(self, source: CaptureSource, file: str, damage: CaptureDamaged) -> None:
         """One note per segment, however often it is met."""
         folder = self.quarantine or os.path.join(source.where, "quarantine")
-        path = os.path.join(folder, f"{source.domain}-{os.path.basename(file)}.json")
+        path = os.path.join(folder, f"{file_name(source.domain)}-{os.path.basename(file)}.json")
         note = {
             "domain": source.domain,
             "source": source.where,
@@ -118,24 +128,47 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     return column if column.type.equals(wanted) else column.cast(wanted)
 
 
+def _part(source: CaptureSource, segment: Segment, piece: Piece) -> Piece:
+    """What a piece has of a segment."""
+    first, last = max(piece.first, segment.first), min(piece.last, segment.last)
+    return Piece(first, last, min(segment.rows, last - first + 1), piece.bytes, source.manifest().path(segment.file))
+
+
+def check_bodies(folder: str, segment: Segment) -> CaptureDamaged | None:
+    """What is wrong with the bodies of a segment, if it has some. Reads all of them once."""
+    if segment.bodies is None:
+        return None
+    file = segment.bodies.file
+    try:
+        is_sound = crc32_of(os.path.join(folder, file)) == segment.bodies.crc32
+    except OSError as error:
+        return CaptureDamaged(f"{file} cannot be read: {error.strerror}", "restore it from a backup", "missing")
+    what = f"{file} is damaged: its checksum is another one"
+    return None if is_sound else CaptureDamaged(what, "restore it from a backup", "crc")
+
+
 class Bodies:
-    """Bodies beside their events: both come in the order of seq, so that no more than a batch of each is held."""
+    """Bodies beside their events: both come in the order of seq, so that no more than a batch of each is held.
+
+    Events are given in parts, each with the bodies of one batch: put together these could be more than an array holds.
+    """
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
-        self._held = pa.table({field.name: pa.array([], field.type) for field in BODIES})
-        self._more = True
+        self._held = _NO_BODIES
+        self._last = 0
 
-    def beside(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        last = events["seq"][-1].as_py()
-        while self._more and (not self._held.num_rows or self._held["seq"][-1].as_py() < last):
-            batch = next(self._batches, None)
-            self._more = batch is not None
-            if batch is not None:
-                self._held = pa.concat_tables([self._held, pa.Table.from_batches([batch]).cast(self._held.schema)])
-        found = pc.index_in(events["seq"], self._held["seq"].combine_chunks())
+    def beside(self, events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        while events.num_rows:
+            while self._last < events["seq"][0].as_py():
+                self._held = next(self._batches, _NO_BODIES)
+                self._last = self._held["seq"][-1].as_py() if self._held.num_rows else SEQ_MAX
+            count = pc.sum(pc.less_equal(events["seq"], self._last)).as_py()
+            yield self._matched(events.slice(0, count))
+            events = events.slice(count)
+
+    def _matched(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        found = pc.index_in(events["seq"], self._held["seq"])
         for name in BODY_COLUMNS:
-            column = self._held[name].combine_chunks().take(found)
-            events = events.append_column(name, column)
-        self._held = self._held.filter(pc.greater(self._held["seq"], last))
+            events = events.append_column(name, self._held[name].take(found))
         return events

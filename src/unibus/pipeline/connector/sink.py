@@ -4,7 +4,8 @@
     driver      list of the files ─▶ transactions, with a position in each ─▶ files removed      publishing.py
 
 What is remembered is (query, batch). A stream's query is known by its checkpoint, a batch write by the options `query`
-and `batch`; without them it is a new one every time.
+and `batch`; without them it is a new one every time. The id of a checkpoint lies in it, and every task of the stream
+knows it too: that is how a stream with a name of its own is told from another one with the same name.
 """
 
 import os
@@ -16,17 +17,19 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from unibus.errors import BusError, UsageError
-from unibus.pipeline.connector.options import WriteOptions
+from unibus.errors import BusError, NameInvalid, UsageError
+from unibus.pipeline.connector.options import WriteOptions, named
 from unibus.pipeline.connector.publishing import Effect, Progress, publish
 from unibus.pipeline.connector.rows import Shape
 from unibus.pipeline.connector.staging import Staged, Staging
 
-STREAM: Final = "stream"
 ONLY_BATCH: Final = "0"
+_QUERY_ID: Final = "sql.streaming.queryId"
+"""What Spark sets for all jobs of a stream: the id in its checkpoint."""
 
 Messages = list[WriterCommitMessage | None]
 
@@ -42,7 +45,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._shape = Shape(schema, options.channel)
         self._query = options.query or f"write-{uuid.uuid4().hex}"
         self._batch = options.batch or ONLY_BATCH
-        self._staging = Staging(os.path.join(_staging_folder(options), self._query, self._batch))
+        self._staging = Staging(_staging_folder(options), self._query, self._batch)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._staging.write(iterator, self._shape, self._options.rows_per_transaction)
@@ -78,16 +81,25 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._shape = Shape(schema, options.channel)
         self._query = options.query or _query_id(options.checkpoint)
-        self._staging = Staging(os.path.join(_staging_folder(options), self._query, STREAM))
+        self._staging = Staging(_staging_folder(options), self._query)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return self._staging.write(iterator, self._shape, self._options.rows_per_transaction)
+        staged = self._staging.write(iterator, self._shape, self._options.rows_per_transaction)
+        task = TaskContext.get()
+        staged.checkpoint = (task and task.getLocalProperty(_QUERY_ID)) or ""
+        return staged
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        effect = Effect(self._query, f"spark/{self._query}", batchId, str(batchId))
+        staged = _staged(messages)
+        # The tasks know it wherever the checkpoint lies.
+        checkpoint = next((each.checkpoint for each in staged if each.checkpoint), "")
+        checkpoint = checkpoint or _query_id(self._options.checkpoint)
+        effect = Effect(self._query, f"spark/{self._query}", batchId, str(batchId), checkpoint=checkpoint)
         rows = self._options.rows_per_transaction
-        publish(self._options.url, effect, self._staging, _staged(messages), rows, Progress())
-        self._staging.remove()
+        if publish(self._options.url, effect, self._staging, staged, rows, Progress()):
+            self._staging.remove()
+        else:
+            self.abort(messages, batchId)
 
     def abort(self, messages: Messages, batchId: int) -> None:
         _abort(self._staging, messages, str(batchId))
@@ -140,10 +152,9 @@ def _query_id(checkpoint: str) -> str:
     path = os.path.join(folder, "metadata")
     try:
         with open(path, "rb") as file:
-            found = msgspec.json.decode(file.read(), type=dict[str, object])["id"]
-    except (OSError, msgspec.MsgspecError, KeyError) as error:
+            return named("query", msgspec.json.decode(file.read(), type=dict[str, str])["id"])
+    except (OSError, msgspec.MsgspecError, KeyError, NameInvalid) as error:
         raise UsageError(f"{path} does not tell which query this is: {error}", "set the option query") from error
-    return str(found)
 
 
 def _staging_folder(options: WriteOptions) -> str:

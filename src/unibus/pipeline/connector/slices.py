@@ -37,15 +37,9 @@ def slices_of(sources: Sequence[EventSource], start: Offset, end: Offset) -> lis
         (source.where, piece)
         for source in sources
         if source.domain in end
-        for piece in source.pieces(start_in(start, source), end[source.domain])
+        for piece in source.pieces(start.get(source.domain, 0), end[source.domain])
     ]
     return list(_joined(found, _task_rows(sum(piece.rows for _, piece in found))))
-
-
-def start_in(start: Offset, source: EventSource) -> int:
-    """A domain that has come since is read from its beginning."""
-    known = start.get(source.domain)
-    return max(source.first() - 1, 0) if known is None else known
 
 
 def _task_rows(rows: int) -> int:

@@ -45,7 +45,7 @@ from unibus.pipeline.connector.offsets import EARLIEST, LATEST, Offset, Told
 from unibus.pipeline.connector.options import ReadOptions, near, only_for_streams, read_options, write_options
 from unibus.pipeline.connector.reading import BODY_COLUMNS, Task
 from unibus.pipeline.connector.sink import BatchWriter, StreamWriter
-from unibus.pipeline.connector.slices import Slice, check_missing, slices_of, start_in
+from unibus.pipeline.connector.slices import Slice, check_missing, slices_of
 
 log = logging.getLogger("unibus")
 
@@ -159,9 +159,8 @@ class EventReader(DataSourceReader):
             start = {domain: max(seq, after) for domain, seq in start.items()}
             end = {domain: min(seq, up_to) for domain, seq in end.items()}
             for source in sources:
-                first = start_in(start, source)
-                if first < end[source.domain]:
-                    check_missing(source, first, end[source.domain], options.fail_on_data_loss)
+                if start[source.domain] < end[source.domain]:
+                    check_missing(source, start[source.domain], end[source.domain], options.fail_on_data_loss)
             return slices_of(sources, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -215,7 +214,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._ends({})[1]
 
     def reportLatestOffset(self) -> Told:
-        return dict(self._ends({})[1])
+        return offsets.told(self._ends({})[1])
 
     def latestOffset(self, start: Told, limit: ReadLimit) -> Told:
         self.commit(start)
@@ -226,13 +225,18 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if isinstance(limit, ReadMaxRows):
             end = offsets.limited(begin, end, limit.max_rows)
-        return offsets.reached(start, end)
+        return offsets.reached(start, begin, end)
 
     def _ends(self, begin: Offset) -> tuple[Offset, Offset]:
-        """Where every domain begins for this query, and its last seq: never before the start, as Spark expects it."""
+        """Where every domain begins for this query, and its last seq: never before the start, as Spark expects it.
+
+        A domain that has come since is read from its beginning.
+        """
         with opened(self._options) as sources:
-            begins = {**begin, **{source.domain: start_in(begin, source) for source in sources}}
+            begins = {**{source.domain: max(source.first() - 1, 0) for source in sources}, **begin}
             last = {source.domain: source.last() for source in sources}
+            for source in sources:
+                source.settle()  # A loss of power must not undo there what a stream has passed on.
         for domain, seq in begin.items():
             if last.get(domain, -1) < seq:
                 self._gone(domain, seq, last.get(domain))
@@ -240,9 +244,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begins, dict(sorted(last.items()))
 
     def _gone(self, domain: str, seq: int, last: int | None) -> None:
-        """History ends before what was read. An empty source may be one that retention has swept."""
-        if last == 0:
-            return
+        """History ends before what was read."""
         is_now = "is not there" if last is None else f"ends at {last}"
         what = f"{domain!r} was read up to {seq}, and it {is_now}"
         if self._options.fail_on_data_loss:
@@ -269,7 +271,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for domain in until.keys() - {source.domain for source in sources}:
                 self._gone(domain, until[domain], None)
             for source in sources:
-                first = start_in(begin, source)
+                first = begin.get(source.domain, 0)
                 if first < until.get(source.domain, 0):
                     fails = self._options.fail_on_data_loss
                     self._lost += check_missing(source, first, until[source.domain], fails)

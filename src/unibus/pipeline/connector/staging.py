@@ -1,11 +1,12 @@
 """Rows on their way into a bus: staged by the executors, listed by the driver, published, and then removed.
 
-    STAGING/<query>/<batch or "stream">/rows/<random>.arrow     what one task wrote: packed commands, synced
-    STAGING/<query>/<batch or "stream">/<batch>.json            which of these files are the batch, in which order
+    STAGING/<query>/stream/rows/<random>.arrow           what one task wrote: packed commands, synced
+    STAGING/<query>/stream/<batch>.json                  which of these files are the batch, in which order
+    STAGING/<query>/batch-<batch>/…                      the same for a batch write
 
-The list is what makes a retry publish the very same rows. It is durable before the first row is published, and from
-then on it is the batch, whatever Spark computes the second time. Files that no list names are left-overs of tasks that
-failed; they go with the folder.
+The list is what makes a retry publish the very same rows. It is durable before the first row is published, and once
+that is in the bus the list is the batch, whatever Spark computes the second time. Files that no list names are
+left-overs of tasks that failed; they go with the folder. Names are quoted (names.py): none leads out of STAGING.
 """
 
 import os
@@ -21,7 +22,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from unibus.bus.outbox import Row, packed, unpacked
 from unibus.core.life.commands import Send
-from unibus.errors import StoreDamaged, StoreUnavailable, StoreVersion
+from unibus.errors import StoreDamaged, StoreUnavailable, StoreVersion, UsageError
+from unibus.pipeline.connector.names import file_name
 from unibus.pipeline.connector.rows import Shape
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
 
@@ -41,6 +43,8 @@ class Staged(WriterCommitMessage):
         self.rows = rows
         self.size = size
         self.crc32 = crc32
+        self.checkpoint = ""
+        """The id of the stream that the task belongs to."""
 
 
 class StagedFile(msgspec.Struct, frozen=True):
@@ -71,8 +75,9 @@ class Cell(NamedTuple):
 class Staging:
     """One folder: that of a batch write, or of a stream, whose batches come one after the other."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, root: str, query: str, batch: str | None = None) -> None:
+        self.root = root
+        self.folder = os.path.join(root, file_name(query), "stream" if batch is None else f"batch-{file_name(batch)}")
 
     # On an executor
 
@@ -86,7 +91,7 @@ class Staging:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
             rows = _write(path, batches, shape, min(rows_at_once, CELL_ROWS))
-            return Staged(name, rows, os.path.getsize(path), _crc32(path))
+            return Staged(name, rows, os.path.getsize(path), crc32_of(path))
         except BaseException:
             _remove(path)
             raise
@@ -95,6 +100,9 @@ class Staging:
         return os.path.join(self.folder, "rows", f"{name}.arrow")
 
     # On the driver
+
+    def is_listed(self, batch: str) -> bool:
+        return os.path.exists(self._list_path(batch))
 
     def listed(self, batch: str) -> Listing | None:
         """The list of a batch that was begun before."""
@@ -114,7 +122,7 @@ class Staging:
         return found
 
     def list(self, batch: str, staged: Iterable[Staged]) -> Listing:
-        """Make the list, durable. In the order of Spark's partitions."""
+        """Make the list, durable, also in place of another one. In the order of Spark's partitions."""
         files = [StagedFile(each.file, each.rows, each.size, each.crc32) for each in staged if each.rows]
         for each in files:
             self._check_seen(each)
@@ -123,7 +131,7 @@ class Staging:
         return listing
 
     def _list_path(self, batch: str) -> str:
-        return os.path.join(self.folder, f"{batch}.json")
+        return os.path.join(self.folder, f"{file_name(batch)}.json")
 
     def _check_seen(self, staged: StagedFile) -> None:
         if not os.path.exists(self._path(staged.file)):
@@ -149,7 +157,7 @@ class Staging:
     def _cells(self, staged: StagedFile) -> "Iterator[_PackedCell]":
         path = self._path(staged.file)
         try:
-            is_sound = _crc32(path) == staged.crc32
+            is_sound = crc32_of(path) == staged.crc32
         except OSError as error:
             raise StoreDamaged(f"{path} cannot be read: {error.strerror}", "restore it from a backup") from error
         if not is_sound:
@@ -160,8 +168,11 @@ class Staging:
 
     def remove(self) -> None:
         """All of it, and the folder of the query if nothing else is in it."""
+        root, folder = os.path.realpath(self.root), os.path.realpath(self.folder)
+        if folder == root or os.path.commonpath([root, folder]) != root:
+            raise UsageError(f"{self.folder} leads out of {self.root} and is not removed", "no links inside of staging")
         shutil.rmtree(self.folder, ignore_errors=True)
-        for parent in (os.path.dirname(self.folder), os.path.dirname(os.path.dirname(self.folder))):
+        for parent in (os.path.dirname(self.folder), self.root):
             try:
                 os.rmdir(parent)
             except OSError:
@@ -201,7 +212,7 @@ def _write(path: str, batches: Iterable[pa.RecordBatch], shape: Shape, cell_rows
     return rows
 
 
-def _crc32(path: str) -> int:
+def crc32_of(path: str) -> int:
     crc = 0
     with open(path, "rb") as file:
         while data := file.read(1_000_000):

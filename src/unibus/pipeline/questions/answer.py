@@ -5,7 +5,7 @@ Values are those of JSON. Instants are text with their zone, durations are micro
 
 import decimal
 import math
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, Final, Literal
 
 import msgspec
@@ -65,14 +65,12 @@ _PLAIN: Final = (str, int, bool, type(None))
 
 
 def plain(value: object) -> Value:
-    """Whatever Spark gives, as JSON has it. Numbers that JSON cannot write become text."""
+    """A value as JSON has it. Numbers that JSON cannot write become text."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-    if isinstance(value, date):
+    if isinstance(value, date):  # Also one with its time; what has no zone gets none.
         return value.isoformat()
     if isinstance(value, timedelta):
         return value / timedelta(microseconds=1)
@@ -84,9 +82,6 @@ def plain(value: object) -> Value:
 
 
 def _nested(value: object) -> Value:
-    as_dict = getattr(value, "asDict", None)
-    if as_dict is not None:
-        return plain(as_dict())
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, set)):

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from unibus.capture.schema import CAME
-from unibus.pipeline.questions.answer import Answer, Column, plain
+from unibus.pipeline.questions.answer import Answer, Column
+from unibus.pipeline.questions.collecting import collected
 from unibus.pipeline.questions.periods import Period, chosen, numbers
 from unibus.pipeline.questions.request import Request
 
@@ -33,8 +34,8 @@ def channels(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
     period = Period.of(rows, "minute", MINUTE_US)
     if period is None:
         return Answer(COLUMNS, [])
-    found = counted(rows, period).orderBy(F.desc("came"), "domain", "channel").limit(request.limit + 1).collect()
-    answer = Answer(COLUMNS, [[*map(plain, row[:-1]), numbers(row[-1])] for row in found[: request.limit]])
+    found = collected(counted(rows, period).orderBy(F.desc("came"), "domain", "channel").limit(request.limit + 1))
+    answer = Answer(COLUMNS, [[*row[:-1], numbers(row[-1])] for row in found[: request.limit]])
     answer.more = len(found) > request.limit
     answer.notes = [period.note()]
     return answer

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from unibus.pipeline.questions.answer import Answer, Column, plain
+from unibus.pipeline.questions.answer import Answer, Column
+from unibus.pipeline.questions.collecting import collected
 from unibus.pipeline.questions.periods import chosen
 from unibus.pipeline.questions.request import Request
 
@@ -30,11 +31,9 @@ COLUMNS: Final = [
 
 def consumers(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
     rows = chosen(lake.view(spark, "messages"), request, "last_at", "microsecond")
-    found = (
-        worked(rows).orderBy(F.desc("completed"), "domain", "channel", "consumer").limit(request.limit + 1).collect()
-    )
-    shown = [list(map(plain, row)) for row in found[: request.limit]]
-    answer = Answer(COLUMNS, shown, more=len(found) > request.limit)
+    ordered = worked(rows).orderBy(F.desc("completed"), "domain", "channel", "consumer")
+    found = collected(ordered.limit(request.limit + 1))
+    answer = Answer(COLUMNS, found[: request.limit], more=len(found) > request.limit)
     if found:
         answer.notes = ["work is from the first delivery to the end, with all that came between"]
     return answer

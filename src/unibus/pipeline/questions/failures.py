@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from unibus.pipeline.questions.answer import Answer, Column, Plot, plain
+from unibus.pipeline.questions.answer import Answer, Column, Plot
+from unibus.pipeline.questions.collecting import collected
 from unibus.pipeline.questions.periods import Period, chosen, moment, numbers
 from unibus.pipeline.questions.request import Request
 
@@ -33,8 +34,8 @@ def failures(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
     period = Period.of(rows, "hour", HOUR_US)
     if period is None:
         return Answer(COLUMNS, [])
-    found = grouped(rows, period).orderBy(F.desc("n"), F.desc("last_at")).limit(request.limit + 1).collect()
-    answer = Answer(COLUMNS, [[*map(plain, row[:-1]), numbers(row[-1])] for row in found[: request.limit]])
+    found = collected(grouped(rows, period).orderBy(F.desc("n"), F.desc("last_at")).limit(request.limit + 1))
+    answer = Answer(COLUMNS, [[*row[:-1], numbers(row[-1])] for row in found[: request.limit]])
     answer.more = len(found) > request.limit
     answer.plots = [_plot(rows, period)]
     answer.notes = [f"{period.note()}; time counts by whole hours"]

@@ -22,12 +22,6 @@ def moment(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=us)
 
 
-def micros(instant: datetime) -> int:
-    """Spark gives moments without a zone; the session's zone is UTC."""
-    aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-    return (aware - EPOCH) // timedelta(microseconds=1)
-
-
 def like(pattern: str) -> str:
     """A pattern with * and ? as SQL has it."""
     escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
@@ -54,10 +48,10 @@ class Period:
     @staticmethod
     def of(rows: "DataFrame", when: str, unit_us: int) -> "Period | None":
         """Of what is there. None where there is nothing."""
-        found = rows.agg(F.min(when), F.max(when)).collect()[0]
+        found = rows.agg(F.unix_micros(F.min(when)), F.unix_micros(F.max(when))).collect()[0]
         if found[0] is None:
             return None
-        first, last = micros(found[0]), micros(found[1]) + unit_us
+        first, last = found[0], found[1] + unit_us
         pieces = min(PIECES, max(1, (last - first) // unit_us))
         piece_us = -(-(last - first) // (pieces * unit_us)) * unit_us
         return Period(first, last, piece_us)

@@ -12,11 +12,12 @@ from pyspark.logger import PySparkLogger
 
 from unibus.errors import QueryInvalid, QueryStopped
 from unibus.pipeline.lake import HISTORY
-from unibus.pipeline.questions.answer import Answer, Column, Kind, plain
+from unibus.pipeline.questions.answer import Answer, Column, Kind
+from unibus.pipeline.questions.collecting import collected
 from unibus.pipeline.questions.request import Request
 from unibus.pipeline.questions.sources import opened_sources
-from unibus.pipeline.questions.sql_errors import in_words
-from unibus.pipeline.questions.sql_text import ABOUT_TABLES, HARMLESS, tokens, wrapped
+from unibus.pipeline.questions.sql_errors import in_words, of_java
+from unibus.pipeline.questions.sql_text import ABOUT_TABLES, HARMLESS, JAVA, OPENING, tokens, wrapped
 from unibus.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 NAMES: Final = (*TABLES, *HISTORY)
 
-_HARM: Final = re.compile(r"^[\s:+|-]*ScriptTransformation|\b(?:reflect|java_method|try_reflect)\(", re.MULTILINE)
+_HARM: Final = re.compile(rf"^[\s:+|-]*ScriptTransformation|\b(?:{'|'.join((*JAVA, *OPENING))})\(", re.MULTILINE)
 STOP_AGAIN_S: Final = 0.25
 _NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
 
@@ -44,17 +45,19 @@ def sql(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
         try:
             frame = spark.sql(text)
             _check_plan(frame)
-            rows = frame.collect()
+            rows = collected(frame)
         except PySparkException as error:
             if stopped.is_set():
                 raise _stopped(request) from None
             raise in_words(error, NAMES) from None
-        except Exception:
+        except Exception as error:
             if stopped.is_set():  # Whatever it is that Spark raises then.
                 raise _stopped(request) from None
-            raise
-    found = [list(map(plain, row)) for row in rows[: request.limit]]
-    return Answer(columns_of(frame), found, more=len(rows) > request.limit)
+            java = getattr(error, "java_exception", None)
+            if java is None:
+                raise
+            raise of_java(java.toString()) from None  # One that pyspark has no name for.
+    return Answer(columns_of(frame), rows[: request.limit], more=len(rows) > request.limit)
 
 
 def register(spark: "SparkSession", lake: "Lake", names: set[str]) -> None:
@@ -73,7 +76,7 @@ def columns_of(frame: "DataFrame") -> list[Column]:
 
 
 def _kind(dtype: str) -> Kind:
-    if dtype.startswith("timestamp"):
+    if dtype == "timestamp":  # One without a zone is no instant.
         return "instant"
     return "number" if dtype in _NUMBERS or dtype.startswith("decimal") else "text"
 
@@ -82,7 +85,7 @@ def _check_plan(frame: "DataFrame") -> None:
     """Once more, by what Spark has understood. Only where the plan is at hand, and before anything is run."""
     java = getattr(frame, "_jdf", None)
     if java is not None and _HARM.search(java.queryExecution().analyzed().toString()):
-        raise QueryInvalid("a query only reads: it calls no Java and starts no programs", ABOUT_TABLES)
+        raise QueryInvalid("a query only reads: it calls no Java, opens no files and starts no programs", ABOUT_TABLES)
 
 
 @contextlib.contextmanager

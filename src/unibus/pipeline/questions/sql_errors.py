@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 TEXT_MAX: Final = 300
 _CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_CLASS: Final = re.compile(r"^(?:\w+\.)+[\w$]+(?::\s*|$)")
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*$", re.DOTALL)
 _NAMES: Final = re.compile(r"`((?:[^`]|``)+)`")
 
@@ -30,6 +31,11 @@ def in_words(error: "PySparkException", tables: Iterable[str]) -> BusError:
     if condition.startswith("OPERATION_CANCELED"):
         return QueryStopped("the query was stopped", "")
     return QueryInvalid(first_line(str(error)) or type(error).__name__, "")
+
+
+def of_java(text: str) -> BusError:
+    """An exception of Java, which begins with the name of its class."""
+    return QueryInvalid(first_line(_CLASS.sub("", text)) or first_line(text), "")
 
 
 _FUNCTIONS: Final = "functions are those of Spark SQL"

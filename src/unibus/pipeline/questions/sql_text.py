@@ -1,10 +1,11 @@
 """Whether a text is a SELECT that only reads the tables it was shown. Spark's SQL can do more than that in one SELECT.
 
-It can start programs (TRANSFORM … USING 'rm'), call any static method of Java (reflect), read any file by its path, and
-look into the environment (${env:…}). The last two are switched off by settings, see HARMLESS; the others are refused
-here, by their words, before Spark sees the text. The words are found as Spark's own lexer would find them, and forms
-that would make this uncertain are refused as well. What is left is put in brackets behind SELECT * FROM, where nothing
-but a query can stand.
+It can start programs (TRANSFORM … USING 'rm'), call any static method of Java (reflect), read any file as a table
+(csv.`/etc/passwd`), have one opened by a function (a schema for from_xml, a DTD that a text for xpath names), and look
+into the environment (${env:…}). Tables that are files and the environment are switched off by settings, see HARMLESS;
+the others are refused here, by their words, before Spark sees the text. The words are found as Spark's own lexer would
+find them, and forms that would make this uncertain are refused as well. What is left is put in brackets behind
+SELECT * FROM, where nothing but a query can stand.
 
 No Spark here, so that a wrong text is answered without starting it.
 """
@@ -20,10 +21,19 @@ ABOUT_TABLES: Final = "SELECT … FROM messages; `unibus pipeline sql --help` na
 HARMLESS: Final[dict[str, str]] = {
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",  # Else "reflect" were a name, and here it is a text.
+    "spark.sql.debug.maxToStringFields": "1000000",  # What is looked for in a plan is not to be left out of it.
 }
 """Settings of a session that answers SELECTs of others."""
 
-_CALLS: Final = frozenset({"reflect", "java_method", "try_reflect", "identifier"})
+JAVA: Final = ("reflect", "java_method", "try_reflect")
+OPENING: Final = (
+    *("from_xml", "schema_of_xml", "from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf", "xpath"),
+    *("xpath_boolean", "xpath_double", "xpath_float", "xpath_int"),
+    *("xpath_long", "xpath_number", "xpath_short", "xpath_string"),
+)
+"""Functions that open what an option, or the text that they read, names: files, and addresses too."""
+_CALLS: Final = frozenset({*JAVA, *OPENING, "identifier"})
 _TOKEN: Final = re.compile(
     r"""
       (?P<space>\s+ | --(?:\\\n|[^\r\n])*)
@@ -31,6 +41,7 @@ _TOKEN: Final = re.compile(
     | (?P<quoted>`(?:[^`]|``)*`)
     | (?P<word>\w+)
     | (?P<comment>/\*)
+    | (?P<address>://)
     | (?P<sign>.)
     """,
     re.VERBOSE | re.DOTALL,
@@ -44,8 +55,9 @@ class Token(NamedTuple):
 
     @property
     def plain(self) -> str:
-        """As Spark compares names: without quotes and case."""
-        return self.text.strip("`").lower()
+        """As Spark compares names: without quotes and case. It knows its keywords by their capitals, and there are
+        small letters beyond a to z that have one of A to Z: USıNG is USING."""
+        return self.text.strip("`").upper().lower()
 
 
 def tokens(sql: str) -> Iterator[Token]:
@@ -76,10 +88,13 @@ def _check(found: list[Token]) -> None:
             raise QueryInvalid("one query at a time, without a ; in it", "ask the next one with the next call")
         if token.kind == "comment":
             raise QueryInvalid("comments and hints of the form /* … */ are not taken", "-- begins a comment")
+        if token.kind == "address":  # Spark would take it for a name, and the -- of one for no comment.
+            raise QueryInvalid(":// does not belong there", "a text stands in 'quotes'")
         if token.kind == "sign" and token.text in "$'\"`":
             raise QueryInvalid(f"{token.text} does not belong there", "is a text not closed?")
         if token.kind in ("word", "quoted") and token.plain in _CALLS:
-            raise QueryInvalid(f"{token.plain} is not allowed: a query only reads", ABOUT_TABLES)
+            why = "it opens files" if token.plain in OPENING else "a query only reads"
+            raise QueryInvalid(f"{token.plain} is not allowed: {why}", ABOUT_TABLES)
         if token.kind == "word" and token.plain == "using" and following != "(":
             raise QueryInvalid(
                 "USING without a list of columns is not allowed: a query starts no programs", ABOUT_TABLES

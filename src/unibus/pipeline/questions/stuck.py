@@ -3,14 +3,13 @@
 Ages are as of the last thing that the lake knows of, not of now: what has happened since then nobody has told it.
 """
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from unibus.core.deadletter import SUB_QUEUE
-from unibus.pipeline.questions.answer import Answer, Column, Plot, Value, plain
-from unibus.pipeline.questions.periods import like, micros
+from unibus.pipeline.questions.answer import Answer, Column, Plot, Value
+from unibus.pipeline.questions.periods import like, moment
 from unibus.pipeline.questions.request import Request
 
 if TYPE_CHECKING:
@@ -32,6 +31,8 @@ COLUMNS: Final = [
     Column("consumer"),
     Column("enqueued_at", "instant", drawn=False),
 ]
+_TAKEN: Final = ("domain", "channel", "sequence", "message_id", "state", "reason", "delivery_count", "consumer")
+_MOMENTS: Final = {"enqueued_at": "enqueued_us", "last_at": "touched_us"}
 _WHY: Final = {
     "active": "nobody has received it",
     "deferred": "it was deferred",
@@ -43,21 +44,23 @@ _WHY: Final = {
 def stuck(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
     """`since_us`: only those to which nothing has happened since then."""
     messages = lake.view(spark, "messages")
-    now = messages.agg(F.max("last_at")).collect()[0][0]
-    if now is None:
+    now_us = messages.agg(F.unix_micros(F.max("last_at"))).collect()[0][0]
+    if now_us is None:
         return Answer(COLUMNS, [])
-    rows = waiting(messages, request, now)
-    found = rows.orderBy("enqueued_at", "domain", "channel", "sequence").limit(request.limit + 1).collect()
-    answer = Answer(COLUMNS, [_row(row, now) for row in found[: request.limit]], more=len(found) > request.limit)
+    rows = waiting(messages, request, now_us)
+    oldest = rows.orderBy("enqueued_at", "domain", "channel", "sequence").limit(request.limit + 1)
+    found = oldest.select(*_TAKEN, *[F.unix_micros(name).alias(alias) for name, alias in _MOMENTS.items()]).collect()
+    answer = Answer(COLUMNS, [_row(row, now_us) for row in found[: request.limit]], more=len(found) > request.limit)
     if found:
         answer.plots = [_plot(rows)]
-        answer.notes = [f"as of the last event that the lake has: {now:%Y-%m-%d %H:%M:%S} UTC"]
+        answer.notes = [f"as of the last event that the lake has: {moment(now_us):%Y-%m-%d %H:%M:%S} UTC"]
     return answer
 
 
-def waiting(messages: "DataFrame", request: Request, now: datetime) -> "DataFrame":
+def waiting(messages: "DataFrame", request: Request, now_us: int) -> "DataFrame":
     """Open, and neither due later nor in the hands of a consumer whose lock has not ended."""
-    rows = messages.where(F.col("open") & (F.col("due_at").isNull() | (F.col("due_at") <= F.lit(now))))
+    now = F.timestamp_micros(F.lit(now_us))
+    rows = messages.where(F.col("open") & (F.col("due_at").isNull() | (F.col("due_at") <= now)))
     if request.channel is not None:
         rows = rows.where(F.col("channel").like(like(request.channel)))
     if request.since_us is not None:
@@ -65,8 +68,8 @@ def waiting(messages: "DataFrame", request: Request, now: datetime) -> "DataFram
     return rows
 
 
-def _row(row: "Row", now: datetime) -> list[Value]:
-    enqueued, touched = row["enqueued_at"], row["last_at"]
+def _row(row: "Row", now_us: int) -> list[Value]:
+    enqueued_us, touched_us = row["enqueued_us"], row["touched_us"]
     return [
         row["domain"],
         row["channel"],
@@ -74,11 +77,11 @@ def _row(row: "Row", now: datetime) -> list[Value]:
         row["message_id"],
         row["state"],
         why(row),
-        None if enqueued is None else micros(now) - micros(enqueued),
-        None if touched is None else micros(now) - micros(touched),
+        None if enqueued_us is None else now_us - enqueued_us,
+        None if touched_us is None else now_us - touched_us,
         row["delivery_count"],
         row["consumer"],
-        plain(enqueued),
+        None if enqueued_us is None else moment(enqueued_us).isoformat(),
     ]
 
 
