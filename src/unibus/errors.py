@@ -396,7 +396,7 @@ class LakeMismatch(LakeError):
 
 
 class LakeIncomplete(LakeError):
-    """A batch stopped half way, and what it has to read again is not there any more. A rebuild helps."""
+    """A batch or a rebuild stopped half way, or a file of a table is lost. The hint tells how it goes on."""
 
     code = "lake_incomplete"
 

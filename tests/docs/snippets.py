@@ -27,7 +27,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import NamedTuple
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 RUN = "<!-- run -->"
 _FENCE = re.compile(r"^(```+)(\w*)\s*$")
 _PRINTS = re.compile(r"#\s*->\s?(.*)$")

@@ -1,6 +1,8 @@
 """Every report says what can be counted by hand from the events it is about."""
 
 import math
+import shutil
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -11,18 +13,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 from tests.pipeline.asked_lake import START_US, Asked, made_in
-from unibus.errors import QueryInvalid, QueryStopped, UsageError
-from unibus.pipeline.lake import read_parquet
+from unibus.errors import CaptureDamaged, LakeIncomplete, QueryInvalid, QueryStopped, UsageError
+from unibus.pipeline.lake import Lake, read_parquet
 from unibus.pipeline.questions.answer import Answer
 from unibus.pipeline.questions.asking import answer
+from unibus.pipeline.questions.consumers import worked
 from unibus.pipeline.questions.request import Request
 from unibus.pipeline.questions.sql import NAMES
+from unibus.pipeline.questions.stuck import last_us
+from unibus.pipeline.serving.server import Answers
 
 CAME = ("sent", "scheduled", "copied", "published")
 ALL = 1_000_000
+ENDLESS = "SELECT max(sha2(cast(id AS string), 512)) FROM range(10000000000000)"
 MIDDLE_US = START_US + 3 * 3_600_000_000
 
 
@@ -89,7 +95,10 @@ def test_channels_of_a_pattern_since_a_moment_with_a_limit(session: SparkSession
 def test_latency_out_of_the_histogram(session: SparkSession, asked: Asked) -> None:
     found = answer(session, asked.lake, Request("latency", limit=ALL))
     took: dict[tuple[str, str], list[int]] = defaultdict(list)
+    waited: dict[tuple[str, str], int] = defaultdict(int)
     for each in asked.of("completed"):
+        if each["enqueued_us"] is not None and each["first_delivered_us"] is not None:
+            waited[place(each)] = max(waited[place(each)], each["first_delivered_us"] - each["enqueued_us"])
         if each["enqueued_us"] is not None:
             took[place(each)].append(each["ts"] - each["enqueued_us"])
     rows = rows_of(found)
@@ -103,6 +112,7 @@ def test_latency_out_of_the_histogram(session: SparkSession, asked: Asked) -> No
         for name, share in (("p50_us", 0.5), ("p95_us", 0.95), ("p99_us", 0.99)):
             exact = max(1, times[math.ceil(share * len(times)) - 1])
             assert exact / error <= max(1, row[name]) <= exact * error, (key, name)
+        assert row["waiting_p95_us"] <= waited[key]
         assert sum(row["distribution"]) == len(times)
     assert sum(found.plots[0].values) == sum(map(len, took.values()))
     assert "9%" in found.notes[0]
@@ -173,6 +183,55 @@ def test_consumers(session: SparkSession, asked: Asked) -> None:
             longest[key] = max(longest[key], each["ts"] - each["first_delivered_us"])
     assert longest
     assert all(rows[key]["work_max_us"] >= most for key, most in longest.items())  # type: ignore[operator]
+
+
+def test_who_has_no_name_counts_as_a_consumer(session: SparkSession) -> None:
+    moments = "timestamp'2026-01-05 00:00:01Z' AS first_delivered_at, timestamp'2026-01-05 00:00:02Z' AS last_at"
+    ended = "false AS open, '' AS state, 'completed' AS outcome, 1 AS delivery_count"
+    names = "stack(3, 'ann', '', cast(null AS string)) AS consumer"
+    rows = session.sql(f"SELECT 'd' AS domain, 'c' AS channel, {ended}, {moments}, {names}")
+    untouched = rows.withColumn("first_delivered_at", functions.lit(None).cast("timestamp")).where("consumer = ''")
+    found = worked(rows.unionAll(untouched)).orderBy("consumer").collect()
+    assert [(row["consumer"], row["completed"], row["work_max_us"]) for row in found] == [
+        (None, 2, 1_000_000),
+        ("ann", 1, 1_000_000),
+    ]
+
+
+def test_ages_count_from_the_last_event_though_its_message_was_forgotten(session: SparkSession) -> None:
+    left = session.sql("SELECT timestamp'2026-01-05 00:00:01.5Z' AS last_at")
+    minutes = session.sql("SELECT timestamp'2026-01-05 00:05:00Z' AS minute")
+    known_us = [last_us(left, minutes), last_us(left, minutes.limit(0)), last_us(left.limit(0), minutes.limit(0))]
+    assert [each and iso(each) for each in known_us] == [
+        "2026-01-05T00:05:00+00:00",
+        "2026-01-05T00:00:01.500000+00:00",
+        None,
+    ]
+
+
+@pytest.mark.parametrize("table", ["messages", "events"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_file_that_cannot_be_read_is_named(
+    table: str, is_there: bool, session: SparkSession, asked: Asked, tmp_path: Path
+) -> None:
+    shutil.copytree(asked.path, tmp_path / "lake")
+    shutil.copytree(asked.captures, tmp_path / "captures")
+    lake = Lake(str(tmp_path / "lake"))
+    lake.remember([str(tmp_path / "captures")])
+    path = lake.files(table)[0] if table == "messages" else str(next((tmp_path / "captures").glob("*/segments/*")))
+    with open(path, "r+b") as file:
+        file.truncate(1_000)
+    if not is_there:
+        Path(path).unlink()
+    requests = [Request("sql", text=f"SELECT min(domain), count(*) FROM {table}")]
+    if table == "messages":
+        requests.append(Request("stuck"))
+    for request in requests:
+        with pytest.raises((LakeIncomplete, CaptureDamaged)) as told:
+            answer(session, lake, request)
+        assert path in told.value.what
+        assert told.value.what.endswith("is damaged" if is_there else "is missing")
+        assert told.value.hint == "restore it, or `unibus pipeline rebuild`"
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo"], indirect=True)
@@ -286,15 +345,23 @@ def test_a_wrong_query_is_told_in_one_line(
 
 
 def test_a_query_that_takes_too_long_is_stopped(session: SparkSession, asked: Asked) -> None:
-    endless = "SELECT max(sha2(cast(id AS string), 512)) FROM range(10000000000000)"
     # Compiled to one loop it would compute on behind our back, and all other tests would wait for it.
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     try:
         with pytest.raises(QueryStopped, match="time limit of 1 s"):
-            sql(session, asked, endless, time_s=1.0)
+            sql(session, asked, ENDLESS, time_s=1.0)
     finally:
         session.conf.unset("spark.sql.codegen.wholeStage")
     assert sql(session, asked, "SELECT 1 AS a").rows == [[1]]
+
+
+def test_a_query_ends_when_nobody_waits_for_it(spark: SparkSession, asked: Asked) -> None:
+    gone = threading.Event()
+    gone.set()
+    text = "SELECT count(DISTINCT a.kind || b.kind || c.kind) FROM events a CROSS JOIN events b CROSS JOIN events c"
+    reply = Answers(spark, asked.lake)(Request("sql", text=text, time_s=3_600), gone)
+    assert reply.refusal is not None
+    assert (reply.refusal.kind, "nobody waits" in reply.refusal.what) == ("QueryStopped", True)
 
 
 def test_brackets_do_not_lead_out_of_the_query(session: SparkSession, asked: Asked) -> None:

@@ -35,7 +35,9 @@ CONNECT = """
 import os, sys
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
-print(spark.range(7).count(), flush=True)
+from unibus.pipeline.lake import Lake
+Lake(sys.argv[2]).register(spark)
+print(spark.range(7).count(), spark.table("messages").count() > 0, flush=True)
 os._exit(0)
 """
 # Both are half past one in the zone of the server, on the day when clocks go back.
@@ -121,15 +123,15 @@ def test_it_is_a_connect_server_for_those_who_have_the_token(served: Served) -> 
     url = served.told["connect"]
     lake, plain = str(served.asked.path), url.partition("/;")[0]
     calls = [
-        [sys.executable, "-c", CONNECT, url],
-        [sys.executable, "-c", CONNECT, plain],
+        [sys.executable, "-c", CONNECT, url, lake],
+        [sys.executable, "-c", CONNECT, plain, lake],
         # Our own command takes it out of the lake's folder.
         command("pipeline", "report", "latency", "--limit", "1000", "--lake", lake, "--connect", plain),
         command("pipeline", "sql", "SELECT chanel FROM messages", "--lake", lake, "--connect", plain),
         command("pipeline", "sql", MOMENTS, "--lake", lake, "--connect", plain),
     ]
     answers = [subprocess.run(call, capture_output=True, text=True, env=elsewhere(), timeout=240) for call in calls]
-    assert (answers[0].returncode, answers[0].stdout) == (0, "7\n")
+    assert (answers[0].returncode, answers[0].stdout) == (0, "7 True\n")
     assert answers[1].returncode != 0
     assert (answers[2].returncode, answers[2].stderr) == (0, "")
     rows = [json.loads(line) for line in answers[2].stdout.splitlines()]

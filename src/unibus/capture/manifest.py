@@ -119,7 +119,12 @@ def file_of(kind: str, first: int, last: int) -> str:
 
 
 def is_capture(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, ABOUT))
+    """OSError where nobody can tell."""
+    try:
+        os.stat(os.path.join(folder, ABOUT))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 @dataclass

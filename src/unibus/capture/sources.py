@@ -325,10 +325,14 @@ def open_sources(where: str | Sequence[str]) -> list[EventSource]:
 
 
 def _expanded(where: str) -> list[str]:
-    if "://" in where or is_capture(where) or not os.path.isdir(where):
+    if "://" in where:
         return [where]
-    inside = [os.path.join(where, name) for name in sorted(os.listdir(where))]
-    found = [path for path in inside if is_capture(path)]
+    try:
+        if is_capture(where) or not os.path.isdir(where):
+            return [where]
+        found = [path for name in sorted(os.listdir(where)) if is_capture(path := os.path.join(where, name))]
+    except OSError as error:  # One of a folder would be left out without a word.
+        raise StoreUnavailable(f"{error.filename} cannot be looked at: {error.strerror}", "mend that") from error
     if not found:
         raise StoreUnavailable(f"{where} holds no capture", "`unibus capture URL DIR` makes one")
     return found

@@ -10,17 +10,19 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from unibus.cli.bus_option import store_url
 from unibus.cli.durations import seconds_of
+from unibus.cli.folders import check_can_write
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, write_json
 from unibus.cli.report import ExitCode
 from unibus.cli.signals import stopping
-from unibus.errors import ExtraMissing, UsageError
+from unibus.errors import StoreUnavailable, UsageError
 
 if TYPE_CHECKING:
     from unibus.capture.capturing import Capturing, Progress
@@ -95,9 +97,9 @@ def capture(options: CaptureOptions) -> ExitCode:
 
 
 def check_extra() -> None:
-    """ExtraMissing, in one line, where the packages are not there."""
+    """What is not installed is a matter of how the command is called, as it is with the pipeline."""
     if find_spec("pyarrow") is None:
-        raise ExtraMissing("capturing needs pyarrow", "pip install 'unibus[capture]'")
+        raise UsageError("capturing needs pyarrow, which is not installed", "pip install 'unibus[capture]'")
 
 
 # What was asked for
@@ -152,7 +154,9 @@ def _capture(options: CaptureOptions) -> None:
     where = options.where or os.environ.get("UNIBUS_URL")
     if not where:
         raise UsageError("which store?", "unibus capture URL [DIR], or UNIBUS_URL")
-    url, folder = store_url(where), options.folder or DEFAULT_FOLDER
+    url, folder = _store(where), options.folder or DEFAULT_FOLDER
+    check_can_write("unibus capture URL DIR", folder)
+    _check_not_foreign(folder)
     roll, policy = _roll(options), _policy(options, _policy_before(folder))
     with contextlib.closing(open_history(url)) as reader:
         capturing = Capturing(reader, folder, roll, policy, cursor=options.cursor)
@@ -160,6 +164,41 @@ def _capture(options: CaptureOptions) -> None:
         with contextlib.closing(capturing), stopping("sealing what was read; once more ends at once") as stop:
             _run(capturing, options, stop)
             _tell(capturing.progress, folder)
+
+
+def _store(where: str) -> str:
+    """With advice that holds here: this command has no --url."""
+    try:
+        return store_url(where)
+    except StoreUnavailable as error:
+        hint = "`unibus send` makes it; another store: `unibus capture URL [DIR]`, or UNIBUS_URL"
+        raise StoreUnavailable(error.what, hint) from error
+    except UsageError as error:
+        raise UsageError(error.what, error.hint.replace("--url ", "unibus capture ")) from error
+
+
+_OURS: Final = ("capture.", "manifest.jsonl", "segments", "bodies", "lost+found", ".")
+"""How names begin that may be there before capture.json: of a start that was ended at once, and of the system."""
+
+
+def _check_not_foreign(folder: str) -> None:
+    """UsageError for a folder of somebody else's, before anything is written into it."""
+    from unibus.capture.manifest import is_capture
+
+    if os.path.isdir(folder) and not is_capture(folder):
+        foreign = sorted(name for name in os.listdir(folder) if not name.startswith(_OURS))
+        if foreign:
+            raise UsageError(
+                f"{folder} is no capture directory, and {foreign[0]!r} is in it", "name a folder that is new or empty"
+            )
+
+
+def _check_folder(folder: str) -> None:
+    """A file stands for a store; both commands take the directory first."""
+    if Path(folder).is_file():
+        raise StoreUnavailable(
+            f"{folder} is a file, no capture directory", "name the directory first: `unibus capture --status DIR URL`"
+        )
 
 
 def _policy_before(folder: str) -> "Policy":
@@ -237,10 +276,11 @@ def _show_status(folder: str, url: str | None, as_json: bool) -> None:
     from unibus.capture.status import status_of
     from unibus.stores.reading import open_history
 
+    _check_folder(folder)
     reader: HistoryReader | None = None
     with contextlib.ExitStack() as stack:
         if url is not None:
-            reader = stack.enter_context(contextlib.closing(open_history(store_url(url))))
+            reader = stack.enter_context(contextlib.closing(open_history(_store(url))))
         status = status_of(folder, reader)
     if as_json or not is_terminal():
         write_json(asdict(status))
@@ -257,6 +297,7 @@ def _compact(folder: str, roll: "Roll") -> None:
     from unibus.capture.manifest import load_about
     from unibus.capture.segments import SegmentWriter
 
+    _check_folder(folder)
     about = load_about(folder)
     with contextlib.closing(SegmentWriter(folder, about.domain)) as writer:
         before = len(writer.manifest.segments)

@@ -1,7 +1,7 @@
 """The status of a capture for people: a few lines, the largest units that fit."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from unibus.cli.entities import age
@@ -20,7 +20,7 @@ def lines(status: "Status") -> Iterator[tuple[str, str]]:
     if status.missed:
         yield "missed", f"{status.missed:,} in {status.gaps:,} gaps: the store forgot them before they were read"
     if status.oldest_us is not None and status.newest_us is not None:
-        yield "from", f"{moment(status.oldest_us)} to {moment(status.newest_us)}"
+        yield "from", f"{moment(status.oldest_us)} to {moment(status.newest_us)} UTC"
     if status.sealed_s is not None:
         yield "sealed", f"{age(round(status.sealed_s * 1e9))} ago"
     if status.lag_events is not None and status.lag_s is not None:
@@ -48,4 +48,4 @@ def size(count: int) -> str:
 
 
 def moment(us: int) -> str:
-    return f"{datetime.fromtimestamp(us / 1e6).astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{datetime.fromtimestamp(us / 1e6, UTC):%Y-%m-%d %H:%M:%S}"

@@ -66,8 +66,16 @@ class Shell(OnDemand):
             interrupted = isinstance(abort.__context__, KeyboardInterrupt)
             code = 128 + signal.SIGINT if interrupted else ExitCode.FAILED
         except Exception as error:
-            code = report(error, debug="--debug" in (sys.argv if args is None else args))
+            debug = "--debug" in (sys.argv if args is None else args)
+            code = 128 + signal.SIGINT if _was_interrupted(error) else report(error, debug)
         sys.exit(int(code) if isinstance(code, int) else ExitCode.OK)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """What fails while a Ctrl-C is on its way, as a call does whose connection it has cut, is no news."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _command_path(error: typer.TyperException) -> str:

@@ -6,6 +6,7 @@ A server that runs for the lake answers at once; else Spark is started for the o
 import enum
 import sys
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,7 +14,7 @@ import typer
 
 from unibus.cli.moments import moment_of
 from unibus.cli.options import with_options
-from unibus.cli.output import aside
+from unibus.cli.output import aside, printable
 from unibus.cli.pipeline_options import (
     DEFAULT_LAKE,
     Connect,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from unibus.pipeline.questions.answer import Answer
 
 STDIN: Final = "-"
+UNREAD_SHOWN: Final = 5
 SQL_HELP: Final = (
     "A SELECT over messages, channel_minute, latency_hist, failures, traces, quarantine, channels, batches, events and "
     "bodies; - reads it from the input."
@@ -51,11 +53,11 @@ class Report(enum.StrEnum):
 
 @dataclass(frozen=True)
 class ReportOptions:
-    what: Annotated[Report, typer.Argument(help="What it is about.", show_default=False)]
+    what: Annotated[Report | None, typer.Argument(metavar="WHAT", help="What it is about.", show_default=False)] = None
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="1h|TIME", help="From then on; for stuck: nothing has happened to it since. Default: all."
+            metavar="1h|TIME", help="From then on, in UTC; for stuck: nothing has happened to it since. Default: all."
         ),
     ] = None
     channel: Annotated[
@@ -79,8 +81,10 @@ def report(options: ReportOptions) -> ExitCode:
     """
     from unibus.cli.pipeline_view import show
 
+    if options.what is None:
+        raise UsageError("which report?", f"there are {', '.join(Report)}")
     _not_both(options.as_json, options.as_csv)
-    since_us = None if options.since is None else round(moment_of("--since", options.since).timestamp() * 1e6)
+    since_us = None if options.since is None else round(moment_of("--since", options.since, zone=UTC).timestamp() * 1e6)
     request = Request(options.what.value, since_us, options.channel, options.limit)
     answer = asked(options.lake, request, Where(options.master, options.connect))
     if not answer.rows:
@@ -173,7 +177,7 @@ def trace(
 
     found = _found(lake, id, source)
     if found.unread:
-        typer.echo(f"{found.unread} segments could not be read; `unibus pipeline status` names them", err=True)
+        typer.echo(_about_unread(found.unread), err=True)
     if not found.events:
         raise MessageNotFound(
             f"no segment has anything of {id!r}",
@@ -183,6 +187,13 @@ def trace(
     return ExitCode.OK
 
 
+def _about_unread(paths: list[str]) -> str:
+    shown = ", ".join(printable(each) for each in paths[:UNREAD_SHOWN])
+    more = len(paths) - UNREAD_SHOWN
+    what = "1 segment" if len(paths) == 1 else f"{len(paths)} segments"
+    return f"{what} could not be read: {shown}{f' and {more} more' if more > 0 else ''}"
+
+
 def _found(path: Path, id: str, source: list[str] | None) -> Found:
     from unibus.cli.pipeline_sources import opened_sources
 
@@ -190,6 +201,8 @@ def _found(path: Path, id: str, source: list[str] | None) -> Found:
         reply = _of_server(path, Request("trace", text=id))
         if reply is not None and reply.found is not None:
             return reply.found
+    if not source and path != Path(DEFAULT_LAKE):
+        open_lake(path)  # A name that was mistyped is told, and not answered out of whatever is here.
     with extras():
         from unibus.pipeline.questions.tracing import find_events
     with opened_sources(path, source) as sources:

@@ -46,7 +46,7 @@ def rebuild(options: RebuildOptions) -> None:
         from unibus.pipeline.rebuild import rebuild as rebuilt
     with opened_sources(options.lake, options.source) as sources:
         check_all_there(lake, sources, options.forget or ())
-        _ask(f"Make {lake.done()} batches of {options.lake} anew, from what the segments still have?", options.yes)
+        _ask(f"Make all tables of {options.lake} anew, from what the segments still have?", options.yes)
         spark = Where(options.master, options.connect).session(options.lake)
         with progress() as step:
             found = rebuilt(
@@ -58,9 +58,20 @@ def rebuild(options: RebuildOptions) -> None:
                 progress=step,
                 forget=options.forget or (),
             )
+            made = 0
             for result in found:
                 tell_batch(result)
-    _tell("rebuilt", {"batch": lake.done()})
+                made += 1
+    tell_rebuilt(made, lake.done())
+
+
+def tell_rebuilt(made: int, last: int) -> None:
+    """Batches of the new tables were counted from 1; the lake counts on, since no number is used twice."""
+    if is_terminal():
+        typer.echo(f"rebuilt in {made:,} {'batch' if made == 1 else 'batches'}; the lake is at batch {last:,} now")
+        return
+    write_json({"rebuilt": True, "batches": made, "batch": last})
+    flush()
 
 
 def compact(lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
@@ -80,7 +91,10 @@ def compact(lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
 
 def vacuum(
     older: Annotated[
-        str, typer.Option(metavar="TIME", help="Files that have not counted for so long: a reader may have them open.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Files that have not counted for so long, in whole hours: a reader may have them open."
+        ),
     ] = "24h",
     keep: Annotated[
         list[str] | None,
@@ -97,11 +111,15 @@ def vacuum(
         from unibus.pipeline.upkeep import retain
         from unibus.pipeline.upkeep import vacuum as vacuumed
     what = f" and rows: {', '.join(keep)}" if keep else ""
-    _ask(f"Remove files of {lake} that have not counted for {hours} hours{what}?", yes)
+    _ask(f"Remove files of {lake} that have not counted for {_hours(hours)}{what}?", yes)
     with undisturbed():
         forgotten = retain(found, kept, time.time_ns() // 1_000) if kept else {}
         gone = vacuumed(found, hours)
     _tell("removed", {"files": len(gone), **{f"rows of {name}": count for name, count in forgotten.items()}})
+
+
+def _hours(count: int) -> str:
+    return "a whole hour (the shortest there is)" if count == 1 else f"{count:,} whole hours"
 
 
 def _kept(text: str) -> tuple[str, int]:

@@ -3,17 +3,23 @@
 Everything follows from the seed, so that two people who use the same one talk about the same messages.
 """
 
+import signal
+from datetime import UTC
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from unibus.cli.folders import check_can_write
 from unibus.cli.moments import moment_of
 from unibus.cli.output import flush, is_terminal, write_json
+from unibus.cli.pipeline_options import extras
 from unibus.cli.progress import bar
-from unibus.errors import ExtraMissing
+from unibus.cli.report import tell
 
 if TYPE_CHECKING:
     from unibus.pipeline.generator.generate import Generated
+    from unibus.pipeline.generator.world import Plan
 
 START: Final = "2026-01-05T00:00+00:00"
 
@@ -23,25 +29,42 @@ def generate(
     out: Annotated[str, typer.Option(metavar="DIR", help="Where: each domain becomes a capture directory there.")],
     domains: Annotated[int, typer.Option(min=1, metavar="N", help="How many domains there are.")] = 3,
     channels: Annotated[int, typer.Option(min=1, metavar="N", help="Queues and topics of each domain.")] = 50,
-    hours: Annotated[float, typer.Option(metavar="H", help="How long it took.")] = 24.0,
+    hours: Annotated[float, typer.Option(metavar="H", help="How long it took, at most ten years.")] = 24.0,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same history.")] = 1,
     bodies: Annotated[bool, typer.Option("--bodies", help="Write bodies too.")] = False,
-    start: Annotated[str, typer.Option(metavar="TIME", help="When it began, or how long ago: 24h.")] = START,
+    start: Annotated[str, typer.Option(metavar="TIME", help="When it began, in UTC, or how long ago: 24h.")] = START,
 ) -> None:
     """Make synthetic history: queues and topics, retries, dead letters, sessions, traces over several domains.
 
     For trials: `unibus pipeline generate --messages 100000 --out DIR`, then `unibus pipeline run --once --from DIR`.
     """
-    began = moment_of("--start", start)
-    try:
+    began = moment_of("--start", start, zone=UTC)
+    with extras():
         from unibus.pipeline.generator.generate import generate as make
         from unibus.pipeline.generator.world import Plan
-    except ModuleNotFoundError as error:
-        raise ExtraMissing(f"there is no {error.name} here", "pip install 'unibus[pipeline]'") from error
+    check_can_write("--out DIR", out)
     plan = Plan(messages, domains, channels, hours, seed, bodies, int(began.timestamp()) * 1_000_000)
-    with bar() as progress:
-        made = make(out, plan, progress)
+    try:
+        with bar() as progress:
+            made = make(out, plan, progress)
+    except KeyboardInterrupt:
+        _tell_half(out, plan)
+        raise typer.Exit(128 + signal.SIGINT) from None
     _tell(made, out)
+
+
+def _tell_half(out: str, plan: "Plan") -> None:
+    """What is there looks like a whole history to everybody else."""
+    from unibus.capture.manifest import Manifest, is_capture
+    from unibus.pipeline.generator.world import domain_name
+
+    named = [str(Path(out) / domain_name(plan, number)) for number in range(plan.domains)]
+    folders = [folder for folder in named if is_capture(folder)]
+    events = sum(Manifest.load(folder).last for folder in folders)
+    tell(
+        f"ended before it was done: {events:,} events are in {len(folders)} capture directories in {out}",
+        "that is a part of the history; remove it before you generate there again",
+    )
 
 
 def _tell(made: "Generated", out: str) -> None:

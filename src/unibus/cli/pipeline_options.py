@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
+from unibus.cli.folders import check_can_write
 from unibus.cli.output import aside
 from unibus.errors import BusError, ExtraMissing, StoreUnavailable, UsageError
 
@@ -48,6 +50,7 @@ class Where:
         """One line, and no traceback, where something is missing."""
         from unibus.pipeline.session import open_session
 
+        _check_log()
         aside("starting Spark …" if not self.connect else f"connecting to {self.connect} …")
         with extras():
             return open_session(self.master, self._with_token(lake), quick=quick)
@@ -76,25 +79,47 @@ def extras() -> Iterator[None]:
 
 
 def open_lake(path: Path, makes: bool = False) -> "Lake":
-    """StoreUnavailable where there is none, unless the command `makes` it."""
+    """StoreUnavailable where there is none, unless the command `makes` it, and where none can be made."""
     with extras():
         from unibus.pipeline.lake import Lake
 
-    if not makes and not (path / "lake.json").exists():
+    if makes:
+        check_can_write("--lake DIR", path)
+    elif not (path / "lake.json").exists():
         raise no_lake(path)
     return Lake(str(path))
 
 
+_ONCE: Final = ", once the history it reads has an event"
+
+
 def no_lake(path: Path) -> BusError:
     if path.exists():
-        return StoreUnavailable(f"{path} is no lake", "`unibus pipeline run --once` makes one; --lake names another")
+        return StoreUnavailable(
+            f"{path} is no lake", f"`unibus pipeline run --once` makes one{_ONCE}; --lake names another"
+        )
     return StoreUnavailable(
-        f"there is no lake {path}", "`unibus pipeline run --once` makes it; --lake or UNIBUS_LAKE names another"
+        f"there is no lake {path}",
+        f"`unibus pipeline run --once` makes it{_ONCE}; --lake or UNIBUS_LAKE names another",
     )
 
 
 def needs_pipeline() -> None:
     """Early: before a lake is made or a question asked."""
+    _check_log()
     for name in ("pyarrow", "deltalake", "pyspark"):
         if importlib.util.find_spec(name) is None:
             raise UsageError(f"`unibus pipeline` needs {name}, which is not installed", EXTRA_HINT)
+
+
+def _check_log() -> None:
+    """Before Spark is started: what it has to say would go nowhere."""
+    path = os.environ.get("UNIBUS_SPARK_LOG")
+    if path:
+        try:
+            open(path, "ab").close()
+        except OSError as error:
+            raise UsageError(
+                f"UNIBUS_SPARK_LOG is {path}, which cannot be written: {error.strerror}",
+                "name another file, or unset it",
+            ) from error

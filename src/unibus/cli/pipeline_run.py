@@ -73,6 +73,9 @@ def run(options: RunOptions) -> None:
     with opened_sources(options.lake, options.source) as sources:
         lake = open_lake(options.lake, makes=True)
         if every_s is None and not pending(lake, sources):
+            with lake.lock():
+                lake.check_folder()
+                lake.remember(list(dict.fromkeys(source.named for source in sources)))
             _tell_nothing(lake)
             return
         spark = Where(options.master, options.connect).session(options.lake)
@@ -168,10 +171,11 @@ def tell_batch(result: "BatchResult") -> None:
 
 
 def _tell_nothing(lake: "Lake") -> None:
+    what = "nothing new" if lake.done() else "the history is empty: nothing to read yet"
     if is_terminal():
-        typer.echo(f"nothing new; the lake is at batch {lake.done()}")
+        typer.echo(f"{what}; the lake is at batch {lake.done()}")
     else:
-        aside("nothing new")
+        aside(what)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,14 @@
 """Where history is read from: --from, else what the lake remembers, else the capture directory that is here."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unibus.bus.store_url import sqlite_url
 from unibus.cli.pipeline_options import DEFAULT_CAPTURE, extras
-from unibus.errors import StoreUnavailable
+from unibus.errors import BusError, StoreUnavailable
 
 if TYPE_CHECKING:
     from unibus.capture.sources import EventSource
@@ -16,19 +18,21 @@ MISSING_HINT = "--from names a capture directory, a folder of them, or a store: 
 
 def places(path: Path, given: Sequence[str] | None) -> list[str]:
     """StoreUnavailable, with what to do, where nothing was named and nothing is known."""
-    import json
-
     if given:
-        return list(given)
-    try:
-        remembered = json.loads((path / "lake.json").read_text("utf-8")).get("sources") or []
-    except (OSError, ValueError, AttributeError):
-        remembered = []
+        return [_readable(each) for each in given]
+    with extras():
+        from unibus.pipeline.lake import Lake
+    remembered = Lake(str(path)).sources()  # One that is damaged says so, here as elsewhere.
     if remembered:
-        return [str(each) for each in remembered]
+        return remembered
     if Path(DEFAULT_CAPTURE).is_dir():
         return [DEFAULT_CAPTURE]
     raise StoreUnavailable("there is no history to read: nothing was named, and no capture is here", MISSING_HINT)
+
+
+def _readable(place: str) -> str:
+    """A path that is a file is a store, as everywhere: a capture is a folder."""
+    return sqlite_url(place) if "://" not in place and Path(place).is_file() else place
 
 
 @contextlib.contextmanager
@@ -38,11 +42,55 @@ def opened_sources(path: Path, given: Sequence[str] | None) -> "Iterator[list[Ev
         from unibus.capture.sources import open_sources
     names = places(path, given)
     for name in names:
-        if "://" not in name and not Path(name).exists():
-            raise StoreUnavailable(f"there is no {name}", MISSING_HINT)
+        _check_there(name)
     sources = open_sources(names)
     try:
         yield sources
     finally:
         for source in sources:
             source.close()
+
+
+def _check_there(name: str) -> None:
+    if "://" not in name and not Path(name).exists():
+        raise StoreUnavailable(f"there is no {name}", MISSING_HINT)
+
+
+@contextlib.contextmanager
+def sources_that_open(path: Path) -> "Iterator[tuple[list[EventSource], dict[str, str]]]":
+    """For who only tells how they stand: one that cannot be read hides none of the others. Also what is wrong with
+    those that were not opened, by their place."""
+    with extras():
+        from unibus.capture.sources import open_sources
+    opened: list[EventSource] = []
+    wrong: dict[str, str] = {}
+    try:
+        for place in (place for name in places(path, None) for place in _inside(name)):
+            try:
+                _check_there(place)
+                opened += open_sources(place)
+            except BusError as error:
+                wrong[place] = error.what
+            except OSError as error:
+                wrong[place] = str(error)
+        yield opened, wrong
+    finally:
+        for source in opened:
+            source.close()
+
+
+def _inside(name: str) -> list[str]:
+    """The captures of a folder of them; else what was named, also if it is nothing."""
+    if "://" in name:
+        return [name]
+    folder = os.path.abspath(name)
+    try:
+        inside = [os.path.join(folder, each) for each in sorted(os.listdir(folder))]
+    except OSError:
+        return [folder]
+    found = [] if _has_about(folder) else [each for each in inside if _has_about(each)]
+    return found or [folder]
+
+
+def _has_about(folder: str) -> bool:
+    return os.path.lexists(os.path.join(folder, "capture.json"))

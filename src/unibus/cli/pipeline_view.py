@@ -4,7 +4,7 @@ import csv
 import io
 import itertools
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 NONE: Final = "–"
 SERIES_WIDTH: Final = 16
 BAR_WIDTH: Final = 40
+GAP: Final = 2
+"""Between two columns."""
+NAME_WIDTH: Final = 24
+"""Room that a text has at least, if it is that long. What is longer goes on in the next line."""
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 _PARTS: Final = " ▏▎▍▌▋▊▉"
 _NUMBERS: Final = frozenset({"number", "count", "bytes", "us", "rate"})
@@ -78,7 +82,11 @@ def _draw(answer: "Answer") -> None:
 
     console = Console(highlight=False)
     if answer.rows:
-        console.print(table(answer.columns, answer.rows))
+        fitting = narrowed(answer.columns, answer.rows, console.width)
+        console.print(table(fitting, answer.rows))
+        left_out = [new.title or new.name for new, old in zip(fitting, answer.columns, strict=True) if new != old]
+        if left_out:
+            aside(f"left out here, for want of room: {', '.join(left_out)}")
     for plot in answer.plots:
         console.print()
         console.print(bars(plot))
@@ -98,6 +106,27 @@ def table(columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]") -> "Ta
     for row in rows:
         drawn.add_row(*[_styled(row[at], columns[at]) for at in places])
     return drawn
+
+
+def narrowed(columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]", width: int) -> "list[Column]":
+    """Spare columns give way, plots before others and then from the right, until the rest has room. Names stay."""
+    from rich.cells import cell_len
+
+    def room(at: int) -> int:
+        column = columns[at]
+        cells = [printable(column.title or column.name), *[shown(row[at], column.kind) for row in rows]]
+        most = max(map(cell_len, cells))
+        return GAP + (min(most, NAME_WIDTH) if column.kind == "text" else most)
+
+    fitting = list(columns)
+    rooms = {at: room(at) for at, column in enumerate(columns) if column.drawn and _has_any(rows, at, column)}
+    spare = sorted((at for at in rooms if columns[at].spare), key=lambda at: (columns[at].kind != "series", -at))
+    for at in spare:
+        if sum(rooms.values()) <= width:
+            break
+        del rooms[at]
+        fitting[at] = msgspec.structs.replace(columns[at], drawn=False)
+    return fitting
 
 
 def _has_any(rows: "Sequence[Sequence[Value]]", at: int, column: "Column") -> bool:
@@ -135,10 +164,10 @@ def shown(value: "Value", kind: "Kind") -> str:
 
 def _instant(text: str, kind: "Kind") -> str:
     try:
-        local = datetime.fromisoformat(text).astimezone()
+        moment = datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
         return printable(text)
-    return f"{local:%m-%d %H:%M}" if kind == "when" else f"{local:%Y-%m-%d %H:%M:%S}"
+    return f"{moment:%m-%d %H:%M}" if kind == "when" else f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
 
 def _number(value: float, kind: "Kind") -> str:

@@ -38,11 +38,7 @@ async def _cancelled_by_sigterm(work: Coroutine[object, object, Answer]) -> Answ
 @contextlib.contextmanager
 def stopping(told: str) -> Iterator[threading.Event]:
     """For a loop: the first Ctrl-C, or SIGTERM, sets the event and is `told`; the exit code is that of the signal. A
-    second one interrupts what is being done, as Ctrl-C does.
-
-    Spark installs a handler of its own when it starts, which would end the job that is running: this one is instead of
-    it, if it comes after.
-    """
+    second one interrupts what is being done, as Ctrl-C does."""
     stop = threading.Event()
     came: list[int] = []
 

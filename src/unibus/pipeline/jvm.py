@@ -7,8 +7,10 @@ the user's, under a name that changes with the versions of Java and Spark. A par
 costs time and nothing else.
 
 The machine has a session of its own, so a Ctrl-C that is meant for the command does not end it in the middle of a
-write. It ends by itself when this process does, however that ends. No pyspark here: it is imported while the machine
-starts.
+write. It ends by itself when this process does, however that ends: it then reads the end of its input. It comes to
+reading only after it has written where it is to be found, so the folder for that stays there for as long as it may
+still write: without it the machine would live on for ever. Whoever started it ends it if nobody is to use it. No
+pyspark here: it is imported while the machine starts.
 """
 
 import contextlib
@@ -17,12 +19,13 @@ import importlib.util
 import json
 import os
 import re
+import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -32,6 +35,9 @@ from unibus.pipeline.java import Java
 
 PATIENCE_S: Final = 120.0
 LOOK_AGAIN_S: Final = 0.01
+END_S: Final = 2.0
+"""A machine that is up may remove its temporary files for so long, before it is ended without asking."""
+
 UNUSED_S: Final = 30 * 86_400.0
 TRAINER_S: Final = 3_600.0
 """After that long somebody else may make the archive: whoever began is gone, or runs for days."""
@@ -52,6 +58,7 @@ exec 3<&0
         if [ $code -eq 0 ]; then mv -f "$UNIBUS_PART" "$UNIBUS_WHOLE"; else rm -f "$UNIBUS_PART"; fi
         rm -f "$UNIBUS_LOCK"
     fi
+    rm -rf "$UNIBUS_FOLDER"
 } >&2 &
 echo $!
 """
@@ -171,21 +178,22 @@ class Machine:
         self._train = quick
         self._archive: Path | None = None
         self._folder = ""
-        self._pid = 0
-        self._life = -1
+        self._trained: tuple[Path, ...] = ()
+        self._process: Process | None = None
+        self._up = False
         self._log: IO[bytes] | None = None
 
     def start(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="unibus-spark-")
         self._archive = self._kept.archive_to_use() if self._kept else None
+        command = self._command()
         sharing, environment = self._sharing()
+        self._folder = tempfile.mkdtemp(prefix="unibus-spark-")
         logging = Path(self._folder, "log4j2.properties")
         log_file = os.environ.get("UNIBUS_SPARK_LOG")
         logging.write_text(_LOGGING.format(level="warn" if log_file else "off"))
-        command = self._command()
         command[1:1] = [*self._options, *sharing, f"-Dlog4j2.configurationFile={logging.as_uri()}"]
         self._log = open(log_file, "ab") if log_file else tempfile.TemporaryFile()  # noqa: SIM115
-        self._pid, self._life = _beside(command, {**self._environment(), **environment}, self._log)
+        self._process = _beside(command, {**self._environment(), **environment}, self._log)
 
     def _sharing(self) -> tuple[list[str], dict[str, str]]:
         """Use the archive, or make it."""
@@ -195,6 +203,7 @@ class Machine:
             return [], {}
         whole = self._kept.archive
         part = whole.with_suffix(f".part{os.getpid()}")
+        self._trained = (part, self._kept.lock)
         names = {"UNIBUS_PART": str(part), "UNIBUS_WHOLE": str(whole), "UNIBUS_LOCK": str(self._kept.lock)}
         return [f"-XX:ArchiveClassesAtExit={part}"], names
 
@@ -212,15 +221,18 @@ class Machine:
             "SPARK_SCALA_VERSION": self._spark.scala,
             "SPARK_ENV_LOADED": "1",
             "SPARK_CONNECT_MODE": "0",
+            "UNIBUS_FOLDER": self._folder,
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(Path(self._folder, "gateway")),
         }
 
     def wait(self) -> tuple[int, str]:
         """StoreUnavailable, with what it said last, if it does not start."""
-        with self._once():
-            if self._came():
-                return _gateway(Path(self._folder, "gateway"))
-            said = self._said()
+        if self._came():
+            found = _gateway(Path(self._folder, "gateway"))
+            self._tidy()
+            return found
+        said = self._said()
+        self.end()
         if self._archive is not None:  # Perhaps that is what it could not bear.
             self._archive.unlink(missing_ok=True)
             self._train = False
@@ -228,26 +240,30 @@ class Machine:
             return self.wait()
         raise StoreUnavailable(f"Java did not start: {said}", f"`{self._java.path} -version` has to work")
 
-    @contextlib.contextmanager
-    def _once(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            if self._log is not None:
-                self._log.close()  # Only our end of it.
-            for name in ("gateway", "log4j2.properties"):
-                Path(self._folder, name).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                os.rmdir(self._folder)
+    def end(self) -> None:
+        """Wherever it is. Nobody is to use it any more."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end(END_S if self._up else 0.0)
+            self._tidy()
+        for each in self._trained:  # What the shell beside it would have removed.
+            each.unlink(missing_ok=True)
+        self._trained, self._up = (), False
+
+    def _tidy(self) -> None:
+        """Not while it may still want to write there."""
+        if self._log is not None:
+            self._log.close()  # Only our end of it.
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _came(self) -> bool:
         ends_s = time.monotonic() + PATIENCE_S
         path = Path(self._folder, "gateway")
         while not path.exists():
-            if not _is_alive(self._pid) or time.monotonic() > ends_s:
-                os.close(self._life)
+            if self._process is None or not self._process.is_alive() or time.monotonic() > ends_s:
                 return path.exists()
             time.sleep(LOOK_AGAIN_S)
+        self._up = True
         return True
 
     def _said(self) -> str:
@@ -258,11 +274,42 @@ class Machine:
         return lines[0] if lines else "it said nothing"
 
 
-def _beside(command: list[str], environment: dict[str, str], log: IO[bytes]) -> tuple[int, int]:
-    """Its process, and the end of a pipe: the machine ends when that is closed, at the latest with this process."""
+@dataclass(frozen=True)
+class Process:
+    """The machine and the shell beside it: a group of their own. `life` is our end of the pipe that the machine reads:
+    it ends when that is closed, at the latest with this process."""
+
+    group: int
+    pid: int
+    life: int
+
+    def is_alive(self) -> bool:
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def end(self, grace_s: float) -> None:
+        """By itself, if it does in time."""
+        os.close(self.life)
+        try:
+            self._wait(grace_s)
+        finally:
+            _kill(self.group)
+        self._wait(END_S)
+
+    def _wait(self, patience_s: float) -> None:
+        ends_s = time.monotonic() + patience_s
+        while self.is_alive() and time.monotonic() < ends_s:
+            time.sleep(LOOK_AGAIN_S)
+
+
+def _beside(command: list[str], environment: dict[str, str], log: IO[bytes]) -> Process:
     theirs, ours = os.pipe()
+    shell: subprocess.Popen[bytes] | None = None
     try:
-        done = subprocess.run(
+        shell = subprocess.Popen(
             ["/bin/sh", "-c", _BESIDE, "sh", *command],
             stdin=theirs,
             stdout=subprocess.PIPE,
@@ -270,9 +317,20 @@ def _beside(command: list[str], environment: dict[str, str], log: IO[bytes]) -> 
             env={**os.environ, **environment},
             start_new_session=True,
         )
+        with shell:
+            return Process(shell.pid, int(shell.communicate()[0]), ours)
+    except BaseException:
+        os.close(ours)
+        if shell is not None:
+            _kill(shell.pid)
+        raise
     finally:
         os.close(theirs)
-    return int(done.stdout), ours
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # The latter where all that is left is a zombie.
+        os.killpg(group, signal.SIGKILL)
 
 
 def _worked_out(java: Java, spark: Spark) -> list[str]:
@@ -301,11 +359,3 @@ def _gateway(path: Path) -> tuple[int, str]:
     data = path.read_bytes()
     port, length = struct.unpack(">ii", data[:8])
     return port, data[8 : 8 + length].decode()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -42,6 +42,8 @@ ABOUT: Final = "lake.json"
 PLAN: Final = "plan.json"
 SWAP: Final = "swap.json"
 UPKEEP: Final = "upkeep.json"
+_BESIDE: Final = ("lake.lock", "serve.")
+"""Files that may be in the folder before its first batch."""
 _LOST: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 """In a path: delta-rs takes %20 for a space in one place and not in another, and does no better with a backslash."""
 _PATTERN: Final = re.compile(r"[\\{}\[\]*?]")
@@ -80,7 +82,7 @@ class Lake:
         try:
             with open(path, "rb") as file:
                 about = msgspec.json.decode(file.read(), type=About)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise StoreUnavailable(f"{path} is damaged: {error}", "make a new lake from its sources") from error
         if about.format > FORMAT:
             raise StoreVersion(f"{path} has format {about.format}, and this version reads {FORMAT}", "upgrade unibus")
@@ -96,6 +98,15 @@ class Lake:
             os.makedirs(self.path, exist_ok=True)
             data = msgspec.json.format(msgspec.json.encode(About(FORMAT, list(sources))), indent=1) + b"\n"
             replace(RealFiles(), os.path.join(self.path, ABOUT), data)
+
+    def check_folder(self) -> None:
+        """UsageError for a folder of somebody else's: what no table names is removed from a lake one day."""
+        if not self.exists():
+            foreign = sorted(name for name in os.listdir(self.path) if not name.startswith(_BESIDE))
+            if foreign:
+                raise UsageError(
+                    f"{self.path} is no lake, and {foreign[0]!r} is in it", "name a folder that is new or empty"
+                )
 
     @contextmanager
     def lock(self) -> Iterator[None]:

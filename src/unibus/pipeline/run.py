@@ -15,9 +15,11 @@ and there is no commit over several tables in it either.
 
 import os
 import shutil
+import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +57,7 @@ a driver holds its parts."""
 TASK_EVENTS: Final = 250_000
 STAGING: Final = ".staging"
 _POLL_S: Final = 0.2
+STOP_S: Final = 1.0
 _TELLING: Final = ("unibus.", "pyarrow.", "OSError", "FileNotFoundError", "ModuleNotFoundError", "ImportError")
 """How the lines begin that say why a task has failed."""
 
@@ -90,8 +93,9 @@ def run_once(
     tell = progress or (lambda step, share: None)
     with lake.lock():
         exchange(lake)  # A rebuild that was ended at its very end.
-        lake.remember(list(dict.fromkeys(source.named for source in sources)))
+        lake.check_folder()
         plan = _unfinished(lake, sources) or _next_plan(lake, sources, max_events or MAX_EVENTS, bad)
+        lake.remember(list(dict.fromkeys(source.named for source in sources)))  # They were not refused.
         if plan is None:
             return None
         tell("plan", 0.05)
@@ -187,13 +191,38 @@ def _run(spark: "SparkSession | None", tasks: list[Task], staging: str, tell: Ca
     if not tasks or spark is None:
         return [perform(task) for task in tasks]
     os.makedirs(staging, exist_ok=True)
-    with ThreadPoolExecutor(1) as pool:
-        job: Future[list[Done]] = pool.submit(_answers, spark, tasks)
+    job: Future[list[Done]] = Future()
+    tag = f"unibus-{uuid.uuid4().hex}"
+    # A daemon: who ends this process does not wait for it.
+    threading.Thread(target=_settle, args=(job, spark, tasks, tag), name="job", daemon=True).start()
+    try:
         while not job.done():
             if len(tasks) > 1:
                 tell(len(os.listdir(staging)) / len(tasks))
             _wait(job)
-        return job.result()
+    except BaseException as error:
+        try:
+            _stop(job, spark, tag)
+        finally:
+            raise error  # Whatever Spark says to that.
+    return job.result()
+
+
+def _settle(job: "Future[list[Done]]", spark: "SparkSession", tasks: list[Task], tag: str) -> None:
+    try:
+        spark.addTag(tag)
+        job.set_result(_answers(spark, tasks))
+    except BaseException as error:
+        job.set_exception(error)
+
+
+def _stop(job: "Future[list[Done]]", spark: "SparkSession", tag: str) -> None:
+    """Again and again for a moment: a job that has not begun yet is not stopped. Nothing of it counts, whether or not
+    it ends in time."""
+    ends_s = time.monotonic() + STOP_S
+    while not job.done() and time.monotonic() < ends_s:
+        spark.interruptTag(tag)
+        _wait(job)
 
 
 def _wait(job: "Future[list[Done]]") -> None:

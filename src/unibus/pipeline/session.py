@@ -1,17 +1,25 @@
-"""A Spark session with the settings that the pipeline needs, whatever it runs on: here, on a cluster, or by Connect."""
+"""A Spark session with the settings that the pipeline needs, whatever it runs on: here, on a cluster, or by Connect.
+
+Spark's client writes a traceback of each Ctrl-C beside raising it, and installs a handler for it that disturbs the call
+which is under way. Neither is wanted: whoever runs the program decides what a Ctrl-C does.
+"""
 
 import contextlib
+import logging
 import os
 import re
+import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from unibus.errors import ExtraMissing, StoreUnavailable, UsageError
+from unibus.errors import BusError, ExtraMissing, StoreUnavailable, Unauthorised, UsageError
 from unibus.pipeline.java import find_java
 from unibus.pipeline.jvm import Machine, can_start_here, find_spark
 
@@ -41,6 +49,8 @@ _DRIVER_MEMORY: Final = "spark.driver.memory"
 _WAREHOUSE: Final = "spark.sql.warehouse.dir"
 _GIB: Final = 1 << 30
 _HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_PYTHON: Final = "PYSPARK_PYTHON"
+_TOKEN_HINT: Final = "`unibus pipeline serve` prints its address with the token in it: --connect needs the whole of it"
 
 
 def open_session(
@@ -72,35 +82,56 @@ def connected_session(url: str, settings: dict[str, str] | None = None) -> "Spar
     _answers(host, port, f"no Spark Connect server answers at {url}", "`unibus pipeline serve` starts one")
     find_spark()
     try:
+        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
-
-        session = SparkSession.builder.remote(url).getOrCreate()
+        from pyspark.sql.connect.client import SparkConnectClient  # noqa: F401 — it tells what it needs
     except ImportError as error:
         raise ExtraMissing(f"Spark Connect needs a package: {error}", "pip install 'unibus[pipeline]'") from error
-    for name, value in {**SETTINGS, **(settings or {})}.items():
-        if name.startswith("spark.sql."):
-            session.conf.set(name, value)
+    try:
+        session = SparkSession.builder.remote(url).getOrCreate()
+        for name, value in {**SETTINGS, **(settings or {})}.items():
+            if name.startswith("spark.sql."):
+                session.conf.set(name, value)
+    except PySparkException as error:
+        raise _refused(url, str(error)) from error
     return session
+
+
+def _refused(url: str, said: str) -> BusError:
+    """What the server at the other end, or the client on its behalf, said to a first call."""
+    line = said.strip().partition("\n")[0][:300]
+    if "unauthenticated" in said.lower() or "invalid token" in said.lower():
+        return Unauthorised(
+            f"the Spark Connect server at {_without_token(url)} answers only with its token", _TOKEN_HINT
+        )
+    return StoreUnavailable(f"{_without_token(url)} does not work as a Spark Connect server: {line}", "")
 
 
 def _classic_session(master: str, settings: dict[str, str], quick: bool) -> "SparkSession":
     _checked(master)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _check_python(master)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1") if master.startswith("local") else None
     # Spark makes this folder as soon as somebody names a table that is not there, else where the user happens to be.
     warehouse = os.path.join(tempfile.gettempdir(), f"unibus-warehouse-{uuid.uuid4().hex}")
     chosen = {**SETTINGS, "spark.sql.shuffle.partitions": _partitions(master), _WAREHOUSE: warehouse}
     chosen |= {**(_QUICK if quick else {}), **settings}
-    with _gateway(chosen, quick):
+    with _handler_kept(), _gateway(chosen, quick):
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master(master)
         for name, value in chosen.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
-    # By the machine, which outlives this process however that ends.
-    getattr(session.sparkContext._jvm, "java.io.File")(warehouse).deleteOnExit()
+        # By the machine, which outlives this process however that ends.
+        getattr(session.sparkContext._jvm, "java.io.File")(warehouse).deleteOnExit()
     return session
+
+
+def _check_python(master: str) -> None:
+    """Spark would say it in a page of Java. On a cluster the name is one of the computers there."""
+    named = os.environ.setdefault(_PYTHON, sys.executable)
+    if master.startswith("local") and shutil.which(named) is None:
+        raise UsageError(f"{_PYTHON} is {named!r}, and there is no such program", "unset it: this Python is used then")
 
 
 @contextlib.contextmanager
@@ -114,15 +145,59 @@ def _gateway(settings: dict[str, str], quick: bool) -> Iterator[None]:
         yield
         return
     machine = Machine(java, spark, settings.get(_DRIVER_MEMORY) or _memory(), quick)
-    machine.start()
-    import pyspark.sql  # noqa: F401 — while the machine starts
+    try:
+        machine.start()
+        import pyspark.sql  # noqa: F401 — while the machine starts
 
-    port, secret = machine.wait()
+        port, secret = machine.wait()
+        with _told(port, secret):
+            yield
+    except BaseException:
+        machine.end()
+        _forget_machine()
+        raise
+
+
+@contextlib.contextmanager
+def _told(port: int, secret: str) -> Iterator[None]:
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     try:
         yield
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def _forget_machine() -> None:
+    """It was ended before anybody had a session: the next one who asks gets another."""
+    if "pyspark.sql" not in sys.modules:
+        return
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+
+
+@contextlib.contextmanager
+def _handler_kept() -> Iterator[None]:
+    """Spark's own handler of Ctrl-C goes again."""
+    logging.getLogger().addFilter(_is_no_ctrl_c)  # The same one again changes nothing.
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def _is_no_ctrl_c(record: logging.LogRecord) -> bool:
+    """False for a note about an interrupted call: the exception itself is on its way to whoever called."""
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) or "reentrant call" in str(error):
+            return False
+        error = error.__cause__ or error.__context__
+    return True
 
 
 def _has_machine() -> bool:
@@ -184,6 +259,10 @@ def _place(url: str, scheme: str, port: int) -> tuple[str, int]:
     if found[0] is None or not url.startswith(f"{scheme}://"):
         raise UsageError(f"{url!r} is no address of Spark", f"for instance {scheme}://host:{port}")
     return found[0], found[1]
+
+
+def _without_token(url: str) -> str:
+    return url.partition("/;")[0]
 
 
 def _answers(host: str, port: int, what: str, hint: str) -> None:

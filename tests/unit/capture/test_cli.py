@@ -20,6 +20,7 @@ from unibus.bus import capture_child
 from unibus.capture.manifest import Manifest
 from unibus.cli import capture as module
 from unibus.cli.capture import bytes_of
+from unibus.cli.capture_view import moment
 from unibus.errors import ConfigInvalid, ExtraMissing, UsageError
 from unibus.sync import MessageBus
 
@@ -106,6 +107,13 @@ def test_a_person_reads_the_status(filled: Path, shell: Any, terminal: Any) -> N
         (("capture", "jsonfile:///.", "--once"), 4, "cannot be read beside its owner"),
         (("capture", "--status", "nowhere"), 4, "no capture directory"),
         (("capture", "--compact", "nowhere"), 4, "no capture directory"),
+        (("capture", "--status", "bus.db"), 4, "bus.db is a file, no capture directory"),
+        (("capture", "--compact", "bus.db"), 4, "bus.db is a file, no capture directory"),
+        (("capture", "nothing.db"), 4, "another store: `unibus capture URL [DIR]`, or UNIBUS_URL"),
+        (("capture", "memory://"), 2, "name a file: unibus capture bus.db"),
+        (("capture", "bus.db", "bus.db.lock"), 4, "is a file, no folder"),
+        (("capture", "bus.db", "bus.db/below"), 4, "is a file, no folder"),
+        (("capture", "bus.db", "."), 2, ". is no capture directory, and 'bus.db' is in it"),
         (("capture", "bus.db", "--redact", "orders"), 2, "no rule of redaction"),
         (("capture", "bus.db", "--every", "soon"), 2, "--every 'soon' is no time"),
         (("capture", "bus.db", "--bytes", "many"), 2, "--bytes 'many' is no size"),
@@ -114,11 +122,32 @@ def test_a_person_reads_the_status(filled: Path, shell: Any, terminal: Any) -> N
 )
 @pytest.mark.usefixtures("filled")
 def test_what_is_wrong_is_said_in_one_line(shell: Any, arguments: tuple[str, ...], code: int, text: str) -> None:  # noqa: F811
+    before = sorted(Path().iterdir())
     result = shell(*arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert text in result.stderr
+    assert "--url" not in result.stderr
     assert len(result.stderr.splitlines()) <= 2
+    assert sorted(Path().iterdir()) == before
     assert not Path("unibus-capture").exists()
+
+
+def test_a_start_that_was_ended_at_once_is_gone_on_with(filled: Path, shell: Any) -> None:  # noqa: F811
+    for name in ("segments", "bodies", "lost+found"):
+        (filled / "cap" / name).mkdir(parents=True)
+    for name in ("capture.lock", "capture.json.new"):
+        (filled / "cap" / name).touch()
+    [told] = shell.records("capture", "bus.db", "cap", "--once")
+    assert told["events"] == 19
+
+
+def test_a_person_reads_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "America/New_York")
+        time.tzset()
+        text = moment(1_767_571_200_000_000)
+    time.tzset()
+    assert text == "2026-01-05 00:00:00"
 
 
 def test_sizes() -> None:
@@ -178,7 +207,7 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     result = shell("capture", "bus.db")
-    assert (result.exit_code, "unibus[capture]" in result.stderr) == (1, True)
+    assert (result.exit_code, "unibus[capture]" in result.stderr) == (2, True)
     monkeypatch.setattr(capture_child, "find_spec", lambda name: None)
     with pytest.raises(ExtraMissing, match="pyarrow"):
         MessageBus("sqlite:///bus.db?capture=cap")

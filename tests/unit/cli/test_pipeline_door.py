@@ -4,11 +4,13 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.unit.cli.programs import environment
+from tests.unit.cli.programs import PATIENCE_S, environment
 from unibus.errors import QueryInvalid, StoreBusy
 from unibus.pipeline.questions.answer import Answer, Column
 from unibus.pipeline.questions.request import Refusal, Reply, Request
@@ -20,13 +22,13 @@ import os, sys
 from pathlib import Path
 from unibus.pipeline.questions.request import Reply
 from unibus.pipeline.serving.door import open_door
-with open_door(Path(sys.argv[1]), "sc://x", lambda request: Reply()):
+with open_door(Path(sys.argv[1]), "sc://x", lambda request, gone: Reply()):
     print("open", flush=True)
     os.kill(os.getpid(), 9)
 """
 
 
-def echo(request: Request) -> Reply:
+def echo(request: Request, gone: threading.Event) -> Reply:
     if request.question == "wrong":
         return Reply(refusal=Refusal.of(QueryInvalid("no", "ask otherwise")))
     return Reply(answer=Answer([Column("text")], [[request.text]]))
@@ -96,3 +98,54 @@ def test_a_lake_with_a_long_name(tmp_path: Path) -> None:
         assert not address.socket.startswith(str(lake))
         assert ask(lake, Request("sql")) is not None
     assert not os.path.exists(os.path.dirname(address.socket))
+
+
+def test_a_copied_lake_is_not_answered_by_the_server_of_the_first(tmp_path: Path) -> None:
+    lake, copy, link = tmp_path / "lake", tmp_path / "copy", tmp_path / "link"
+    lake.mkdir()
+    copy.mkdir()
+    link.symlink_to(lake)
+    with open_door(lake, "sc://x", echo):
+        (copy / "serve.json").write_bytes((lake / "serve.json").read_bytes())
+        assert address_of(copy) is None
+        assert ask(copy, Request("sql")) is None
+        assert ask(link, Request("sql")) is not None  # The same one by another name.
+
+
+def test_whoever_answers_is_told_that_nobody_waits(tmp_path: Path) -> None:
+    told = threading.Event()
+
+    def slow(request: Request, gone: threading.Event) -> Reply:
+        if gone.wait(PATIENCE_S if request.text == "slow" else 0):
+            told.set()
+        return Reply(answer=Answer([], []))
+
+    with open_door(tmp_path, "sc://x", slow) as address:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(address.socket)
+            line.sendall(msgspec.json.encode(Request("sql", text="slow")) + b"\n")
+        assert told.wait(PATIENCE_S)
+        told.clear()
+        assert ask(tmp_path, Request("sql", text="quick")) is not None
+        assert not told.is_set()
+
+
+@pytest.mark.parametrize("part", [b"", b'{"answer"'])
+def test_a_server_that_ends_meanwhile_has_not_answered(part: bytes, tmp_path: Path) -> None:
+    with open_door(tmp_path, "sc://x", echo) as address:
+        os.unlink(address.socket)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(address.socket)
+            server.listen()
+            thread = threading.Thread(target=hang_up, args=(server, part))
+            thread.start()
+            assert ask(tmp_path, Request("sql", text="x" * 100)) is None
+            thread.join()
+
+
+def hang_up(server: socket.socket, part: bytes) -> None:
+    """What was not read makes it a reset."""
+    line, _ = server.accept()
+    line.recv(1)
+    line.sendall(part)
+    line.close()

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from unibus.cli.main import app
 from unibus.cli.pipeline_options import Where
 from unibus.cli.signals import stopping
 from unibus.pipeline.questions.request import Reply
@@ -44,6 +46,20 @@ def test_the_second_one_ends_at_once() -> None:
     assert not done
 
 
+def test_what_fails_because_of_a_ctrl_c_is_a_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving a block calls Spark once more, over a connection that the interruption has cut."""
+
+    def cut(lake: object, id: object, source: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("the answer is empty")
+
+    monkeypatch.setattr("unibus.cli.pipeline_ask._found", cut)
+    result = CliRunner().invoke(app, ["pipeline", "trace", "x"], prog_name="unibus")
+    assert (result.exit_code, result.output) == (130, "")
+
+
 def test_without_a_signal_nothing_is_told() -> None:
     done: list[bool] = []
     stopped_by(done)
@@ -62,6 +78,6 @@ def test_without_a_signal_nothing_is_told() -> None:
     ],
 )
 def test_the_token_of_a_server_goes_to_that_server_only(given: str | None, used: str | None, tmp_path: Path) -> None:
-    with open_door(tmp_path, "sc://localhost:15002/;token=t", lambda request: Reply()):
+    with open_door(tmp_path, "sc://localhost:15002/;token=t", lambda request, gone: Reply()):
         assert Where(connect=given)._with_token(tmp_path) == used
     assert Where(connect=given)._with_token(tmp_path) == given

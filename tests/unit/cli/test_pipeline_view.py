@@ -3,13 +3,15 @@
 import csv
 import io
 import json
+from decimal import Decimal
 
 import pytest
 from rich.console import Console
 
-from unibus.cli.pipeline_view import bar, bars, duration, resampled, show, size, spark_line, table
+from unibus.cli.pipeline_view import bar, bars, duration, narrowed, resampled, show, size, spark_line, table
 from unibus.errors import UsageError
 from unibus.pipeline.questions.answer import Answer, Column, Plot, plain
+from unibus.pipeline.questions.channels import COLUMNS as CHANNELS
 
 
 @pytest.mark.parametrize(
@@ -103,3 +105,38 @@ def test_two_columns_of_one_name_stay_two() -> None:
 
 def test_values_that_json_does_not_have() -> None:
     assert plain({"a": b"\x00\xff", "b": float("nan"), "c": (1, [2.5])}) == {"a": "00ff", "b": "nan", "c": [1, [2.5]]}
+
+
+@pytest.mark.parametrize(
+    ("digits", "told"),
+    [
+        ("12345678901234567890.12", "12345678901234567890.12"),
+        ("0.1", 0.1),
+        ("12.340", 12.34),
+        ("7.00", 7),
+        ("12345678901234567890123456789012345678", 12345678901234567890123456789012345678),
+    ],
+)
+def test_a_decimal_is_a_number_only_where_that_is_the_same(digits: str, told: object) -> None:
+    found = plain(Decimal(digits))
+    assert (found, type(found)) == (told, type(told))
+
+
+def test_on_a_narrow_terminal_names_have_room_and_plots_give_way() -> None:
+    name = "emails.checked/Subscriptions"
+    row = ["warehouse", name, 1_761, 1_761, 1_761, 0, 0, 0, 3_870_000, 0.02, [1, 2] * 8]
+    wide = narrowed(CHANNELS, [row], 140)
+    assert wide == CHANNELS
+    fitting = narrowed(CHANNELS, [row], 80)
+    left = [column.name for column in fitting if column.drawn]
+    assert left[:3] == ["domain", "channel", "came"]
+    assert "came_over_time" not in left
+    assert "dead_lettered" in left
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table(fitting, [row]))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert name[:24] in text
+    assert max(map(len, text.splitlines())) <= 80
+    asked_for = [Column(f"column_{number}") for number in range(20)]
+    assert narrowed(asked_for, [["x"] * 20], 80) == asked_for  # What a SELECT names is shown.

@@ -2,6 +2,8 @@
 
 import io
 import json
+import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,12 @@ from rich.console import Console
 
 from tests.pipeline.asked_lake import Asked, made_in
 from unibus.capture.sources import open_sources
+from unibus.cli.pipeline_care import tell_rebuilt
 from unibus.cli.pipeline_trace import tree_of
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.questions.tracing import find_events
 from unibus.pipeline.run import run_once
+from unibus.sync import MessageBus
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +32,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
         (["report", "latency"], 4, "there is no lake unibus-lake"),
         (["sql", "SELECT 1"], 4, "there is no lake unibus-lake"),
         (["sql", "DELETE FROM messages"], 2, "only a SELECT is answered, not DELETE"),
-        (["status"], 4, "`unibus pipeline run --once` makes it"),
+        (["status"], 4, "`unibus pipeline run --once` makes it, once the history it reads has an event"),
         (["compact"], 4, "there is no lake"),
         (["vacuum"], 4, "there is no lake"),
         (["rebuild"], 4, "there is no lake"),
@@ -38,12 +42,16 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
         (["run", "--once", "--from", "."], 4, "holds no capture"),
         (["run", "--once", "--from", "redis://host"], 4, "cannot be read beside its owner"),
         (["run", "--once", "--from", "sqlite:///absent.db"], 4, "absent.db"),
+        (["run", "--once", "--from", "absent.db"], 4, "there is no absent.db"),
         (["run", "--once", "--every", "2s"], 2, "contradict"),
         (["run", "--every", "soon"], 2, "is no time"),
         (["report", "latency", "--csv", "--json"], 2, "contradict"),
         (["report", "latency", "--since", "soon"], 2, "is no time"),
+        (["report", "latency", "--since", "1767654000"], 2, "may be a time or a date"),
         (["report", "nonsense"], 2, "nonsense"),
         (["trace", "m-1"], 4, "there is no history to read"),
+        (["trace", "m-1", "--lake", "typo"], 4, "there is no lake typo"),
+        (["report"], 2, "there are channels, latency, "),
         (["vacuum", "--keep", "messages"], 2, "is not TABLE=TIME"),
     ],
 )
@@ -100,6 +108,96 @@ def test_status_tells_what_waits_and_what_was_left_out(shell: Any, asked: Asked,
     behind = {each["domain"]: each for each in found["domains"]}
     assert behind[sources[1].domain]["events_behind"] == sources[1].last()
     assert behind[sources[1].domain]["seconds_behind"] > 0
+
+
+def test_status_tells_of_the_others_where_a_source_cannot_be_read(shell: Any, asked: Asked, tmp_path: Path) -> None:
+    shutil.copytree(asked.captures, "captures")
+    lake = Lake(str(tmp_path / "lake"))
+    sources = open_sources("captures")
+    run_once(None, lake, sources)
+    first, second = (source.domain for source in sources)
+    last = sources[1].last()
+    about = Path("captures", first, "capture.json")
+    about.write_bytes(b"{")
+    found = _domains(shell, lake)
+    assert (found[second]["last"], found[second]["error"]) == (last, "")
+    assert found[first]["up_to"] == sources[0].last()
+    assert f"{about.absolute()} is damaged" in found[first]["error"]
+    shutil.rmtree(about.parent)
+    found = _domains(shell, lake)
+    assert (found[second]["last"], found[first]["error"]) == (last, "no source brings it any more")
+    shutil.rmtree("captures")
+    found = _domains(shell, lake)
+    assert found[""]["error"] == f"there is no {Path('captures').absolute()}"
+    assert {first, second} < set(found)
+
+
+def _domains(shell: Any, lake: Lake) -> dict[str, dict[str, Any]]:
+    [found] = shell.records("pipeline", "status", "--lake", lake.path)
+    return {each["domain"]: each for each in found["domains"]}
+
+
+def test_a_person_reads_times_in_utc(terminal: Any, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    last = asked.lake.last_batch()
+    assert last is not None
+    shown = terminal("pipeline", "status", "--lake", str(asked.path), columns=200)
+    assert shown.read_all() == 0
+    assert "at (UTC)" in shown.output
+    assert f"{last['at']:%Y-%m-%d %H:%M:%S}" in shown.output
+
+
+def test_the_path_of_a_file_is_a_store(shell: Any) -> None:
+    with MessageBus("bus.db") as bus:
+        bus.send("orders", 1)
+        wanted = bus.peek("orders")[0].id
+    found = shell.records("pipeline", "trace", wanted, "--from", "bus.db")
+    assert [each["kind"] for each in found] == ["sent"]
+    assert found == shell.records("pipeline", "trace", wanted, "--from", "sqlite:///bus.db")
+
+
+def test_a_lake_that_cannot_be_made(shell: Any, asked: Asked) -> None:
+    Path("file").touch()
+    for lake in ("file", "file/below", *(["/proc/below"] if sys.platform == "linux" else [])):
+        result = shell("pipeline", "run", "--once", "--from", str(asked.captures), "--lake", lake)
+        assert (result.exit_code, result.stdout) == (4, "")
+        assert result.stderr.endswith("hint: name another folder: --lake DIR\n")
+    assert [path.name for path in Path().iterdir()] == ["file"]
+
+
+def test_a_log_that_cannot_be_written(shell: Any, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIBUS_SPARK_LOG", "absent/log")
+    for arguments in (["run", "--from", str(asked.captures)], ["report", "channels", "--lake", str(asked.path)]):
+        result = shell("pipeline", *arguments)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "UNIBUS_SPARK_LOG is absent/log, which cannot be written" in result.stderr
+
+
+def test_a_damaged_lake_is_told_by_every_command(shell: Any) -> None:
+    Path("unibus-lake").mkdir()
+    Path("unibus-lake", "lake.json").write_bytes(b"{")
+    told = {shell("pipeline", *words).stderr for words in (["run", "--once"], ["status"], ["trace", "x"], ["rebuild"])}
+    assert len(told) == 1
+    assert "lake.json is damaged" in told.pop()
+
+
+def test_what_is_asked_before_something_goes(terminal: Any, asked: Asked) -> None:
+    lake = ("--lake", str(asked.path))
+    for words, question in (
+        (["rebuild"], f"Make all tables of {asked.path} anew"),
+        (["vacuum", "--older", "1s"], "that have not counted for a whole hour"),
+        (["vacuum", "--older", "61m"], "that have not counted for 2 whole hours"),
+    ):
+        asking = terminal("pipeline", *words, *lake, columns=200)
+        asking.read_until(question)
+        asking.read_until("[y/N]")
+        asking.type(b"n\n")
+        assert asking.read_all() == 1
+
+
+def test_a_rebuild_tells_its_batches_and_where_the_lake_is(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    tell_rebuilt(1, 3)
+    assert json.loads(capsysbinary.readouterr().out) == {"rebuilt": True, "batches": 1, "batch": 3}
 
 
 def test_nothing_new_starts_no_spark(shell: Any, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +260,7 @@ def test_every_message_is_found(asked: Asked) -> None:
         assert sorted((each.domain, each.seq) for each in found.events) == way(asked, "message_id", wanted)
 
 
-def test_a_segment_that_cannot_be_read_hides_only_itself(asked: Asked, tmp_path: Path) -> None:
-    import shutil
-
+def test_a_segment_that_cannot_be_read_hides_only_itself(shell: Any, asked: Asked, tmp_path: Path) -> None:
     copy = tmp_path / "captures"
     shutil.copytree(asked.captures, copy)
     domain = asked.events[0]["domain"]
@@ -172,8 +268,10 @@ def test_a_segment_that_cannot_be_read_hides_only_itself(asked: Asked, tmp_path:
     segment.write_bytes(b"nothing")
     wanted = asked.events[-1]["message_id"] or next(each["message_id"] for each in asked.events[::-1])
     found = find_events(open_sources(str(copy)), wanted)
-    assert found.unread == 1
+    assert found.unread == [str(segment)]
     assert found.events
+    told = shell("pipeline", "trace", "nobody", "--from", copy).stderr
+    assert told.startswith(f"1 segment could not be read: {segment}\nerror: no segment has anything of 'nobody'\n")
 
 
 def test_the_way_as_a_tree(asked: Asked) -> None:

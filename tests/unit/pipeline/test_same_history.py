@@ -14,7 +14,7 @@ from unibus.capture.keeping import keep
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Roll
 from unibus.capture.sources import CaptureSource, EventSource, StoreSource, open_sources
-from unibus.errors import LakeMismatch, StoreUnavailable
+from unibus.errors import LakeMismatch, StoreUnavailable, UsageError
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.rebuild import rebuild
 from unibus.pipeline.run import BatchResult, run_all
@@ -165,3 +165,37 @@ def test_a_name_given_twice_is_opened_once(tmp_path: Path) -> None:
     inner, outer = str(tmp_path / "all" / "east"), str(tmp_path / "all")
     assert [source.named for source in open_sources([inner, outer])] == [inner]
     assert [source.named for source in open_sources([os.path.join(outer, ".", "east")])] == [inner]
+
+
+def test_a_source_that_was_refused_is_not_remembered(tmp_path: Path, lake: Lake) -> None:
+    run(lake, write_segments(tmp_path / "one", history(1, 60)))
+    with pytest.raises(LakeMismatch):
+        run(lake, write_segments(tmp_path / "two", history(2, 20)))
+    assert lake.sources() == [str(tmp_path / "one")]
+
+
+def test_a_source_without_anything_new_is_remembered(tmp_path: Path, lake: Lake) -> None:
+    SegmentWriter(str(tmp_path / "empty"), "local").close()
+    assert run(lake, tmp_path / "empty") == []
+    assert lake.exists()
+    assert lake.sources() == [str(tmp_path / "empty")]
+
+
+def test_a_capture_that_cannot_be_looked_at_is_not_left_out(tmp_path: Path, lake: Lake) -> None:
+    write_segments(tmp_path / "all" / "east", history(1, 30, "east"), "east")
+    west = tmp_path / "all" / "west"
+    west.symlink_to(west)  # Not even root can enter that.
+    with pytest.raises(StoreUnavailable, match=r"west/capture\.json cannot be looked at"):
+        run(lake, tmp_path / "all")
+    assert not lake.exists()
+
+
+def test_a_folder_of_somebody_else_is_no_lake(tmp_path: Path) -> None:
+    capture = write_segments(tmp_path / "capture", history(1, 30))
+    theirs = tmp_path / "theirs" / "messages"
+    theirs.mkdir(parents=True)
+    for folder in (theirs.parent, capture):
+        with pytest.raises(UsageError, match="is no lake"):
+            run(Lake(str(folder)), capture)
+        assert not (folder / "lake.json").exists()
+    run(Lake(str(tmp_path / "theirs" / "new")), capture)

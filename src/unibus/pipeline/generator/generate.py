@@ -28,6 +28,8 @@ SLICE_MESSAGES: Final = 100_000
 SEGMENT_ROWS: Final = 250_000
 CHANNELS_MAX: Final = 2_000
 DOMAINS_MAX: Final = 100
+HOURS_MAX: Final = 87_600
+"""Ten years. The load of each minute, and what happens once an hour, are held in memory for the whole of it."""
 
 Progress = Callable[[int, int], object]
 
@@ -70,8 +72,8 @@ def _check(plan: Plan) -> None:
         raise UsageError(f"--domains is 1 to {DOMAINS_MAX}")
     if not 1 <= plan.channels <= CHANNELS_MAX:
         raise UsageError(f"--channels is 1 to {CHANNELS_MAX}")
-    if not plan.hours > 0:
-        raise UsageError("--hours is above 0")
+    if not 0 < plan.hours <= HOURS_MAX:
+        raise UsageError(f"--hours is above 0, and at most {HOURS_MAX:,}, which is ten years")
     if plan.seed < 0:
         raise UsageError("--seed is a whole number from 0 on")
 

@@ -18,12 +18,14 @@ Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
 
 
 class Column(msgspec.Struct, frozen=True):
-    """`title` is for people, where the name is long; `drawn` is False for what only programs get."""
+    """`title` is for people, where the name is long; `drawn` is False for what only programs get. What is `spare` is
+    left out where a terminal is too narrow for all of them."""
 
     name: str
     kind: Kind = "text"
     title: str = ""
     drawn: bool = True
+    spare: bool = False
 
 
 class Plot(msgspec.Struct, frozen=True):
@@ -75,10 +77,18 @@ def plain(value: object) -> Value:
     if isinstance(value, timedelta):
         return value / timedelta(microseconds=1)
     if isinstance(value, decimal.Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
+        return _decimal(value)
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).hex()
     return _nested(value)
+
+
+def _decimal(value: decimal.Decimal) -> Value:
+    """A number where it is written as the same one; else its digits, as text."""
+    if value == value.to_integral_value():
+        return int(value)
+    near = float(value)
+    return near if decimal.Decimal(repr(near)) == value else str(value)
 
 
 def _nested(value: object) -> Value:

@@ -1,17 +1,20 @@
 """The questions that there are. Nothing else is answered, whoever asks."""
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from unibus.errors import UsageError
+from unibus.errors import BusError, QueryStopped, UsageError
 from unibus.pipeline.questions.answer import Answer
 from unibus.pipeline.questions.channels import channels
 from unibus.pipeline.questions.consumers import consumers
 from unibus.pipeline.questions.failures import failures
 from unibus.pipeline.questions.latency import latency
 from unibus.pipeline.questions.request import Request
-from unibus.pipeline.questions.sql import sql
+from unibus.pipeline.questions.sql import NAMES, sql
+from unibus.pipeline.questions.sql_errors import in_words
+from unibus.pipeline.questions.stopping import stopping
 from unibus.pipeline.questions.stuck import stuck
 
 if TYPE_CHECKING:
@@ -29,12 +32,33 @@ REPORTS: Final[dict[str, "Callable[[SparkSession, Lake, Request], Answer]"]] = {
 QUESTIONS: Final = {**REPORTS, "sql": sql}
 
 
-def answer(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
-    """With how long it took. UsageError for what is no question."""
+def answer(spark: "SparkSession", lake: "Lake", request: Request, gone: threading.Event | None = None) -> Answer:
+    """With how long it took. UsageError for what is no question, QueryStopped when time is over or who asked is `gone`;
+    what Spark raises is told in words."""
     question = QUESTIONS.get(request.question)
     if question is None:
         raise UsageError(f"there is no question {request.question!r}", f"there are {', '.join(QUESTIONS)}")
     started_s = time.monotonic()
-    found = question(spark, lake, request)
+    is_query = request.question == "sql"
+    with stopping(spark, request.time_s if is_query else None, gone) as stopped:
+        try:
+            found = question(spark, lake, request)
+        except BusError:
+            raise
+        except Exception as error:
+            if stopped.is_set():  # Whatever it is that Spark raises then.
+                raise _stopped(request, gone) from None
+            told = in_words(error, NAMES, lake.path, is_query)
+            if told is None:
+                raise
+            raise told from None
     found.seconds = time.monotonic() - started_s
     return found
+
+
+def _stopped(request: Request, gone: threading.Event | None) -> QueryStopped:
+    if gone is not None and gone.is_set():
+        return QueryStopped("the query was stopped: nobody waits for the answer any more")
+    return QueryStopped(
+        f"the query was stopped: it reached its time limit of {request.time_s:g} s", "--time-limit allows more"
+    )

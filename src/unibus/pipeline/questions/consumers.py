@@ -22,10 +22,10 @@ COLUMNS: Final = [
     Column("completed", "count", "done"),
     Column("dead_lettered", "count", "dead"),
     Column("in_hand", "count", "in hand"),
-    Column("deliveries", "number", "tries"),
+    Column("deliveries", "number", "tries", spare=True),
     Column("work_mean_us", "us", "work mean"),
-    Column("work_max_us", "us", "work max"),
-    Column("last_seen", "when", "last seen"),
+    Column("work_max_us", "us", "work max", spare=True),
+    Column("last_seen", "when", "last seen", spare=True),
 ]
 
 
@@ -40,7 +40,9 @@ def consumers(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
 
 
 def worked(rows: "DataFrame") -> "DataFrame":
-    """One row per channel and consumer, of messages that a consumer has settled or has in hand."""
+    """One row per channel and consumer, of messages that a consumer has settled or has in hand. Whoever receives
+    without a consumer has no name, and counts nevertheless."""
+    named = F.when(F.col("consumer") != "", F.col("consumer"))
     took = F.unix_micros("last_at") - F.unix_micros("first_delivered_at")
     done = (~F.col("open")) & F.col("first_delivered_at").isNotNull()
 
@@ -48,7 +50,8 @@ def worked(rows: "DataFrame") -> "DataFrame":
         return F.sum(F.when(which, 1).otherwise(0))
 
     return (
-        rows.where(F.col("consumer").isNotNull() & (F.col("consumer") != ""))
+        rows.withColumn("consumer", named)
+        .where(F.col("consumer").isNotNull() | F.col("first_delivered_at").isNotNull())
         .groupBy("domain", "channel", "consumer")
         .agg(
             count(F.col("outcome") == "completed").alias("completed"),

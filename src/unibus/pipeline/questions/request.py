@@ -31,7 +31,7 @@ class Found(msgspec.Struct):
     id: str
     by: str
     events: list[Event]
-    unread: int = 0
+    unread: list[str] = []
     """Segments that could not be read."""
 
 

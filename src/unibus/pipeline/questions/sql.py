@@ -1,22 +1,16 @@
 """A SELECT of the user's, over the tables of the lake. What it may be is in sql_text.py, errors in sql_errors.py."""
 
-import contextlib
 import re
-import threading
-import uuid
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
-from unibus.errors import QueryInvalid, QueryStopped
+from unibus.errors import QueryInvalid
 from unibus.pipeline.lake import HISTORY
 from unibus.pipeline.questions.answer import Answer, Column, Kind
 from unibus.pipeline.questions.collecting import collected
 from unibus.pipeline.questions.request import Request
 from unibus.pipeline.questions.sources import opened_sources
-from unibus.pipeline.questions.sql_errors import in_words, of_java
 from unibus.pipeline.questions.sql_text import ABOUT_TABLES, HARMLESS, JAVA, OPENING, tokens, wrapped
 from unibus.pipeline.tables import TABLES
 
@@ -28,7 +22,6 @@ if TYPE_CHECKING:
 NAMES: Final = (*TABLES, *HISTORY)
 
 _HARM: Final = re.compile(rf"^[\s:+|-]*ScriptTransformation|\b(?:{'|'.join((*JAVA, *OPENING))})\(", re.MULTILINE)
-STOP_AGAIN_S: Final = 0.25
 _NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
 
 
@@ -41,22 +34,9 @@ def sql(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
     register(spark, lake, {token.plain for token in tokens(request.text)})
     for name, value in HARMLESS.items():
         spark.conf.set(name, value)
-    with _stopped_after(spark, request.time_s) as stopped:
-        try:
-            frame = spark.sql(text)
-            _check_plan(frame)
-            rows = collected(frame)
-        except PySparkException as error:
-            if stopped.is_set():
-                raise _stopped(request) from None
-            raise in_words(error, NAMES) from None
-        except Exception as error:
-            if stopped.is_set():  # Whatever it is that Spark raises then.
-                raise _stopped(request) from None
-            java = getattr(error, "java_exception", None)
-            if java is None:
-                raise
-            raise of_java(java.toString()) from None  # One that pyspark has no name for.
+    frame = spark.sql(text)
+    _check_plan(frame)
+    rows = collected(frame)
     return Answer(columns_of(frame), rows[: request.limit], more=len(rows) > request.limit)
 
 
@@ -86,40 +66,3 @@ def _check_plan(frame: "DataFrame") -> None:
     java = getattr(frame, "_jdf", None)
     if java is not None and _HARM.search(java.queryExecution().analyzed().toString()):
         raise QueryInvalid("a query only reads: it calls no Java, opens no files and starts no programs", ABOUT_TABLES)
-
-
-@contextlib.contextmanager
-def _stopped_after(spark: "SparkSession", seconds: float) -> Iterator[threading.Event]:
-    """The event is set when time was over."""
-    stopped, done = threading.Event(), threading.Event()
-    name = f"unibus-{uuid.uuid4().hex}"
-    context = getattr(spark, "_sc", None)  # None by Connect, which knows tags instead of groups.
-    if context is not None:
-        context.setJobGroup(name, "a query", interruptOnCancel=True)
-    else:
-        spark.addTag(name)
-
-    def stop() -> None:
-        # Again and again: a job that has not begun yet is not stopped.
-        if done.wait(seconds):
-            return
-        stopped.set()
-        while not done.is_set():
-            spark.interruptTag(name) if context is None else context.cancelJobGroup(name)
-            done.wait(STOP_AGAIN_S)
-
-    stopper = threading.Thread(target=stop, name="stopper", daemon=True)
-    stopper.start()
-    try:
-        yield stopped
-    finally:
-        done.set()
-        stopper.join()
-        if context is None:
-            spark.removeTag(name)
-
-
-def _stopped(request: Request) -> QueryStopped:
-    return QueryStopped(
-        f"the query was stopped: it reached its time limit of {request.time_s:g} s", "--time-limit allows more"
-    )

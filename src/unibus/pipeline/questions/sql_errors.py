@@ -1,14 +1,17 @@
-"""What Spark says of a wrong query, in one line that a person can use. Its own texts fill a screen."""
+"""What Spark says of a wrong query, or of a file that is gone or damaged, in one line that a person can use. Its own
+texts fill a screen.
+"""
 
 import difflib
+import os
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
-from unibus.errors import BusError, QueryInvalid, QueryStopped
+from pyspark.errors import PySparkException
 
-if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
+from unibus.errors import BusError, CaptureDamaged, JobFailed, LakeIncomplete, QueryInvalid, QueryStopped
 
 TEXT_MAX: Final = 300
 _CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
@@ -17,7 +20,42 @@ _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*$", re.DOTALL)
 _NAMES: Final = re.compile(r"`((?:[^`]|``)+)`")
 
 
-def in_words(error: "PySparkException", tables: Iterable[str]) -> BusError:
+_FILE: Final = re.compile(
+    r"\[(?:FAILED_READ_FILE\S*\] Encountered error while reading file|PATH_NOT_FOUND\] Path does not exist:)"
+    r" (\S.*?)\.\s+(?:File does not exist\b.*?)?SQLSTATE",
+    re.DOTALL,
+)
+_RESTORE: Final = "restore it, or `unibus pipeline rebuild`"
+
+
+def in_words(error: Exception, tables: Iterable[str], lake: str, is_query: bool = True) -> BusError | None:
+    """None for what is not Spark's. `lake` is its folder: what is not in there is a source of it."""
+    text = str(error)
+    if found := _FILE.search(text):
+        return _lost(found[1], lake)
+    java = getattr(error, "java_exception", None)  # One that pyspark has no name for.
+    if java is not None:
+        text = java.toString()
+    elif not isinstance(error, PySparkException):
+        return None
+    if not is_query:
+        return JobFailed(f"Spark could not answer: {first_line(_CLASS.sub('', text)) or first_line(text)}", _LOG)
+    return _of_query(error, tables) if isinstance(error, PySparkException) else of_java(text)
+
+
+_LOG: Final = "UNIBUS_SPARK_LOG=FILE keeps what Spark has to say"
+
+
+def _lost(named: str, lake: str) -> BusError:
+    """A file that was read before, and cannot be now."""
+    path = unquote(urlsplit(named).path) if named.startswith("file:") else named
+    how = "is damaged" if os.path.exists(path) else "is missing"
+    if path.startswith(os.path.join(lake, "")):
+        return LakeIncomplete(f"{path}, a file of the lake, {how}", _RESTORE)
+    return CaptureDamaged(f"{path} {how}", _RESTORE, "unreadable" if os.path.exists(path) else "missing")
+
+
+def _of_query(error: PySparkException, tables: Iterable[str]) -> BusError:
     condition = error.getCondition() or ""
     given = error.getMessageParameters() or {}
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):

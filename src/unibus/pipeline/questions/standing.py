@@ -66,15 +66,15 @@ def standing(lake: "Lake", sources: Sequence[EventSource]) -> Standing:
 
 
 def _lag(source: EventSource, up_to: int) -> DomainLag:
-    last = source.last()
-    lag = DomainLag(source.domain, source.where, up_to, last, max(0, last - up_to), 0.0)
-    if lag.events_behind:
-        try:
-            first_us = _first_us(source, up_to, last)
-        except BusError as error:
-            lag.error = error.what
-        else:
-            lag.seconds_behind = max(0.0, time.time() - first_us / 1e6) if first_us is not None else 0.0
+    lag = DomainLag(source.domain, source.where, up_to, up_to, 0, 0.0)
+    try:
+        lag.last = source.last()
+        lag.events_behind = max(0, lag.last - up_to)
+        first_us = _first_us(source, up_to, lag.last) if lag.events_behind else None
+    except BusError as error:
+        lag.error = error.what
+    else:
+        lag.seconds_behind = max(0.0, time.time() - first_us / 1e6) if first_us is not None else 0.0
     return lag
 
 

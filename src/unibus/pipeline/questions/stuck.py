@@ -1,6 +1,7 @@
 """`report stuck`: messages that somebody ought to have dealt with, the oldest first, and what each of them waits for.
 
-Ages are as of the last thing that the lake knows of, not of now: what has happened since then nobody has told it.
+Ages are as of the last thing that the lake knows of, not of now: what has happened since then nobody has told it. The
+message that it happened to may be forgotten by now; then the minute counts, which is kept apart from messages.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -26,9 +27,9 @@ COLUMNS: Final = [
     Column("state", drawn=False),
     Column("why"),
     Column("age_us", "us", "age"),
-    Column("untouched_us", "us", "untouched"),
-    Column("deliveries", "count", "tries"),
-    Column("consumer"),
+    Column("untouched_us", "us", "untouched", spare=True),
+    Column("deliveries", "count", "tries", spare=True),
+    Column("consumer", spare=True),
     Column("enqueued_at", "instant", drawn=False),
 ]
 _TAKEN: Final = ("domain", "channel", "sequence", "message_id", "state", "reason", "delivery_count", "consumer")
@@ -44,7 +45,7 @@ _WHY: Final = {
 def stuck(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
     """`since_us`: only those to which nothing has happened since then."""
     messages = lake.view(spark, "messages")
-    now_us = messages.agg(F.unix_micros(F.max("last_at"))).collect()[0][0]
+    now_us = last_us(messages, lake.view(spark, "channel_minute"))
     if now_us is None:
         return Answer(COLUMNS, [])
     rows = waiting(messages, request, now_us)
@@ -55,6 +56,13 @@ def stuck(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
         answer.plots = [_plot(rows)]
         answer.notes = [f"as of the last event that the lake has: {moment(now_us):%Y-%m-%d %H:%M:%S} UTC"]
     return answer
+
+
+def last_us(messages: "DataFrame", minutes: "DataFrame") -> int | None:
+    """When the last event was that the lake knows of."""
+    moments = messages.select(F.col("last_at").alias("at")).unionAll(minutes.select("minute"))
+    found: int | None = moments.agg(F.unix_micros(F.max("at"))).collect()[0][0]
+    return found
 
 
 def waiting(messages: "DataFrame", request: Request, now_us: int) -> "DataFrame":

@@ -33,15 +33,15 @@ def find_events(sources: Sequence[EventSource], wanted: str) -> Found:
         events = reading.events(sources, columns)
         if events:
             by = next(name for name in columns if any(getattr(each, name) == wanted for each in events))
-            return Found(wanted, by, events, reading.unread)
-    return Found(wanted, "", [], reading.unread)
+            return Found(wanted, by, events, sorted(reading.unread))
+    return Found(wanted, "", [], sorted(reading.unread))
 
 
 class Reading:
     """Looks for one id. Files are read by several threads: Arrow does its work outside of the interpreter."""
 
     def __init__(self, wanted: str) -> None:
-        self.unread = 0
+        self.unread: set[str] = set()
         self._wanted = wanted
 
     def events(self, sources: Sequence[EventSource], columns: Sequence[str]) -> list[Event]:
@@ -65,7 +65,7 @@ class Reading:
         try:
             return self._rows(piece.path, columns)
         except (pa.ArrowException, OSError, KeyError):
-            self.unread += 1
+            self.unread.add(piece.path)
             return EVENTS.empty_table()
 
     def _rows(self, path: str, columns: Sequence[str]) -> pa.Table:

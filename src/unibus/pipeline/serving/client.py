@@ -3,6 +3,7 @@
 No Spark and no Arrow here: whoever asks a server has its answer before those would be imported.
 """
 
+import os
 import socket
 from pathlib import Path
 from typing import Final
@@ -18,24 +19,28 @@ CONNECT_PATIENCE_S: Final = 2.0
 
 
 class Address(msgspec.Struct, frozen=True):
-    """serve.json. `connect` is for pyspark, with its token."""
+    """serve.json. `connect` is for pyspark, with its token; `lake` is the folder that is served: the file goes along
+    when a lake is copied, and the server does not."""
 
     pid: int
     socket: str
     connect: str
+    lake: str = ""
     format: int = 1
 
 
 def address_of(lake: Path) -> Address | None:
-    """Of the server that was started for the lake last; whether it is still there shows when it is asked."""
+    """Of the server that was started for the lake last; whether it is still there shows when it is asked. None for
+    the address of another lake's server."""
     try:
-        return msgspec.json.decode((lake / ADDRESS).read_bytes(), type=Address)
+        found = msgspec.json.decode((lake / ADDRESS).read_bytes(), type=Address)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
+    return found if found.lake == os.path.realpath(lake) else None
 
 
 def ask(lake: Path, request: Request) -> Reply | None:
-    """None where no server runs. What it refuses is in the reply."""
+    """None where no server runs, or where it ends before it has answered. What it refuses is in the reply."""
     address = address_of(lake)
     if address is None or not hasattr(socket, "AF_UNIX"):
         return None
@@ -46,17 +51,23 @@ def ask(lake: Path, request: Request) -> Reply | None:
         except OSError:
             return None  # It was killed, and could not clean up.
         line.settimeout(ANSWER_PATIENCE_S)
-        with line.makefile("rwb") as file:
-            file.write(msgspec.json.encode(request) + b"\n")
-            file.flush()
-            return _decoded(file.readline())
+        try:
+            line.sendall(msgspec.json.encode(request) + b"\n")
+            with line.makefile("rb") as file:
+                data = file.readline()
+        except TimeoutError as error:
+            what = f"the server has not answered for {ANSWER_PATIENCE_S:g} s"
+            raise StoreUnavailable(what, "stop it, and start it anew") from error
+        except OSError:
+            return None
+    return _decoded(data) if data.endswith(b"\n") else None
 
 
 def _decoded(data: bytes) -> Reply:
     try:
         return msgspec.json.decode(data, type=Reply)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise StoreUnavailable("the server went away, or is of another version", "try again") from error
+        raise StoreUnavailable("the server is of another version", "stop it, and start it anew") from error
 
 
 def is_alive(address: Address) -> bool:

@@ -5,11 +5,14 @@ which is also for its owner only, since it holds the token of the Connect server
 tells whether a server is there; what a killed one has left behind is taken over by the next, and does not bother
 clients.
 
-Only questions that are known are answered, and what is no question is refused; nothing that comes in is run.
+Only questions that are known are answered, and what is no question is refused; nothing that comes in is run. Whoever
+answers is told when nobody waits for it any more.
 """
 
 import contextlib
 import os
+import selectors
+import socket
 import socketserver
 import tempfile
 import threading
@@ -29,7 +32,8 @@ REQUEST_BYTES_MAX: Final = 1 << 20
 PATH_BYTES_MAX: Final = 100
 """Of the name of a socket: systems allow little more."""
 
-Answering = Callable[[Request], Reply]
+Answering = Callable[[Request, threading.Event], Reply]
+"""The event is set when whoever asked has gone."""
 
 
 @contextlib.contextmanager
@@ -37,7 +41,7 @@ def open_door(lake: Path, connect: str, answering: Answering) -> Iterator[Addres
     """Questions are answered, by threads, until the block is left. StoreBusy if another server is there."""
     owner = lock_door(lake)
     place = _place(lake)
-    address = Address(os.getpid(), str(place), connect)
+    address = Address(os.getpid(), str(place), connect, os.path.realpath(lake))
     try:
         place.unlink(missing_ok=True)
         with _Server(str(place), answering) as server:
@@ -105,11 +109,45 @@ class _Asked(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         while line := self.rfile.readline(REQUEST_BYTES_MAX):
-            self.wfile.write(msgspec.json.encode(self._reply(line)) + b"\n")
+            with _watched(self.connection) as gone:
+                reply = self._reply(line, gone)
+            self.wfile.write(msgspec.json.encode(reply) + b"\n")
 
-    def _reply(self, line: bytes) -> Reply:
+    def _reply(self, line: bytes, gone: threading.Event) -> Reply:
         try:
             request = msgspec.json.decode(line, type=Request)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return Reply(refusal=Refusal.of(DecodeError(f"this is no question: {error}", "is the client as new?")))
-        return self.server.answering(request)
+        return self.server.answering(request, gone)
+
+
+@contextlib.contextmanager
+def _watched(line: socket.socket) -> Iterator[threading.Event]:
+    """The event is set when the other end of the line is closed before the block is left."""
+    gone = threading.Event()
+    woken, waking = socket.socketpair()
+
+    def watch() -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(line, selectors.EVENT_READ)
+            selector.register(woken, selectors.EVENT_READ)
+            ready = [key.fileobj for key, _ in selector.select()]
+        if line in ready and _is_closed(line):
+            gone.set()
+
+    watching = threading.Thread(target=watch, name="watching", daemon=True)
+    watching.start()
+    try:
+        yield gone
+    finally:
+        waking.close()
+        watching.join()
+        woken.close()
+
+
+def _is_closed(line: socket.socket) -> bool:
+    """Else the next question is there already."""
+    try:
+        return not line.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return True

@@ -10,6 +10,7 @@ import contextlib
 import queue
 import secrets
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -50,26 +51,26 @@ class Answers:
         for _ in range(AT_ONCE):
             self._sessions.put(spark.newSession())
 
-    def __call__(self, request: Request) -> Reply:
-        """Never raises: whoever asks gets the error."""
+    def __call__(self, request: Request, gone: threading.Event | None = None) -> Reply:
+        """Never raises: whoever asks gets the error. Spark stops to work on it once they are `gone`."""
         try:
             if request.question == "trace":
                 return Reply(found=self._found(request.text))
-            return Reply(answer=self._answer(request))
+            return Reply(answer=self._answer(request, gone))
         except BusError as error:
             return Reply(refusal=Refusal.of(error))
         except Exception as error:
             text = str(error).strip().partition("\n")[0][:300]
             return Reply(refusal=Refusal("BusError", f"unexpected {type(error).__name__} in the server: {text}", ""))
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request, gone: threading.Event | None) -> Answer:
         """The same question again has the same answer until the next batch."""
         version = self._lake.version("batches")
         kept = self._kept.get(request)
         if kept is not None and kept[0] == version:
             return kept[1]
         with self._session() as spark:
-            found = answer(spark, self._lake, request)
+            found = answer(spark, self._lake, request, gone)
         if len(self._kept) >= KEPT:
             self._kept.clear()
         if len(found.rows) <= KEPT_ROWS and request.question in REPORTS:
