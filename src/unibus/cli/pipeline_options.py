@@ -90,17 +90,12 @@ def open_lake(path: Path, makes: bool = False) -> "Lake":
     return Lake(str(path))
 
 
-_ONCE: Final = ", once the history it reads has an event"
-
-
 def no_lake(path: Path) -> BusError:
     if path.exists():
-        return StoreUnavailable(
-            f"{path} is no lake", f"`unibus pipeline run --once` makes one{_ONCE}; --lake names another"
-        )
+        return StoreUnavailable(f"{path} is no lake", "`unibus pipeline run --once` makes one; --lake names another")
     return StoreUnavailable(
         f"there is no lake {path}",
-        f"`unibus pipeline run --once` makes it{_ONCE}; --lake or UNIBUS_LAKE names another",
+        "`unibus pipeline run --once` makes it; --lake or UNIBUS_LAKE names another",
     )
 
 
