@@ -422,8 +422,13 @@ def test_close_does_not_wait_for_a_durable_backlog(saved_rig: Rig, backlog: int)
     saved_rig.subscribe("c", gate, group="g", retry_attempts=0)
     saved_rig.publish_many("c", list(range(backlog)))
     gate.wait_entered()
+    (feed,) = saved_rig.bus._durable._feeds.values()
     closing = threading.Thread(target=lambda: saved_rig.close(GUARD_S), daemon=True)
     closing.start()
+    for _ in range(1_000):
+        if feed.stopped:
+            break
+        threading.Event().wait(0.005)
     gate.open()
     closing.join(GUARD_S)
     assert not closing.is_alive()
