@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession, functions
 
 from tests.pipeline.asked_lake import START_US, Asked, made_in
+from unibus.capture.sources import open_sources
 from unibus.errors import CaptureDamaged, LakeIncomplete, QueryInvalid, QueryStopped, UsageError
 from unibus.pipeline.lake import Lake, read_parquet
 from unibus.pipeline.questions.answer import Answer
@@ -217,7 +218,7 @@ def test_a_file_that_cannot_be_read_is_named(
     shutil.copytree(asked.path, tmp_path / "lake")
     shutil.copytree(asked.captures, tmp_path / "captures")
     lake = Lake(str(tmp_path / "lake"))
-    lake.remember([str(tmp_path / "captures")])
+    lake.remember(open_sources(str(tmp_path / "captures")))
     path = lake.files(table)[0] if table == "messages" else str(next((tmp_path / "captures").glob("*/segments/*")))
     with open(path, "r+b") as file:
         file.truncate(1_000)

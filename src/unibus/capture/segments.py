@@ -309,6 +309,16 @@ def check(folder: str, segment: Segment, files: Files | None = None) -> CaptureD
     return None
 
 
+def check_bodies(folder: str, segment: Segment, files: Files | None = None) -> CaptureDamaged | None:
+    """The same for its bodies, if it has some."""
+    try:
+        if segment.bodies is not None:
+            _checked(folder, segment.bodies, schema.BODIES, files or RealFiles())
+    except CaptureDamaged as damage:
+        return damage
+    return None
+
+
 def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, files: Files) -> pq.ParquetFile:
     """The file, if it is what was written."""
     try:

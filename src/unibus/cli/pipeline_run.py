@@ -75,7 +75,7 @@ def run(options: RunOptions) -> None:
         if every_s is None and not pending(lake, sources):
             with lake.lock():
                 lake.check_folder()
-                lake.remember(list(dict.fromkeys(source.named for source in sources)))
+                lake.remember(sources)
             _tell_nothing(lake)
             return
         spark = Where(options.master, options.connect).session(options.lake)

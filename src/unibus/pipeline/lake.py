@@ -42,8 +42,8 @@ ABOUT: Final = "lake.json"
 PLAN: Final = "plan.json"
 SWAP: Final = "swap.json"
 UPKEEP: Final = "upkeep.json"
-_BESIDE: Final = ("lake.lock", "serve.")
-"""Files that may be in the folder before its first batch."""
+_BESIDE: Final = ("lake.", "serve.", PLAN)
+"""How names begin that may be in the folder before lake.json is: of a server, and of a first start that was ended."""
 _LOST: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 """In a path: delta-rs takes %20 for a space in one place and not in another, and does no better with a backslash."""
 _PATTERN: Final = re.compile(r"[\\{}\[\]*?]")
@@ -92,11 +92,12 @@ class Lake:
         """What it was made from last."""
         return self._about().sources
 
-    def remember(self, sources: Sequence[str]) -> None:
-        """Written beside and renamed, so that it is never half there."""
-        if not self.exists() or self.sources() != list(sources):
+    def remember(self, sources: Sequence[EventSource]) -> None:
+        """By what somebody has called them. Written beside and renamed, so that it is never half there."""
+        names = list(dict.fromkeys(source.named for source in sources))
+        if not self.exists() or self.sources() != names:
             os.makedirs(self.path, exist_ok=True)
-            data = msgspec.json.format(msgspec.json.encode(About(FORMAT, list(sources))), indent=1) + b"\n"
+            data = msgspec.json.format(msgspec.json.encode(About(FORMAT, names)), indent=1) + b"\n"
             replace(RealFiles(), os.path.join(self.path, ABOUT), data)
 
     def check_folder(self) -> None:

@@ -50,7 +50,7 @@ def rebuild(
         shutil.rmtree(shadow, ignore_errors=True)
         new = Lake(shadow)
         yield from run_all(spark, new, sources, max_events=max_events, bad=bad, progress=progress)
-        lake.remember(list(dict.fromkeys(source.named for source in sources)))
+        lake.remember(sources)
         save_swap(lake.path, _swap(lake, new))
         exchange(lake)
         drop_plan(lake.path)

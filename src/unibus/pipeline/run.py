@@ -95,7 +95,7 @@ def run_once(
         exchange(lake)  # A rebuild that was ended at its very end.
         lake.check_folder()
         plan = _unfinished(lake, sources) or _next_plan(lake, sources, max_events or MAX_EVENTS, bad)
-        lake.remember(list(dict.fromkeys(source.named for source in sources)))  # They were not refused.
+        lake.remember(sources)  # They were not refused.
         if plan is None:
             return None
         tell("plan", 0.05)

@@ -64,7 +64,7 @@ def test_one_line_for_what_is_not_there(arguments: list[str], code: int, told: s
 
 
 def test_a_lake_before_its_first_batch(shell: Any) -> None:
-    Lake("unibus-lake").remember(["captured"])
+    Lake("unibus-lake").remember([])
     for arguments in (["report", "channels"], ["sql", "SELECT 1"]):
         result = shell("pipeline", *arguments)
         assert (result.exit_code, result.stdout) == (4, "")
@@ -101,7 +101,7 @@ def test_status_tells_what_waits_and_what_was_left_out(shell: Any, asked: Asked,
         run_once(None, lake, sources[:1], max_events=1)
     finally:
         segment.write_bytes(whole)
-    lake.remember([source.where for source in sources])
+    lake.remember(sources)
     found = shell.records("pipeline", "status", "--lake", lake.path)[0]
     assert found["quarantined"] == 1
     assert found["quarantine"][0]["reason"] == "size"

@@ -16,6 +16,7 @@ from unibus.capture.settings import Policy, Roll
 from unibus.capture.sources import CaptureSource, EventSource, StoreSource, open_sources
 from unibus.errors import LakeMismatch, StoreUnavailable, UsageError
 from unibus.pipeline.lake import Lake
+from unibus.pipeline.plan import make_plan, save_plan
 from unibus.pipeline.rebuild import rebuild
 from unibus.pipeline.run import BatchResult, run_all
 from unibus.stores.journals.sqlite_history import SqliteHistory
@@ -199,3 +200,18 @@ def test_a_folder_of_somebody_else_is_no_lake(tmp_path: Path) -> None:
             run(Lake(str(folder)), capture)
         assert not (folder / "lake.json").exists()
     run(Lake(str(tmp_path / "theirs" / "new")), capture)
+
+
+@pytest.mark.parametrize("left", ["plan.json", "lake.json.new", "serve.lock"])
+def test_a_first_start_that_was_ended_is_gone_on_with(tmp_path: Path, lake: Lake, left: str) -> None:
+    events = history(1, 30)
+    capture = write_segments(tmp_path / "capture", events)
+    Path(lake.path).mkdir()
+    if left == "plan.json":
+        plan = make_plan(1, [], open_sources(str(capture)), 1_000, "quarantine")
+        assert plan is not None
+        save_plan(lake.path, plan)
+    else:
+        (Path(lake.path) / left).write_bytes(b"")
+    run(lake, capture)
+    assert tables_of(lake) == expected(events)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from unibus.capture.manifest import Segment
 from unibus.capture.schema import BODIES
-from unibus.capture.segments import check
+from unibus.capture.segments import check, check_bodies
 from unibus.capture.sources import CaptureSource, EventSource, Piece, open_source
 from unibus.errors import CaptureDamaged
 from unibus.pipeline.connector.filters import Wanted
@@ -28,7 +28,6 @@ from unibus.pipeline.connector.names import file_name
 from unibus.pipeline.connector.offsets import SEQ_MAX
 from unibus.pipeline.connector.options import FAIL, QUARANTINE
 from unibus.pipeline.connector.slices import Slice, check_missing
-from unibus.pipeline.connector.staging import crc32_of
 
 log = logging.getLogger("unibus")
 
@@ -132,19 +131,6 @@ def _part(source: CaptureSource, segment: Segment, piece: Piece) -> Piece:
     """What a piece has of a segment."""
     first, last = max(piece.first, segment.first), min(piece.last, segment.last)
     return Piece(first, last, min(segment.rows, last - first + 1), piece.bytes, source.manifest().path(segment.file))
-
-
-def check_bodies(folder: str, segment: Segment) -> CaptureDamaged | None:
-    """What is wrong with the bodies of a segment, if it has some. Reads all of them once."""
-    if segment.bodies is None:
-        return None
-    file = segment.bodies.file
-    try:
-        is_sound = crc32_of(os.path.join(folder, file)) == segment.bodies.crc32
-    except OSError as error:
-        return CaptureDamaged(f"{file} cannot be read: {error.strerror}", "restore it from a backup", "missing")
-    what = f"{file} is damaged: its checksum is another one"
-    return None if is_sound else CaptureDamaged(what, "restore it from a backup", "crc")
 
 
 class Bodies:

@@ -91,7 +91,7 @@ class Staging:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
             rows = _write(path, batches, shape, min(rows_at_once, CELL_ROWS))
-            return Staged(name, rows, os.path.getsize(path), crc32_of(path))
+            return Staged(name, rows, os.path.getsize(path), _crc32(path))
         except BaseException:
             _remove(path)
             raise
@@ -157,7 +157,7 @@ class Staging:
     def _cells(self, staged: StagedFile) -> "Iterator[_PackedCell]":
         path = self._path(staged.file)
         try:
-            is_sound = crc32_of(path) == staged.crc32
+            is_sound = _crc32(path) == staged.crc32
         except OSError as error:
             raise StoreDamaged(f"{path} cannot be read: {error.strerror}", "restore it from a backup") from error
         if not is_sound:
@@ -212,7 +212,7 @@ def _write(path: str, batches: Iterable[pa.RecordBatch], shape: Shape, cell_rows
     return rows
 
 
-def crc32_of(path: str) -> int:
+def _crc32(path: str) -> int:
     crc = 0
     with open(path, "rb") as file:
         while data := file.read(1_000_000):
