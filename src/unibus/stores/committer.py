@@ -93,7 +93,10 @@ class Committer:
     def kick(self) -> None:
         """Let the store's own thread commit now."""
         if self._writer is None:
-            self._start()
+            with self._lock:
+                if self._writer is None and not self._closing:
+                    self._writer = threading.Thread(target=self._run, name="unibus-commit", daemon=True)
+                    self._writer.start()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -151,7 +154,7 @@ class Committer:
             if not self._write_group(group):
                 return None
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
             group.settle(self.as_failure)
             if not isinstance(error, Exception):
                 # Ctrl-C in the middle of a write. Nobody knows whether it took place, so the store has stopped. The
@@ -208,12 +211,21 @@ class Committer:
             for claimed in group.absent:
                 claimed.data = found[claimed.entry]
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """The outcome is unknown and memory may be ahead of the disk: nothing more is taken or answered."""
         if self.failure is None:
             self.failure = error
             log.error("the store %s has stopped: %s", self._journal.url, error)
             self.on_failure()
+
+    def stop_if_deciding(self, error: BaseException) -> None:
+        """An exception left a decision half done: that half is never written, and the store takes nothing more.
+
+        A refusal comes before the first change; then there is nothing to do. The caller holds the lock.
+        """
+        if self._book.deciding:
+            self._book.deciding = False
+            self.fail(error)
 
     def as_failure(self) -> BaseException:
         """What to tell whoever asks for anything from now on."""
@@ -243,7 +255,7 @@ class Committer:
         try:
             return self._journal.bodies([entry])[entry]
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
             raise
 
     def trim(self, now_ns: int) -> bool:
@@ -252,12 +264,6 @@ class Committer:
             return self._journal.trim(now_ns, self._snapshot.seq)
 
     # The store's own thread
-
-    def _start(self) -> None:
-        with self._lock:
-            if self._writer is None and not self._closing:
-                self._writer = threading.Thread(target=self._run, name="unibus-commit", daemon=True)
-                self._writer.start()
 
     def _run(self) -> None:
         free_ns: i64 = 0  # When the commit before this one was over.

@@ -19,7 +19,7 @@ from unibus.clock import Clock, Timers
 from unibus.core.life import batch
 from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book, owner_name
-from unibus.core.life.claiming import Claimed, claim, deferred_entries, fire, hand_out
+from unibus.core.life.claiming import Claimed, claim, claim_deferred, deferred_entries, fire
 from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.declaring import drop_idle
 from unibus.core.life.due import NEVER
@@ -112,70 +112,73 @@ class EmbeddedStore:
             name = checked_level(durability, self._journal).name
             sync = durability >= Durability.D2
         with self._lock:
-            now_ns = self._begin()
-            results = batch.run(self._book, commands, now_ns)
-            for result in results:
-                if isinstance(result, SendResult):
-                    result.durability = name
-            pending = self._write(results, sync)
+            try:
+                now_ns = self._begin()
+                results = batch.run(self._book, commands, now_ns)
+                for result in results:
+                    if isinstance(result, SendResult):
+                        result.durability = name
+                pending = self._write(results, sync)
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
         return self._answer(pending)
 
     def claim(self, wish: Wish) -> Pending[list[Claimed]]:
         with self._lock:
-            now_ns = self._begin()
-            entity = receiving_from(self._book, wish.entity, now_ns)
-            session: Session | None = None
-            if wish.session is not None:
-                session = held_session(self._book, wish.entity, wish.session[0], wish.session[1], now_ns)
-            if wish.sequences:
-                entries = deferred_entries(entity, session, list(wish.sequences))
-                claimed = [
-                    hand_out(self._book, entry, self._tokens.draw(), wish.lock, wish.consumer, now_ns)
-                    for entry in entries
-                ]
-            else:
-                tokens = [self._tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
-                claimed = claim(self._book, entity, session, tokens, wish.lock, wish.consumer, now_ns)
-            # Handed to the kernel is enough for a lock. A message that is removed by this must not come back.
-            pending = self._write(claimed, not wish.lock and self._syncs, _absent(claimed))
+            try:
+                claimed = _claimed(self._book, self._tokens, wish, self._begin())
+                # Handed to the kernel is enough for a lock. A message that is removed by this must not come back.
+                pending = self._write(claimed, not wish.lock and self._syncs, _absent(claimed))
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
         if self._committer.is_alone(pending.outcome) and asyncio._get_running_loop() is not None:
             self._committer.commit_here()
         return self._answer(pending)
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
         with self._lock:
-            now_ns = self._begin()
-            queue = receiving_from(self._book, entity, now_ns)
-            session = accept(self._book, queue, session_id, self._tokens.draw(), consumer, now_ns)
-            lock: SessionLock | None = None
-            if session is not None and session.token is not None:
-                lock = SessionLock(queue.name, session.id, session.token, session.until_ns)
-            pending = self._write(lock, False)
+            try:
+                now_ns = self._begin()
+                queue = receiving_from(self._book, entity, now_ns)
+                session = accept(self._book, queue, session_id, self._tokens.draw(), consumer, now_ns)
+                lock: SessionLock | None = None
+                if session is not None and session.token is not None:
+                    lock = SessionLock(queue.name, session.id, session.token, session.until_ns)
+                pending = self._write(lock, False)
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
         return self._answer(pending)
 
     def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
         pending: Pending[int] | None = None
         while pending is None:
             self._committer.flush()
-            pending = self._subscribe_from(declare, after_sequence, since_ns)
+            with self._lock:
+                try:
+                    pending = self._subscribe_from(declare, after_sequence, since_ns)
+                except BaseException as error:
+                    self._committer.stop_if_deciding(error)
+                    raise
         return self._answer(pending)
 
     def _subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int] | None:
-        """None when somebody was quicker: what history does not have yet would be missed."""
-        with self._lock:
-            now_ns = self._begin()
-            if self._book.find(declare.name) is not None:
-                return self._write(0, False)
-            if not self._in_memory and self._committer.written != self._book.seq:
-                return None
-            batch.check(self._book, [declare], now_ns)
-            topic = target_of(self._book, owner_name(declare.name, declare.kind))
-            beginning = Beginning(topic, after_sequence, since_ns)
-            for seq, change in self._journal.changes_after(0):
-                beginning.see(seq, change)
-            batch.run(self._book, [declare], now_ns)
-            copies = beginning.copy_to(self._book, target_of(self._book, declare.name), now_ns)
-            return self._write(copies, self._syncs)
+        """Under the lock. None when another call was quicker: what history does not have yet would be missed."""
+        now_ns = self._begin()
+        if self._book.find(declare.name) is not None:
+            return self._write(0, False)
+        if not self._in_memory and self._committer.written != self._book.seq:
+            return None
+        batch.check(self._book, [declare], now_ns)
+        topic = target_of(self._book, owner_name(declare.name, declare.kind))
+        beginning = Beginning(topic, after_sequence, since_ns)
+        for seq, change in self._journal.changes_after(0):
+            beginning.see(seq, change)
+        batch.run(self._book, [declare], now_ns)
+        copies = beginning.copy_to(self._book, target_of(self._book, declare.name), now_ns)
+        return self._write(copies, self._syncs)
 
     # From a decision to its answer
 
@@ -187,7 +190,11 @@ class EmbeddedStore:
         now_ns = self.now_ns()
         self._seq_before = self._book.seq
         if self._book.due.next_ns() <= now_ns:
-            fire(self._book, now_ns)
+            try:
+                fire(self._book, now_ns)
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
         return now_ns
 
     def _write(self, value: T, sync: bool, absent: list[Claimed] | None = None) -> Pending[T]:
@@ -195,24 +202,30 @@ class EmbeddedStore:
         book = self._book
         if book.due.next_ns() < self._armed_ns or book.idle_check_ns < self._armed_ns:
             self._arm(self.now_ns())
+        pending = Pending(value)
         if self._in_memory:
             if book.fresh:
                 changes = book.take()
                 self._journal.append(book.seq - len(changes) + 1, changes, False)
-            return Pending(value)
-        if book.seq == self._seq_before and not sync and not absent:
-            return Pending(value)
-        return Pending(value, self._committer.add(sync, absent))
+        elif book.seq != self._seq_before or sync or absent:
+            pending.outcome = self._committer.add(sync, absent)
+        book.deciding = False
+        return pending
 
     def _answer(self, pending: Pending[T]) -> Pending[T]:
         """Without the lock: wake who waits for messages, and let somebody commit."""
-        if self._book.woken:
-            self._watchers.wake()
-        if not pending.done:
-            loop = asyncio._get_running_loop()
-            if loop is not None:
-                pending.loop = loop
-                self._committer.kick_soon(loop)
+        try:
+            if self._book.woken:
+                self._watchers.wake()
+            if not pending.done:
+                loop = asyncio._get_running_loop()
+                if loop is not None:
+                    pending.loop = loop
+                    self._committer.kick_soon(loop)
+        except BaseException as error:
+            # A receiver that was not woken would wait for ever beside its message.
+            self._committer.fail(error)
+            raise
         return pending
 
     # Time
@@ -229,12 +242,18 @@ class EmbeddedStore:
             self._armed_ns = NEVER
             if self._closed or self._committer.failure is not None:
                 return
-            self._seq_before = self._book.seq
-            now_ns = self.now_ns()
-            fire(self._book, now_ns)
-            if self._book.idle_check_ns <= now_ns:
-                drop_idle(self._book, now_ns)
-            pending = self._write(None, False)
+            try:
+                self._seq_before = self._book.seq
+                now_ns = self.now_ns()
+                fire(self._book, now_ns)
+                if self._book.idle_check_ns <= now_ns:
+                    self._book.deciding = True
+                    drop_idle(self._book, now_ns)
+                pending = self._write(None, False)
+            except BaseException as error:
+                # Time goes on only by this call, so the store stops also where nothing was changed.
+                self._committer.fail(error)
+                raise
         if self._book.woken:
             self._watchers.wake()
         if not pending.done:
@@ -256,10 +275,14 @@ class EmbeddedStore:
 
     def watch(self, entity: str, call: Callable[[], None]) -> Callable[[], None]:
         with self._lock:
-            now_ns = self._begin()
-            queue = queue_of(self._book, entity, now_ns)
-            queue.used(now_ns)
-            leave = self._watchers.add(queue, call)
+            try:
+                now_ns = self._begin()
+                queue = queue_of(self._book, entity, now_ns)
+                queue.used(now_ns)
+                leave = self._watchers.add(queue, call)
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
 
         def stop() -> None:
             with self._lock:
@@ -361,6 +384,19 @@ class EmbeddedStore:
             with self._lock:
                 self._book.let_go()
             self._journal.close()
+
+
+def _claimed(book: Book, tokens: Tokens, wish: Wish, now_ns: i64) -> list[Claimed]:
+    """Hand out what was asked for: deferred messages by their sequences, or the next ones."""
+    entity = receiving_from(book, wish.entity, now_ns)
+    session: Session | None = None
+    if wish.session is not None:
+        session = held_session(book, wish.entity, wish.session[0], wish.session[1], now_ns)
+    if wish.sequences:
+        entries = deferred_entries(entity, session, list(wish.sequences))
+        return claim_deferred(book, entries, [tokens.draw() for _ in entries], wish.lock, wish.consumer, now_ns)
+    drawn = [tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
+    return claim(book, entity, session, drawn, wish.lock, wish.consumer, now_ns)
 
 
 def _absent(claims: list[Claimed]) -> list[Claimed]:

@@ -127,25 +127,25 @@ class Boxes:
         letter.expires_ns = from_ns + ttl_ns if ttl_ns else 0
         box.letters[letter.sequence] = letter
 
-    def _arrive(self, box: Box, letter: Letter, ttl_ns: int) -> None:
-        """Where it ends: here, in copies, or further on."""
+    def _arrive(self, box: Box, letter: Letter, ttl_ns: int) -> int:
+        """Where it ends: here, in copies, or further on. Returns how many copies were stored."""
         rules = box.rules
         ttl_ns = shorter(ttl_ns, rules.ttl_ns)
         if rules.is_topic:
             box.next_sequence()
-            for name in self.subscriptions(box.name):
-                self._arrive(self.boxes[name], replace(letter), ttl_ns)
-        elif rules.forward_to:
+            names = self.subscriptions(box.name)
+            return sum([self._arrive(self.boxes[name], replace(letter), ttl_ns) for name in names])
+        if rules.forward_to:
             box.next_sequence()
-            if rules.forward_to not in self.boxes or letter.hops >= HOPS_MAX:
-                self._store(self.dead_box(box.name), letter, 0, 0)
-            else:
-                self._arrive(self.boxes[rules.forward_to], replace(letter, hops=letter.hops + 1), ttl_ns)
+            if rules.forward_to in self.boxes and letter.hops < HOPS_MAX:
+                return self._arrive(self.boxes[rules.forward_to], replace(letter, hops=letter.hops + 1), ttl_ns)
+            self._store(self.dead_box(box.name), letter, 0, 0)
         elif rules.by_session and letter.session is None:
             box.next_sequence()
             self._store(self.dead_box(box.name), letter, 0, 0)
         else:
             self._store(box, letter, ttl_ns, self.now_ns)
+        return 1
 
     def _give_back(self, box: Box, letter: Letter, delay_ns: int) -> None:
         letter.token = b""
@@ -162,10 +162,9 @@ class Boxes:
         del box.letters[letter.sequence]
         dead = Letter(letter.text, letter.priority, letter.session, 0, hops=letter.hops + 1)
         target = self.boxes.get(box.rules.dead_letters_to)
-        if target is None or target is box or box.rules.is_dead:
+        stays = target is None or target is box or box.rules.is_dead or letter.hops >= HOPS_MAX
+        if stays or target is None or self._arrive(target, dead, 0) == 0:
             self._store(self.dead_box(box.name), dead, 0, 0)
-        else:
-            self._arrive(target, dead, 0)
 
     def _session_over(self, box: Box, session: str) -> None:
         box.sessions[session].token = b""

@@ -120,6 +120,9 @@ class Recovery:
             return RecoveryResult(False, str(error), message_id, entry.entity.name, int(entry.sequence))
         if isinstance(result, SendResult):
             return RecoveryResult(True, f"moved to {result.entity}", message_id, result.entity, result.sequence)
+        if isinstance(command, Move):
+            why = f"no subscription behind {command.target} takes it"
+            return RecoveryResult(False, why, message_id, entry.entity.name, int(entry.sequence))
         return RecoveryResult(True, "discarded", message_id, entry.entity.name, int(entry.sequence))
 
     def _one(self, which: Which, queue: str | None) -> Steps[tuple[Entry | None, str]]:

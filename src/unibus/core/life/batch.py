@@ -44,14 +44,19 @@ from unibus.limits import BATCH_COMMANDS_MAX
 
 
 def run(book: Book, commands: Sequence[Command], now_ns: i64) -> list[object]:
-    """Carry out all of them or raise. One result for each: a SendResult, the end of a lock, or None."""
+    """Carry out all of them or raise. One result for each: a SendResult, the end of a lock, or None.
+
+    `book.deciding` is True from the first change on: the caller ends it once the changes are on their way to the log.
+    """
     if len(commands) == 1:
         # The most common batch needs no book-keeping of its own.
         only = commands[0]
         if isinstance(only, Send):
             check_send(book, only, now_ns, None)
+            book.deciding = True
             return [send(book, only, now_ns)]
     check(book, commands, now_ns)
+    book.deciding = True
     return [_do(book, command, now_ns) for command in commands]
 
 

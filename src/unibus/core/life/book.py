@@ -44,6 +44,9 @@ class Book:
         self.seq: i64 = 0
         self.fresh: list[Change] = []
         self.woken: list[Entity] = []
+        # True while a decision changes the state. An exception meanwhile leaves half of a decision in memory, and the
+        # store has to stop; one before that is a refusal and changes nothing.
+        self.deciding = False
         self.strict = True  # False while a journal is played over a snapshot that is partly newer.
         self.replaying = False
         self.to_shed: list[Entry] = []  # Beyond the budget: their data goes as soon as it is written.

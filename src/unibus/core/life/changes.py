@@ -31,7 +31,10 @@ class Who(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Sent(msgspec.Struct, array_like=True, gc=False, tag=1):
-    """A message was stored, to be delivered now or from `visible_ns` on. `data` is the encoded envelope."""
+    """A message was stored, to be delivered now or from `visible_ns` on. `data` is the encoded envelope.
+
+    `hops` counts how often it was forwarded before; a store of an earlier version has 0 here.
+    """
 
     at_ns: int
     entity: int
@@ -43,6 +46,7 @@ class Sent(msgspec.Struct, array_like=True, gc=False, tag=1):
     dedup_key: str | None
     data: bytes
     overlay: Overlay | None = None
+    hops: int = 0
 
 
 class Passed(msgspec.Struct, array_like=True, gc=False, tag=2):

@@ -29,13 +29,15 @@ DUE_PER_CALL: Final = 1_000
 def fire(book: Book, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool:
     """Do what is due by now: end locks, expire messages, make scheduled ones visible. True if there may be more."""
     done: i64 = 0
+    book.deciding = True
     while done < at_most:
         item = book.due.pop(now_ns)
         if item is None:
-            return False
+            break
         _fire(book, item, now_ns)
         done += 1
-    return True
+    book.deciding = False
+    return done == at_most
 
 
 def _fire(book: Book, item: Timed, now_ns: i64) -> None:
@@ -96,6 +98,7 @@ def claim(
         raise SessionRequired(f"{entity.name!r} works by sessions", "accept a session and receive from that")
     waiting = entity.waiting if session is None else session.waiting
     claimed: list[Claimed] = []
+    book.deciding = True
     for token in tokens:
         entry = _next(book, waiting, now_ns)
         if entry is None:
@@ -113,6 +116,14 @@ def _next(book: Book, waiting: Waiting, now_ns: i64) -> Entry | None:
         if not is_expired(entry.expires_ns, now_ns):
             return entry
         expire(book, entry, now_ns)
+
+
+def claim_deferred(
+    book: Book, entries: list[Entry], tokens: list[bytes], lock: bool, consumer: str, now_ns: i64
+) -> list[Claimed]:
+    """Hand out messages that `deferred_entries` found."""
+    book.deciding = True
+    return [hand_out(book, entry, token, lock, consumer, now_ns) for entry, token in zip(entries, tokens, strict=True)]
 
 
 def hand_out(book: Book, entry: Entry, token: bytes, lock: bool, consumer: str, now_ns: i64) -> Claimed:

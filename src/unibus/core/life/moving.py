@@ -6,13 +6,13 @@ A move is one change to the state: the message is in the one place or in the oth
 
 from mypy_extensions import i64
 
-from unibus.core.life.admission import Load, check_room, is_stored_in, target_of
+from unibus.core.life.admission import Load, check_room, target_of
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Advanced, Forgotten, Moved, Pruned, Purged
 from unibus.core.life.commands import Advance, Forget, Move, Remove, SendResult
-from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry
+from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
 from unibus.core.life.playing import note
-from unibus.core.life.sending import Parcel, route
+from unibus.core.life.sending import Parcel, is_taken, route
 from unibus.core.life.states import LOCKED, STATE_NAMES
 from unibus.errors import MessageNotFound, PositionMoved, SessionRequired, UsageError
 
@@ -34,10 +34,13 @@ def check_move(book: Book, command: Move, before: dict[str, Load]) -> Entry | No
     target = target_of(book, command.target)
     if target.kind == DEAD_LETTERS:
         raise UsageError(f"nobody sends to {target.name!r} directly", "move it to a queue, a topic or a subscription")
-    if target.kind == TOPIC and not target.subscriptions and not is_stored_in(target):
-        raise UsageError(f"nobody is subscribed to {target.name!r}", "the message would be gone; subscribe first")
     entry = waiting_entry(book, command.entity, command.sequence, command.raises)
     if entry is not None:
+        if not is_taken(book, target, _moved(entry, command)):
+            raise UsageError(
+                f"no subscription behind {target.name!r} matches {entry.entity.name!r} #{entry.sequence}",
+                "it stays where it is; add a subscription or a rule that matches it, or move it elsewhere",
+            )
         who = entry.who if command.who is None else command.who
         if target.settings.requires_session and who.session_id is None and not target.settings.forward_to:
             raise SessionRequired(f"{target.name!r} works by sessions", "the message has no session_id")
@@ -51,15 +54,9 @@ def move(book: Book, command: Move, now_ns: i64) -> SendResult | None:
     if entry is None:
         return None
     target = target_of(book, command.target)
-    # Another identity comes with other data only: what is stored is known by the id that stands in it.
-    who = entry.who if command.who is None or command.data is None else command.who
-    parcel = Parcel(who, entry.priority, command.ttl_ns)
-    parcel.overlay = entry.overlay if command.overlay is None else command.overlay
-    if command.data is None:
-        parcel.source = entry
-    else:
-        parcel.data = command.data
-    route(book, target, parcel, None, now_ns)
+    parcel = _moved(entry, command)
+    if route(book, target, parcel, None, now_ns) == 0:
+        return None  # A rule that draws random values took it when it was checked and does not now.
     note(
         book,
         Moved(
@@ -74,6 +71,19 @@ def move(book: Book, command: Move, now_ns: i64) -> SendResult | None:
         ),
     )
     return SendResult(target.name, target.sequence, parcel.who.message_id, False)
+
+
+def _moved(entry: Entry, command: Move) -> Parcel:
+    """The message as it will arrive at the target."""
+    # Another identity comes with other data only: what is stored is known by the id that stands in it.
+    who = entry.who if command.who is None or command.data is None else command.who
+    parcel = Parcel(who, entry.priority, command.ttl_ns)
+    parcel.overlay = entry.overlay if command.overlay is None else command.overlay
+    if command.data is None:
+        parcel.source = entry
+    else:
+        parcel.data = command.data
+    return parcel
 
 
 def remove_by_hand(book: Book, command: Remove, now_ns: i64) -> bool:

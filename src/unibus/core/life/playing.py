@@ -83,6 +83,7 @@ def note_sent(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns:
             key,
             data,
             entry.overlay,
+            entry.hops,
         )
     )
     _store(book, entry, key, at_ns, visible_ns)
@@ -166,6 +167,7 @@ def _sent(book: Book, change: Sent) -> None:
     entry = Entry(_entity(book, change.entity), change.sequence, change.who, change.priority, change.data)
     entry.expires_ns = change.expires_ns
     entry.overlay = change.overlay
+    entry.hops = change.hops
     _store(book, entry, change.dedup_key, change.at_ns, change.visible_ns)
 
 

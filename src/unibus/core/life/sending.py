@@ -68,24 +68,34 @@ def entries_of(book: Book, name: str) -> Iterable[Entry]:
 def queue_of(book: Book, name: str, now_ns: i64) -> Entity:
     """The entity to receive from; a dead-letter queue that had no letter yet is made."""
     found = book.find(name)
-    if found is None and is_sub_queue(name):
-        owner = book.find(name.rpartition("/")[0])
-        if owner is not None and owner.kind != TOPIC and owner.kind != DEAD_LETTERS:
-            found = dead_letters_of(book, owner, now_ns)
     if found is None:
-        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
-    if not found.is_queue():
+        owner = _owner_of_sub_queue(book, name)
+        book.deciding = True
+        found = dead_letters_of(book, owner, now_ns)
+        book.deciding = False
+    elif not found.is_queue():
         raise UsageError(f"{found.name!r} is a topic", "receive from one of its subscriptions")
     return found
 
 
 def receiving_from(book: Book, name: str, now_ns: i64) -> Entity:
     """The same for whoever wants messages or a session of it: then its status has to allow that."""
-    found = queue_of(book, name, now_ns)
+    found = book.find(name)
+    if found is None:
+        found = _owner_of_sub_queue(book, name)  # Asked before the sub-queue is made: a refusal makes nothing.
     if not found.receives():
-        raise EntityDisabled(f"nobody receives from {found.name!r} now: it is {_status(found)}", ENABLE)
+        raise EntityDisabled(f"{name!r} cannot be received from now: it is {_status(found)}", ENABLE)
+    found = queue_of(book, name, now_ns)
     found.used(now_ns)
     return found
+
+
+def _owner_of_sub_queue(book: Book, name: str) -> Entity:
+    """The queue or subscription whose dead-letter queue has this name."""
+    owner = book.find(name.rpartition("/")[0]) if is_sub_queue(name) else None
+    if owner is None or owner.kind == TOPIC or owner.kind == DEAD_LETTERS:
+        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
+    return owner
 
 
 def _status(entity: Entity) -> str:
@@ -179,62 +189,97 @@ class Parcel:
         return message
 
 
-def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> None:
-    """Let a message arrive at an entity, and go on from there until it is stored."""
+def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> i64:
+    """Route a message from an entity to where it is stored. Returns how many copies were stored.
+
+    0: it reached a topic with no subscription whose rules match. A publisher expects that; a caller that removes the
+    message elsewhere has to store it itself.
+    """
     settings = entity.settings
-    if entity.kind == TOPIC and is_stored_in(entity):
-        store_copy(book, entity, parcel, now_ns)
-    elif entity.kind == TOPIC:
-        router = book.router(entity)
-        if router.takes_all:
-            subscriptions = entity.subscriptions
-            _pass(book, entity, parcel, key, len(subscriptions), now_ns)
-            for subscription in subscriptions:
-                route(book, subscription, _fork(parcel, settings.ttl_ns), None, now_ns)
-            return
-        arrivals = parcel.arrivals
-        if arrivals is None:
-            arrivals = router.arrivals(parcel.content(book))
-        _pass(book, entity, parcel, key, len(arrivals), now_ns)
-        for arrival in arrivals:
-            _arrive(book, arrival, _fork(parcel, settings.ttl_ns), now_ns)
-    elif settings.forward_to:
+    if entity.kind == TOPIC and not is_stored_in(entity):
+        return _fan_out(book, entity, parcel, key, now_ns)
+    if entity.kind != TOPIC and settings.forward_to:
         target = book.find(settings.forward_to)
+        if target is not None and parcel.hops < FORWARD_HOPS_MAX:
+            _pass(book, entity, parcel, key, 1, now_ns)
+            return route(book, target, _onward(parcel, settings.ttl_ns), None, now_ns)
         if target is None:
             _bury(book, entity, parcel, key, FORWARD_TARGET_MISSING, f"no entity {settings.forward_to!r}", now_ns)
-        elif parcel.hops >= FORWARD_HOPS_MAX:
-            _bury(book, entity, parcel, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
         else:
-            _pass(book, entity, parcel, key, 1, now_ns)
-            onward = _fork(parcel, settings.ttl_ns)
-            onward.hops = parcel.hops + 1
-            route(book, target, onward, None, now_ns)
+            _bury(book, entity, parcel, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
     elif settings.requires_session and parcel.who.session_id is None and entity.kind != DEAD_LETTERS:
         _bury(book, entity, parcel, key, SESSION_ID_IS_NULL, "the entity works by sessions", now_ns)
     else:
         store_copy(book, entity, parcel, now_ns)
+    return 1
 
 
-def _arrive(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64) -> None:
+def _fan_out(book: Book, topic: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> i64:
+    """Route a message of a topic to the subscriptions whose rules match. Returns how many copies were stored."""
+    ttl_ns = topic.settings.ttl_ns
+    stored: i64 = 0
+    router = book.router(topic)
+    if router.takes_all:
+        subscriptions = topic.subscriptions
+        _pass(book, topic, parcel, key, len(subscriptions), now_ns)
+        for subscription in subscriptions:
+            stored += route(book, subscription, _fork(parcel, ttl_ns), None, now_ns)
+        return stored
+    arrivals = parcel.arrivals
+    if arrivals is None:
+        arrivals = router.arrivals(parcel.content(book))
+    _pass(book, topic, parcel, key, len(arrivals), now_ns)
+    for arrival in arrivals:
+        stored += _arrive(book, arrival, _fork(parcel, ttl_ns), now_ns)
+    return stored
+
+
+def _arrive(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64) -> i64:
     if arrival.error:
         _bury(book, arrival.entity, parcel, None, FILTER_EVALUATION_FAILED, arrival.error, now_ns)
-        return
+        return 1
     changed = arrival.message
     if changed is not None:
-        # Another message by now, with data of its own.
-        data = encode(changed)
-        cold = changed.cold
-        session_id = None if cold is None else cold.session_id
-        correlation_id = None if cold is None else cold.correlation_id
-        topic = arrival.entity.topic
-        ttl_ns = effective_ttl_ns(0 if cold is None else cold.ttl_ns, 0 if topic is None else topic.settings.ttl_ns)
-        hops = parcel.hops
-        who = Who(changed.id, len(data), session_id, correlation_id, changed.trace_id)
-        parcel = Parcel(who, changed.priority, ttl_ns)
-        parcel.data = data
-        parcel.message = changed
-        parcel.hops = hops
-    route(book, arrival.entity, parcel, None, now_ns)
+        parcel = _changed_by_action(changed, arrival.entity, parcel.hops)
+    return route(book, arrival.entity, parcel, None, now_ns)
+
+
+def _changed_by_action(changed: Message, subscription: Entity, hops: i64) -> "Parcel":
+    """A rule action makes another message, with data of its own."""
+    data = encode(changed)
+    cold = changed.cold
+    session_id = None if cold is None else cold.session_id
+    correlation_id = None if cold is None else cold.correlation_id
+    topic = subscription.topic
+    ttl_ns = effective_ttl_ns(0 if cold is None else cold.ttl_ns, 0 if topic is None else topic.settings.ttl_ns)
+    who = Who(changed.id, len(data), session_id, correlation_id, changed.trace_id)
+    parcel = Parcel(who, changed.priority, ttl_ns)
+    parcel.data = data
+    parcel.message = changed
+    parcel.hops = hops
+    return parcel
+
+
+def is_taken(book: Book, entity: Entity, parcel: Parcel) -> bool:
+    """Whether `route` would store the message at least once. Changes nothing."""
+    if entity.kind == TOPIC and not is_stored_in(entity):
+        router = book.router(entity)
+        if router.takes_all:
+            return any([is_taken(book, each, parcel) for each in entity.subscriptions])
+        arrivals = router.arrivals(parcel.content(book))
+        return any([_is_arrival_taken(book, arrival, parcel) for arrival in arrivals])
+    if entity.kind != TOPIC and entity.settings.forward_to and parcel.hops < FORWARD_HOPS_MAX:
+        target = book.find(entity.settings.forward_to)
+        return target is None or is_taken(book, target, _onward(parcel, 0))
+    return True  # Stored in the entity, or in its dead-letter queue.
+
+
+def _is_arrival_taken(book: Book, arrival: Arrival, parcel: Parcel) -> bool:
+    if arrival.error:
+        return True
+    if arrival.message is not None:
+        parcel = _changed_by_action(arrival.message, arrival.entity, parcel.hops)
+    return is_taken(book, arrival.entity, parcel)
 
 
 def arrive_by_rules(book: Book, subscription: Entity, parcel: Parcel, now_ns: i64) -> int:
@@ -267,14 +312,25 @@ def _fork(parcel: Parcel, ttl_ns: i64) -> Parcel:
     return other
 
 
+def _onward(parcel: Parcel, ttl_ns: i64) -> Parcel:
+    """One hop further."""
+    onward = _fork(parcel, ttl_ns)
+    onward.hops = parcel.hops + 1
+    return onward
+
+
 def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
     sequence = entity.sequence + 1
     expires_ns = expires_at_ns(now_ns, effective_ttl_ns(parcel.ttl_ns, entity.settings.ttl_ns))
     source = parcel.source
-    if source is None and not parcel.carrier:
+    # A copy shares the data of the last record that was written with data; recovery keeps only that one in memory. A
+    # rule action with a forward writes such a record in between: what is stored after it carries its data itself.
+    # (`book.carrier` is 0 too while nothing was written with data.)
+    if source is None and (not parcel.carrier or parcel.carrier != book.carrier):
         entry = Entry(entity, sequence, parcel.who, parcel.priority, parcel.data)
         entry.expires_ns = expires_ns
         entry.overlay = parcel.overlay
+        entry.hops = parcel.hops
         note_sent(book, entry, None, now_ns, 0)
         return
     note(

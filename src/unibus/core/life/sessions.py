@@ -35,6 +35,7 @@ def accept(
         raise SessionLocked(
             f"session {session_id!r} of {entity.name!r} is held by another receiver", "wait, or take another"
         )
+    book.deciding = True
     if found is not None and found.token is not None:
         # Its end is due, but others were first. The old receiver's locks must not pass on to the new one.
         session_over(book, found, "lock_expired", now_ns)

@@ -22,11 +22,12 @@ from unibus.core.life.changes import (
     Returned,
 )
 from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
-from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry
+from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
 from unibus.core.life.playing import note, note_completed
 from unibus.core.life.sending import Parcel, dead_letters_of, death_record, route, store_copy
 from unibus.core.life.states import LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound, SessionLockLost
+from unibus.limits import FORWARD_HOPS_MAX
 
 
 def locked_entry(book: Book, name: str, sequence: int, token: bytes, now_ns: i64) -> Entry:
@@ -120,11 +121,10 @@ def bury(
     letter.overlay = death_record(
         overlay, reason, description, signature, entry.delivery_count, entity.name, consumer, now_ns
     )
-    elsewhere = _forward_target(book, entity)
-    if elsewhere is None:
+    elsewhere = _forward_target(book, entry)
+    # Where it is forwarded to a topic whose rules do not match it, it stays here: a dead letter is never dropped.
+    if elsewhere is None or route(book, elsewhere, letter, None, now_ns) == 0:
         store_copy(book, dead_letters_of(book, entity, now_ns), letter, now_ns)
-    else:
-        route(book, elsewhere, letter, None, now_ns)
     note(
         book,
         DeadLettered(
@@ -142,16 +142,18 @@ def bury(
     )
 
 
-def _forward_target(book: Book, entity: Entity) -> Entity | None:
+def _forward_target(book: Book, entry: Entry) -> Entity | None:
+    """Where dead letters of this entity are forwarded to. None: they stay here.
+
+    The hop limit holds for them too: two queues that forward their dead letters to each other would circulate a message
+    with a time-to-live without end.
+    """
+    entity = entry.entity
     name = entity.settings.forward_dead_letters_to
-    if not name or entity.kind == DEAD_LETTERS:
+    if not name or entity.kind == DEAD_LETTERS or entry.hops >= FORWARD_HOPS_MAX:
         return None
     found = book.find(name)
-    if found is None or found is entity:
-        return None
-    # In a topic that nobody listens to it would be gone.
-    heard = found.kind != TOPIC or found.settings.keeps or len(found.subscriptions) > 0
-    return found if heard else None
+    return None if found is entity else found
 
 
 def expire(book: Book, entry: Entry, now_ns: i64) -> None:

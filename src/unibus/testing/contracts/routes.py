@@ -7,8 +7,12 @@ from unibus.core.deadletter import (
     SOURCE_HEADER,
     sub_queue,
 )
+from unibus.core.filters.actions import SqlRuleAction
+from unibus.core.filters.filters import FalseFilter, TrueFilter
 from unibus.core.life.commands import DEAD_LETTER, Cancel, Declare
 from unibus.core.life.entity import SUBSCRIPTION, subscription_path
+from unibus.core.life.rules import Rule, text_of
+from unibus.limits import FORWARD_HOPS_MAX
 from unibus.testing.contracts.rig import ANSWER_S, SECOND, Contract, Rig, bodies, headers
 
 
@@ -197,3 +201,51 @@ class ForwardContract(Contract):
             rig.settle(DEAD_LETTER, rig.one(name))
             assert bodies(rig.claim(sub_queue(name))) == ["a"]
             assert rig.peek(name) == []
+
+    def test_dead_letters_that_no_subscription_takes_stay(self, rig: Rig) -> None:
+        """A topic without subscriptions, one whose rules match nothing, and both behind a forward."""
+        rig.topic("unheard")
+        rig.topic("t")
+        never = text_of([Rule("never", FalseFilter())])
+        rig.subscription("t", "s", rules=never)
+        rig.queue("on", forward_to="t")
+        rig.topic("chain")
+        rig.subscription("chain", "s", forward_to="unheard")
+        for target in ("unheard", "t", "on", "chain"):
+            name = f"to {target}"
+            rig.queue(name, forward_dead_letters_to=target, max_delivery_count=1, dead_letter_on_expiration=True)
+            rig.fill(name, "ab")
+            rig.send(name, "c", ttl_ns=SECOND)
+            rig.settle(DEAD_LETTER, rig.one(name), reason="Broken")
+            rig.abandon(rig.one(name))
+            rig.advance(2)
+            assert [letter.body for letter in rig.dead(name)] == ["a", "b", "c"]
+            assert rig.dead(name)[0].headers[SOURCE_HEADER] == name
+            assert rig.peek(name) == []
+
+    def test_dead_letters_that_circulate_stop_at_the_hop_limit(self, rig: Rig) -> None:
+        """Two queues that forward their dead letters to each other, with a time-to-live."""
+        for name in ("ping", "pong"):
+            rig.queue(name, default_ttl=1, dead_letter_on_expiration=True)
+        rig.update("ping", forward_dead_letters_to="pong")
+        rig.update("pong", forward_dead_letters_to="ping")
+        rig.send("ping", "a")
+        for _ in range(20):
+            rig.advance(1)
+        assert [letter.body for letter in rig.dead("ping") + rig.dead("pong")] == ["a"]
+        assert (rig.peek("ping"), rig.peek("pong")) == ([], [])
+        assert rig.info("ping").last_sequence + rig.info("pong").last_sequence == 1 + FORWARD_HOPS_MAX
+
+    def test_hops_before_an_action_count(self, rig: Rig) -> None:
+        """What a rule action made is forwarded no further than what it was made of."""
+        rig.topic("t")
+        rig.queue("end", default_ttl=1, dead_letter_on_expiration=True, forward_dead_letters_to="graves")
+        rig.queue("graves")
+        stamped = text_of([Rule("stamp", TrueFilter(), SqlRuleAction("SET stamped = TRUE"))])
+        rig.subscription("t", "s", rules=stamped, default_ttl=1, forward_dead_letters_to="graves", max_delivery_count=1)
+        self.chain(rig, 3)
+        rig.update("q3", forward_to="t")
+        rig.send("q0", "a")
+        path = subscription_path("t", "s")
+        rig.abandon(rig.one(path))
+        assert ([letter.body for letter in rig.dead(path)], rig.peek("graves")) == (["a"], [])

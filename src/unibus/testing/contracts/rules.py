@@ -13,7 +13,7 @@ from unibus.core.life.entity import SUBSCRIPTION
 from unibus.core.life.rules import DEFAULT_RULE, Rule, text_of
 from unibus.core.message import Message
 from unibus.errors import ConfigInvalid, EntityExists, EntityNotFound, QuotaExceeded, UsageError
-from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers
+from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers, sending
 
 
 def publish(rig: Rig, body: object, visible_ns: int = 0, **given: HeaderValue) -> SendResult:
@@ -35,6 +35,10 @@ def ruled(rig: Rig, name: str, *rules: Rule, **settings: str | int | float | boo
 
 def sql(expression: str) -> Filter:
     return SqlFilter(expression)
+
+
+def stamp(name: str) -> SqlRuleAction:
+    return SqlRuleAction(f"SET {name} = TRUE")
 
 
 class RuleContract(Contract):
@@ -67,6 +71,30 @@ class RuleContract(Contract):
         found = rig.claim(both, 10, lock=False)
         assert bodies(found) == ["a", "a"]
         assert [headers(each) for each in found] == [{"color": "red"}, {"urgent": True}]
+
+    def test_an_action_with_a_forward_leaves_the_data_of_later_copies_alone(self, rig: Rig) -> None:
+        """Each subscription stores the message with its own data, whatever a subscription before it forwarded."""
+        rig.topic("t")
+        rig.topic("further")
+        for name in ("audit", "late", "moved"):
+            rig.queue(name)
+        first = rig.subscription("t", "first")
+        rig.subscription("further", "stamped", forward_to="late", rules=text_of([Rule("s", TrueFilter(), stamp("s"))]))
+        deep = rig.subscription("further", "deep")
+        ruled(
+            rig, "changed", Rule("r", TrueFilter(), stamp("a")), Rule("q", TrueFilter(), stamp("b")), forward_to="audit"
+        )
+        plain = rig.subscription("t", "plain")
+        rig.subscription("t", "chain", forward_to="further")
+        rig.subscription("t", "moving", forward_to="moved")
+        last = rig.subscription("t", "last")
+        rig.run(*[sending("t", body, message_id=body) for body in ("one", "two")])
+        everywhere = {name: bodies(rig.claim(name, 9)) for name in (first, plain, last, deep, "moved", "late", "audit")}
+        both = ["one", "two"]
+        assert everywhere == {
+            **dict.fromkeys((first, plain, last, deep, "moved", "late"), both),
+            "audit": ["one", "one", "two", "two"],
+        }
 
     def test_rules_can_be_added_changed_and_taken_away(self, rig: Rig) -> None:
         rig.topic("t")
@@ -156,6 +184,28 @@ class RuleContract(Contract):
         rig.settle(DEAD_LETTER, rig.one("q"), reason="Broken")
         rig.run(Move(sub_queue("q"), 1, "t"))
         assert rig.drain(dead) == ["x"]
+
+    def test_a_move_that_no_rule_takes_is_refused(self, rig: Rig) -> None:
+        """Also behind a forward. The message stays where it was, in a batch with others too."""
+        rig.topic("t")
+        rig.topic("further")
+        ruled(rig, "dead", Rule("r", sql("DeadLetterReason = 'Broken'")))
+        ruled(rig, "on", Rule("r", sql("DeadLetterReason = 'Other'")), forward_to="further")
+        rig.queue("q")
+        rig.queue("to t", forward_to="t")
+        rig.fill("q", "xyz")
+        for reason in ("Fine", "Other", "Broken"):
+            rig.settle(DEAD_LETTER, rig.one("q"), reason=reason)
+        before = rig.picture()
+        for sequence, target in ((1, "t"), (1, "to t"), (1, "further"), (2, "t"), (2, "to t")):
+            for raises in (True, False):
+                move = Move(sub_queue("q"), sequence, target)
+                move.raises = raises
+                with pytest.raises(UsageError):
+                    rig.run(sending("q", "with it"), move)
+        assert rig.picture() == before
+        rig.run(Move(sub_queue("q"), 3, "to t"))
+        assert rig.drain("t/Subscriptions/dead") == ["z"]
 
     def test_what_a_topic_kept_is_judged_by_the_first_subscription(self, rig: Rig) -> None:
         rig.topic("t", keeps=True)
