@@ -117,6 +117,9 @@ class Reopening:
     def health(self) -> StoreHealth:
         return self._store.health()
 
+    def check(self) -> list[str]:
+        return self._fresh().check()
+
     def close(self) -> None:
         self._closed = True
         self._store.close()

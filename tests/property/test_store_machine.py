@@ -587,6 +587,7 @@ MODEST = settings(
 
 # Classes of their own: hypothesis keeps one TestCase for each machine, and whoever sets something on that one sets it
 # for everybody who runs the machine. Soak does, and is collected in the same run.
+@pytest.mark.unchecked  # Its teardown empties the ready queues, after it has checked more than that.
 class TestMemory(MemoryMachine.TestCase):
     settings = MODEST
 

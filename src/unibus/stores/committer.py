@@ -54,7 +54,7 @@ class Committer:
         self._book = book
         self._lock = lock
         self._snapshot = snapshot
-        self._committing = threading.Lock()
+        self.committing = threading.Lock()  # Taken before `lock` where both are needed.
         self._group = Group(self)
         self._unsynced = True  # Something that was written may not be on disk yet.
         self._kicks = threading.Lock()  # Closed while the writer has nothing to do; a kick opens it.
@@ -114,7 +114,7 @@ class Committer:
 
     def commit(self) -> bool:
         """Write what has collected. False if there was nothing."""
-        with self._committing:
+        with self.committing:
             group = self._commit()
         if group is None:
             return False
@@ -129,7 +129,7 @@ class Committer:
         coming = self._group
         if coming.absent or self._snapshot.is_due(self._book.seq) or not self._journal.is_quick():
             return False
-        if (coming.sync and not self._pace.is_quick()) or not self._committing.acquire(blocking=False):
+        if (coming.sync and not self._pace.is_quick()) or not self.committing.acquire(blocking=False):
             return False
         try:
             began_ns = time.monotonic_ns()
@@ -137,7 +137,7 @@ class Committer:
             if group is not None and group.sync:
                 self._pace.took(began_ns, time.monotonic_ns())
         finally:
-            self._committing.release()
+            self.committing.release()
         if group is not None:
             group.tell(loop)
         return True
@@ -244,7 +244,7 @@ class Committer:
 
     def bodies(self, entries: list[Entry]) -> dict[Entry, bytes]:
         """The data of messages that is on disk only. No row goes meanwhile; what is gone already is left out."""
-        with self._committing:
+        with self.committing:
             with self._lock:
                 there = [entry for entry in entries if entry.state != GONE]
             return self._journal.bodies(there)
@@ -260,7 +260,7 @@ class Committer:
 
     def trim(self, now_ns: int) -> bool:
         """Let the journal forget some history, but nothing that recovery needs. True if there is more."""
-        with self._committing:
+        with self.committing:
             return self._journal.trim(now_ns, self._snapshot.seq)
 
     # The store's own thread

@@ -62,6 +62,12 @@ class Journal(Protocol):
         Gives the seq that the last snapshot covers.
         """
 
+    def reload(self, book: Book) -> bool:
+        """Play everything that was written into another empty book, and change nothing. For checks.
+
+        False: this journal does not keep enough for that.
+        """
+
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
         """Write a group; with `sync` it is on disk after that. StoreFailed: unknown, and no more is taken."""
 

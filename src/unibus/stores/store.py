@@ -165,5 +165,8 @@ class Store(Protocol):
 
     def health(self) -> StoreHealth: ...
 
+    def check(self) -> list[str]:
+        """Every invariant of the store that does not hold, in words; empty when all hold. It may read everything."""
+
     def close(self) -> None:
         """Write what is open and let go. Idempotent."""

@@ -89,6 +89,11 @@ class Waiting:
         if not queue:
             self._order.pop(0)
 
+    def items(self) -> list[Placed]:
+        """All that have a place here, stale ones included. For checks."""
+        returned = [each[2] for each in self._returned]
+        return [each for queue in self._levels.values() for each in queue] + returned
+
     def held(self) -> i64:
         """Places in use, stale ones included."""
         size: i64 = len(self._returned)

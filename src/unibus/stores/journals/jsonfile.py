@@ -105,6 +105,14 @@ class JsonFileJournal:
         self._names = book.known
         return state.covers
 
+    def reload(self, book: Book) -> bool:
+        with self._reading():
+            # Objects of their own: those of the journal know what is being written.
+            log, snapshots = Log(self._files, f"{self._folder}/wal"), Snapshots(self._files, self._folder)
+            log.find()
+            Loading(self._files, self._folder, read_state(self._files, self._folder), snapshots, log).run(book)
+        return True
+
     def _settle(self, state: State) -> None:
         """Everything that was read is written once more, or follows from that.
 

@@ -8,6 +8,7 @@ from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event, event_of, is_about, kind_of
+from unibus.core.life.playing import replay
 from unibus.errors import StoreFailed
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
@@ -28,6 +29,13 @@ class MemoryJournal:
 
     def load(self, book: Book) -> int:
         return 0  # There is nothing from before.
+
+    def reload(self, book: Book) -> bool:
+        if len(self._changes) != self._last:
+            return False  # The oldest are forgotten.
+        for change in self._changes:
+            replay(book, change)
+        return True
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
         self._changes.extend(changes)

@@ -116,6 +116,11 @@ class SqliteJournal:
         self._oldest = book.seq + 1 if oldest is None else cast(int, oldest)
         return covered
 
+    def reload(self, book: Book) -> bool:
+        with self._at_the_file():
+            Loading(self._connection, self._path, book).run()
+        return True
+
     # Writing
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:

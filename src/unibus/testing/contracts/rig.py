@@ -208,4 +208,6 @@ class Contract:
         with VirtualClock() as clock:
             store = open_store(clock)
             yield Rig(store, clock)
+            if store.health().ok:
+                assert store.check() == []
             store.close()
