@@ -3,7 +3,9 @@
 A test that damages a store on purpose, or takes its disk away, says so with `@pytest.mark.unchecked`.
 """
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +34,13 @@ def _stores_keep_their_invariants(request: pytest.FixtureRequest) -> Iterator[No
         embedded.before_close = None
     if request.node.get_closest_marker("unchecked") is None:
         assert found == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where a sync costs nothing, if there is such a place: for tests in which what a sync is worth is no subject."""
+    if not Path("/dev/shm").is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        yield Path(name)

@@ -1,7 +1,6 @@
 """The contract of stores on every store there is, in the forms in which it matters how they keep their messages."""
 
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -123,16 +122,6 @@ class Reopening:
     def close(self) -> None:
         self._closed = True
         self._store.close()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where a sync costs nothing, if there is such a place: what a sync is worth is not the subject here."""
-    if not Path("/dev/shm").is_dir():
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-        yield Path(name)
 
 
 class TestMemory(StoreContract):

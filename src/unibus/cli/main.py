@@ -36,6 +36,8 @@ class Shell(OnDemand):
         "replay": "unibus.cli.replay",
         "export": "unibus.cli.export",
         "import": "unibus.cli.import_",
+        "check": "unibus.cli.check",
+        "repair": "unibus.cli.repair",
         "capture": "unibus.cli.capture",
         "dlq": "unibus.cli.dlq",
         "filter": "unibus.cli.filter_",

@@ -199,7 +199,8 @@ class Committer:
 
     def _write(self, group: Group, changes: list[Change], part: Slice | None) -> None:
         if self.failure is not None:
-            raise self.failure
+            # Not the failure itself: a Ctrl-C that stopped the store in another thread is none of this thread's.
+            raise self.as_failure()
         if part is None and group.sync and not changes and self._unsynced:
             part = Slice()  # Nothing of its own to write, but it answers for what was written before.
         if changes or part is not None:

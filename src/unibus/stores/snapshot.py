@@ -95,7 +95,7 @@ class Snapshot:
 
     def _entries_part(self) -> Slice:
         """Some messages, and the entities that are new: recovery may find this piece without the last one."""
-        part = Slice(entities=[_row(each) for each in self._book.entities.values() if each.number > self._numbered])
+        part = Slice(entities=[row_of(each) for each in self._book.entities.values() if each.number > self._numbered])
         self._numbered = self._book.numbered
         size = 0
         while self._entries and len(part.entries) < PART_ENTRIES and size < PART_BYTES:
@@ -128,7 +128,7 @@ class Snapshot:
         summary = Summary(
             self._begun_at,
             seq,
-            [_row(each) for each in {*self._entities, *book.entities.values()}],
+            [row_of(each) for each in {*self._entities, *book.entities.values()}],
             [(number, book.known[number]) for number in self._dropped],
             dict(book.retired),
             sessions,
@@ -142,7 +142,7 @@ class Snapshot:
         return Slice(last=summary)
 
 
-def _row(entity: Entity) -> EntityRow:
+def row_of(entity: Entity) -> EntityRow:
     return EntityRow(
         entity.number,
         entity.name,

@@ -104,7 +104,7 @@ class SqlRuleAction:
         try:
             for step in self._steps:
                 other = _set(other, step.target, step.term) if step.term is not None else _remove(other, step.target)
-        except EvaluationError:
+        except (EvaluationError, MemoryError):
             raise
         except Exception as error:
             raise EvaluationError(f"the action cannot be applied: {type(error).__name__}") from error

@@ -70,7 +70,7 @@ class Filter:
         """EvaluationError if the message makes no answer possible."""
         try:
             return self.condition.holds(message)
-        except EvaluationError:
+        except (EvaluationError, MemoryError):
             raise
         except Exception as error:
             raise EvaluationError(f"the filter cannot be evaluated: {type(error).__name__}") from error

@@ -284,6 +284,7 @@ def _deferred(book: Book, change: Deferred) -> None:
         leave(book, entry)
         if change.overlay is not None:
             entry.overlay = change.overlay
+        entry.was_deferred = True  # It is from here on; a replay over a newer row says so as well.
         enter(book, entry, DEFERRED)
 
 
@@ -358,6 +359,7 @@ def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionSta
     elif isinstance(change, SessionLeft):
         session.token = None
         session.until_ns = 0
+        session.consumer = ""  # A snapshot does not keep it for a free session either.
     else:
         session.state = change.state
     refresh_ready(book, entity, session)

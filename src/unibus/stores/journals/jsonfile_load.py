@@ -29,14 +29,7 @@ class Loading:
 
     def run(self, book: Book) -> None:
         state = self._state
-        book.replaying = True
-        self._load_entities(book)
-        for listed in state.files:
-            if listed.number:
-                self._load_messages(book, listed)
-        self._load_sessions(book)
-        self._load_marks(book)
-        book.positions.update(state.positions)
+        self.load_snapshot(book)
         book.seq = state.covers
         self._replay(book)
         if state.overlap > state.covers:
@@ -46,6 +39,18 @@ class Loading:
         book.replaying = False
         self._snapshots.covers = state.covers
         self._snapshots.listed = {listed.file: listed for listed in state.files}
+
+    def load_snapshot(self, book: Book) -> None:
+        """The first half."""
+        state = self._state
+        book.replaying = True
+        self._load_entities(book)
+        for listed in state.files:
+            if listed.number:
+                self._load_messages(book, listed)
+        self._load_sessions(book)
+        self._load_marks(book)
+        book.positions.update(state.positions)
 
     def _path(self, listed: Listed) -> str:
         """Where the file stands: under its name, or beside it if a crash came before it had that. StoreDamaged."""

@@ -35,6 +35,19 @@ class Loading:
     def run(self) -> int:
         """Fill the book. Gives the seq that the snapshot covers."""
         book = self._book
+        snapshot, overlap = self.load_snapshot()
+        book.seq = snapshot
+        self._replay(snapshot, overlap)
+        if overlap > snapshot:
+            for entity in book.entities.values():
+                entity.entries = dict(sorted(entity.entries.items()))
+        book.strict = True
+        book.replaying = False
+        return snapshot
+
+    def load_snapshot(self) -> tuple[int, int]:
+        """The first half. Gives the change up to which the snapshot holds everything, and up to which it holds some."""
+        book = self._book
         rows = self._connection.execute("SELECT key, value FROM meta")
         meta = dict(cast("Iterator[tuple[str, object]]", rows))
         snapshot = cast(int, meta.get("snapshot", 0))
@@ -46,15 +59,7 @@ class Loading:
         self._load_sessions()
         self._load_marks()
         book.positions.update(self._connection.execute("SELECT name, position FROM positions"))
-        book.seq = snapshot
-        overlap = cast(int, meta.get("overlap", 0))
-        self._replay(snapshot, overlap)
-        if overlap > snapshot:
-            for entity in book.entities.values():
-                entity.entries = dict(sorted(entity.entries.items()))
-        book.strict = True
-        book.replaying = False
-        return snapshot
+        return snapshot, cast(int, meta.get("overlap", 0))
 
     def _load_entities(self) -> None:
         book = self._book

@@ -8,6 +8,7 @@ the log are played. Nothing is ever written into the file.
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, cast
 from uuid import uuid4
 
@@ -39,9 +40,15 @@ _ROWS: Final = "SELECT seq, last, crc, records FROM log WHERE seq >= ? AND last 
 _LAST: Final = "SELECT last FROM log ORDER BY seq DESC LIMIT 1"
 
 
-def open_read_only(path: str) -> apsw.Connection:
+def open_read_only(path: str, immutable: bool = False) -> apsw.Connection:
+    """`immutable` is for a file that no process can change meanwhile: SQLite makes no file beside it then, and takes no
+    lock; it does not look into a write-ahead log either."""
     try:
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        if immutable:
+            name = f"{Path(path).absolute().as_uri()}?immutable=1"
+            connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        else:
+            connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     except apsw.Error as error:
         raise StoreUnavailable(f"cannot open {path}: {error}", "is the file there, and may you read it?") from error
     try:

@@ -1,0 +1,56 @@
+"""Whether a group of the log holds each send as a whole.
+
+The records of one send form a tree, written depth first. A topic's record says how many subscriptions follow:
+
+    Passed topic, copies=3
+      Copied subscription a
+      Passed subscription b, copies=1     it forwards, or could not store the message
+        Copied queue audit                (a dead-letter queue may be declared in between)
+      Copied subscription c
+
+A version before this one could write such a tree without its end. Everything else in a group is one record.
+"""
+
+from dataclasses import dataclass
+
+from unibus.core.life.changes import Change, Copied, Declared, Passed, Sent
+
+
+@dataclass(frozen=True)
+class HalfSend:
+    """A topic's record at `index` of its group, whose message was stored in fewer subscriptions than it says."""
+
+    index: int
+    passed: Passed
+    stored: tuple[int, ...]  # The entities whose records follow it.
+
+
+def half_sends(changes: list[Change], topics: dict[int, set[int]]) -> list[HalfSend]:
+    """The sends of the group that lack their end. `topics` has the subscriptions of each topic, by number."""
+    found: list[HalfSend] = []
+    index = 0
+    while index < len(changes):
+        index = _walk(changes, index, topics, found)
+    return found
+
+
+def _walk(changes: list[Change], index: int, topics: dict[int, set[int]], found: list[HalfSend]) -> int:
+    """Over one record and those that belong to it. Returns the index behind them."""
+    change = changes[index]
+    if not isinstance(change, Passed):
+        return index + 1
+    subscriptions = topics.get(change.entity)
+    stored: list[int] = []
+    behind = index + 1
+    for _ in range(change.copies):
+        while behind < len(changes) and isinstance(changes[behind], Declared):
+            behind += 1
+        if behind >= len(changes) or not isinstance(changes[behind], (Sent, Copied, Passed)):
+            break
+        if subscriptions is not None and changes[behind].entity not in subscriptions:
+            break
+        stored.append(changes[behind].entity)
+        behind = _walk(changes, behind, topics, found)
+    if len(stored) < change.copies:
+        found.append(HalfSend(index, change, tuple(stored)))
+    return behind

@@ -1,0 +1,110 @@
+"""The files of a JSON folder, read without changing them."""
+
+from collections.abc import Iterator, Sequence
+
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Change
+from unibus.core.life.entity import Entry
+from unibus.errors import StoreDamaged, StoreFailed, StoreVersion
+from unibus.stores.inspection.files import LoggedGroup, Reader
+from unibus.stores.journals.jsonfile_files import Files, RealFiles
+from unibus.stores.journals.jsonfile_folder import unavailable
+from unibus.stores.journals.jsonfile_lines import Line, is_whole, read_line
+from unibus.stores.journals.jsonfile_load import Loading
+from unibus.stores.journals.jsonfile_log import Log, Segment, lines_of
+from unibus.stores.journals.jsonfile_snapshot import Snapshots
+from unibus.stores.journals.jsonfile_state import read_cursors, read_state
+
+
+class JsonFiles:
+    def __init__(self, folder: str, url: str) -> None:
+        self.url = url
+        self._files: Files = RealFiles()
+        self._folder = folder
+        try:
+            self._state = read_state(self._files, folder)
+            self._log = Log(self._files, f"{folder}/wal")
+            self._log.find()
+            self._cursors = read_cursors(self._files, folder)
+        except OSError as error:
+            raise unavailable(folder, error) from error
+        self.domain = self._state.domain
+        self._snapshots = Snapshots(self._files, folder)
+        # Where the data of each message is whose record the log has: segment, offset and length.
+        self._places: dict[int, tuple[Segment, int, int]] = {}
+
+    def load_snapshot(self, book: Book) -> tuple[int, int]:
+        try:
+            Loading(self._files, self._folder, self._state, self._snapshots, self._log).load_snapshot(book)
+        except OSError as error:
+            raise unavailable(self._folder, error) from error
+        self._snapshots.listed = {listed.file: listed for listed in self._state.files}
+        return self._state.covers, self._state.overlap
+
+    def groups(self, after: int) -> Iterator[LoggedGroup]:
+        for segment in self._log.segments:
+            is_last = segment is self._log.segments[-1]
+            for group in self._groups_of(segment, is_last):
+                skipped = max(0, after + 1 - group.first) if group.first else 0
+                if group.problem or group.changes[skipped:]:
+                    yield group._replace(first=group.first + skipped, changes=group.changes[skipped:])
+
+    def _groups_of(self, segment: Segment, is_last: bool) -> Iterator[LoggedGroup]:
+        """Groups of whole lines. A group with a line that is not whole is a problem, up to where another one begins."""
+        data = self._files.read(segment.path)
+        pending: list[Line] = []
+        broken, broken_end = 0, 0  # The first line of a group that is not what was written, and where it ends.
+        skip_to = 0
+        for number, (offset, text) in enumerate(lines_of(data, 0), 1):
+            line = self._line(segment, number, text)
+            if line is None:
+                broken, broken_end = broken or number, offset + len(text) + 1
+                pending = []
+                continue
+            self._places[line.seq] = (segment, offset, len(text))
+            if broken:
+                yield LoggedGroup(0, 0, [], f"{segment.path}, line {broken}: it is not what was written")
+                # A line that was written after the broken one was on disk is of another group. Any other line may be of
+                # the same one, which counts as a whole or not at all.
+                skip_to = line.seq if line.synced >= broken_end else line.group + 1
+                broken = 0
+            if line.seq < skip_to:
+                continue
+            pending.append(line)
+            if line.seq == line.group:
+                yield LoggedGroup(pending[0].seq, line.seq, [each.change for each in pending])
+                pending = []
+        if (broken or pending) and not is_last:
+            yield LoggedGroup(0, 0, [], f"{segment.path}: its end is not what was written")
+
+    def _line(self, segment: Segment, number: int, text: bytes) -> Line | None:
+        if not is_whole(text):
+            return None
+        try:
+            return read_line(text, segment.path, number)
+        except StoreDamaged:
+            return None
+
+    def bodies(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+        try:
+            return {entry: self._body(entry) for entry in entries}
+        except (StoreDamaged, StoreVersion):
+            raise
+        except OSError as error:
+            raise StoreFailed(f"{self._folder}: {error.strerror or error}", "is the disk readable?") from error
+
+    def _body(self, entry: Entry) -> bytes:
+        if entry.home_entity:
+            return self._snapshots.body(entry.home_entity, entry.home_sequence)
+        segment, offset, length = self._places[entry.home_sequence]
+        change: Change = read_line(self._files.read(segment.path, offset, length), segment.path, 0).change
+        data = getattr(change, "data", b"")
+        if not isinstance(data, bytes) or not data:
+            raise StoreDamaged(f"{segment.path} has no message in change {entry.home_sequence}", "restore a backup")
+        return data
+
+    def readers(self) -> list[Reader]:
+        return [Reader(name, cursor.seq, cursor.missed) for name, cursor in self._cursors.readers.items()]
+
+    def close(self) -> None:
+        """Nothing stays open."""

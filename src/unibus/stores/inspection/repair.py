@@ -1,0 +1,151 @@
+"""`unibus check` and `unibus repair`: open the files of a store, salvage them, and write a new store.
+
+A repair never changes the original. It reads it while no process can become its owner, writes the new store beside its
+final name, opens it as every program would, compares it with what was salvaged, and renames it only then.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from unibus.core.life.book import Book
+from unibus.core.life.due import NEVER
+from unibus.core.life.invariants import differences, violations
+from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, UsageError
+from unibus.stores.inspection.files import StoreFiles
+from unibus.stores.inspection.findings import Inspection
+from unibus.stores.inspection.json_files import JsonFiles
+from unibus.stores.inspection.salvage import Salvage
+from unibus.stores.inspection.sqlite_files import SqliteFiles
+from unibus.stores.inspection.writing import write_jsonfile, write_sqlite
+from unibus.stores.journal import Journal
+from unibus.stores.journals.jsonfile import JsonFileJournal
+from unibus.stores.journals.sqlite import SqliteJournal
+
+SQLITE, JSONFILE = "sqlite", "jsonfile"
+
+
+def check(given: str) -> Inspection:
+    """What a store holds and what is wrong with it. A SQLite file may have an owner; a JSON folder may not."""
+    kind, path = located(given)
+    with contextlib.ExitStack() as stack:
+        is_owned = False
+        try:
+            stack.enter_context(_no_owner(kind, path))
+        except StoreBusy:
+            if kind == JSONFILE:
+                raise
+            is_owned = True
+        files = stack.enter_context(contextlib.closing(_files(kind, path, path, is_owned)))
+        return Salvage(files).run().inspection
+
+
+def repair(given: str, to: str) -> Inspection:
+    """Write a new store at `to` with everything that the files of a damaged one prove."""
+    kind, path = located(given)
+    target = located(to, kind)[1]
+    if os.path.lexists(target):
+        raise UsageError(f"{to} exists", "name a new one: a repair writes over nothing")
+    if not Path(target).parent.is_dir():
+        raise UsageError(f"there is no folder {Path(target).parent}", "make it first")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_no_owner(kind, path))
+        work = stack.enter_context(tempfile.TemporaryDirectory(prefix=".repair-", dir=Path(target).parent))
+        files = stack.enter_context(contextlib.closing(_files(kind, path, _copied(kind, path, work), True)))
+        salvage = Salvage(files).run()
+        broken = violations(salvage.book)
+        if broken:
+            raise StoreDamaged(f"{path} cannot be repaired: {broken[0]}", "restore a backup")
+        if not salvage.inspection.ok:
+            new = f"{work}/new"
+            write = write_sqlite if kind == SQLITE else write_jsonfile
+            write(new, salvage, files)
+            _verify(kind, new, salvage)
+            os.rename(new, target)
+            _sync_folder(Path(target).parent)
+        return salvage.inspection
+
+
+def located(given: str, kind: str = "") -> tuple[str, str]:
+    """The kind of a store and its path, from a path or a URL. `kind` is what a path without a store becomes."""
+    scheme, separator, _ = given.partition("://")
+    if separator:
+        if scheme not in (SQLITE, JSONFILE) or (kind and scheme != kind):
+            raise UsageError(f"{given} is no {kind or 'SQLite file or JSON'} store", "name a file or a folder")
+        path = unquote(urlsplit(given).path)[1:]
+    else:
+        path, scheme = given, kind or (JSONFILE if os.path.isdir(given) else SQLITE)
+    if not kind and not os.path.exists(path):
+        raise StoreUnavailable(f"there is no file or folder {path}", "name a SQLite file or a JSON folder")
+    return scheme, os.path.realpath(path)
+
+
+def _files(kind: str, path: str, read: str, is_owned: bool) -> StoreFiles:
+    url = f"{kind}:///{path}"
+    return SqliteFiles(read, url, is_owned) if kind == SQLITE else JsonFiles(read, url)
+
+
+def _copied(kind: str, path: str, work: str) -> str:
+    """What is read instead of the original. SQLite makes files beside the one that it opens, even to read."""
+    if kind == JSONFILE:
+        return path
+    copy = f"{work}/original"
+    shutil.copyfile(path, copy)
+    if os.path.exists(f"{path}-wal"):
+        shutil.copyfile(f"{path}-wal", f"{copy}-wal")
+    return copy
+
+
+@contextlib.contextmanager
+def _no_owner(kind: str, path: str) -> Iterator[None]:
+    """No process owns the store, and none becomes its owner meanwhile. Nothing is created for that."""
+    lock = f"{path}.lock" if kind == SQLITE else f"{path}/state.json.lock"
+    try:
+        file = os.open(lock, os.O_RDONLY)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreBusy(f"{path} is in use", "stop the process that owns it first") from error
+        yield
+    finally:
+        os.close(file)
+
+
+def _verify(kind: str, path: str, salvage: Salvage) -> None:
+    """Open the new store as every program would, and compare it with what was salvaged."""
+    journal: Journal = SqliteJournal(path) if kind == SQLITE else JsonFileJournal(path)
+    try:
+        book = Book(NEVER)
+        journal.load(book)
+        for entry in salvage.unreadable:
+            del entry.entity.entries[entry.sequence]
+        latest = max([entity.updated_ns for entity in book.entities.values()], default=0)
+        wrong = violations(book) + differences(salvage.book, book, latest)
+        if wrong:
+            raise StoreDamaged(
+                f"the repaired store would differ: {wrong[0]}", "this is a defect; the original is whole"
+            )
+        for entity in book.entities.values():
+            journal.bodies([entry for entry in entity.entries.values() if entry.data is None])
+    finally:
+        journal.close()
+    lock = Path(f"{path}.lock" if kind == SQLITE else f"{path}/state.json.lock")
+    lock.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,202 @@
+"""From the files of a store to the state that they prove, and to what is wrong with them.
+
+A record that can be right is played as recovery plays it. One that cannot is repaired where the other records of its
+group prove what it says, and left out otherwise. Behind a gap in the log changes may refer to what is missing: they are
+played as far as what they refer to is known.
+"""
+
+from unibus.core.life.book import Book
+from unibus.core.life.changes import Change, Copied, Passed, Sent
+from unibus.core.life.due import NEVER
+from unibus.core.life.entity import TOPIC, Entry
+from unibus.core.life.events import kind_of
+from unibus.core.life.invariants import differences, violations
+from unibus.core.life.playing import replay
+from unibus.errors import BusError, StoreDamaged, StoreVersion
+from unibus.stores.inspection.fan_out import half_sends
+from unibus.stores.inspection.files import LoggedGroup, StoreFiles
+from unibus.stores.inspection.findings import Finding, Inspection
+
+_BODIES_AT_ONCE = 500
+_LEFT_OUT = "it is left out"
+
+
+class Salvage:
+    """One pass over the files. `book` and `inspection` are the outcome.
+
+    `repaired` holds the groups of the log that differ from the files, by their first change; `bodies` the data of
+    messages that the files have no record of their own for; `unreadable` messages without readable data. History can be
+    carried over from change `history_from` on: behind the last gap.
+    """
+
+    def __init__(self, files: StoreFiles) -> None:
+        self.book = Book(0)  # No data in memory: a store may be larger than that.
+        self.inspection = Inspection(files.url)
+        self.repaired: dict[int, list[Change]] = {}
+        self.bodies: dict[Entry, bytes] = {}
+        self.unreadable: set[Entry] = set()
+        self.history_from = 1
+        self._files = files
+        self._covered = 0
+
+    def run(self) -> "Salvage":
+        self.book.replaying = True
+        self._covered, overlap = self._files.load_snapshot(self.book)
+        self.book.seq = self._covered
+        gap = False
+        for group in self._files.groups(self._covered):
+            gap = self._take(group, gap, overlap) or gap
+        self.book.strict = True
+        self.book.replaying = False
+        for entity in self.book.entities.values():
+            entity.entries = dict(sorted(entity.entries.items()))
+        self._check_state()
+        self._check_bodies()
+        self._check_history()
+        inspection, entities = self.inspection, self.book.entities.values()
+        inspection.changes = self.book.seq
+        inspection.entities = len(entities)
+        inspection.messages = sum(len(entity.entries) for entity in entities)
+        return self
+
+    def _find(self, what: str, effect: str) -> None:
+        self.inspection.findings.append(Finding(what, effect))
+
+    # The log
+
+    def _take(self, group: LoggedGroup, gap: bool, overlap: int) -> bool:
+        """Play one group. True if the log has a gap here."""
+        book = self.book
+        self.inspection.groups += 1
+        if group.problem:
+            self._find(group.problem, "its changes are lost, and messages that they settled are delivered again")
+            return True
+        if group.first != book.seq + 1:
+            missing = f"changes {book.seq + 1} to {group.first - 1} are missing from the log"
+            self._find(missing, "they are lost, and messages that they settled are delivered again")
+            book.seq = group.first - 1
+            self.history_from = group.first
+            gap = True
+        self._report_half_sends(group)
+        changes = list(group.changes)
+        for index, change in enumerate(changes):
+            book.strict = not gap and book.seq >= overlap
+            changes[index] = self._play(changes, index, change)
+        book.end_group()
+        if changes != group.changes:
+            self.repaired[group.first] = changes
+        return gap
+
+    def _play(self, changes: list[Change], index: int, change: Change) -> Change:
+        """Play one change. Returns it, or the one that takes its place."""
+        book = self.book
+        carried = _carried(changes, index, change)
+        if carried is not None and isinstance(change, Copied) and book.seq + 1 - change.back != book.carrier:
+            sent = _with_data(change, carried)
+            what = f"change {book.seq + 1}: the copy of {change.who.message_id!r} in {self._name(change.entity)}"
+            self._find(f"{what} does not follow its data", "its data is in the same group, and the copy is kept")
+            self._replay(sent)
+            entry = book.entry(change.entity, change.sequence)
+            if entry is not None:
+                self.bodies[entry] = carried
+            return sent
+        self._replay(change)
+        return change
+
+    def _replay(self, change: Change) -> None:
+        seq = self.book.seq + 1
+        try:
+            replay(self.book, change)
+        except StoreDamaged as error:
+            self._find(f"change {seq} ({kind_of(change)}): {error.what}", _LEFT_OUT)
+
+    def _report_half_sends(self, group: LoggedGroup) -> None:
+        topics = {
+            number: {each.number for each in entity.subscriptions}
+            for number, entity in self.book.entities.items()
+            if entity.kind == TOPIC
+        }
+        for half in half_sends(group.changes, topics):
+            topic = self.book.entities.get(half.passed.entity)
+            subscriptions = [] if topic is None else topic.subscriptions
+            lacking = [each.name for each in subscriptions if each.number not in half.stored]
+            self._find(
+                f"change {group.first + half.index}: the send of {half.passed.who.message_id!r} to "
+                f"{self._name(half.passed.entity)} stored {len(half.stored)} of {half.passed.copies} copies; "
+                "it was refused, not acknowledged",
+                f"the copies that were stored are kept; without one: {', '.join(lacking) or 'unknown'}",
+            )
+
+    def _name(self, number: int) -> str:
+        return repr(self.book.known.get(number, number))
+
+    # The outcome
+
+    def _check_state(self) -> None:
+        for each in violations(self.book):
+            self._find(each, "a repair is refused")
+
+    def _check_bodies(self) -> None:
+        for entity in self.book.entities.values():
+            entries = [entry for entry in entity.entries.values() if entry not in self.bodies]
+            for start in range(0, len(entries), _BODIES_AT_ONCE):
+                self._read(entries[start : start + _BODIES_AT_ONCE])
+
+    def _read(self, entries: list[Entry]) -> None:
+        try:
+            self._files.bodies(entries)
+        except StoreVersion:
+            raise
+        except BusError as error:
+            if len(entries) > 1:
+                for entry in entries:
+                    self._read([entry])
+                return
+            self.unreadable.add(entries[0])
+            where = f"{entries[0].entity.name!r} #{entries[0].sequence} ({entries[0].who.message_id})"
+            self._find(f"the message {where} cannot be read: {error}", _LEFT_OUT)
+
+    def _check_history(self) -> None:
+        """Where the log still has everything, it leads to the state that the snapshot began with."""
+        if not self._covered or self.inspection.findings:
+            return
+        past = Book(NEVER)
+        past.replaying = True
+        for group in self._files.groups(0):
+            if group.problem or group.first != past.seq + 1:
+                return  # The oldest changes are forgotten: there is nothing to compare.
+            try:
+                for change in group.changes:
+                    replay(past, change)
+            except StoreDamaged as error:
+                self._find(f"history does not lead to the snapshot: change {past.seq}: {error.what}", "none: a report")
+                return
+            past.end_group()
+        latest = max([entity.updated_ns for entity in self.book.entities.values()], default=0)
+        for each in differences(self.book, past, latest):
+            self._find(f"history does not lead to the snapshot: {each}", "none: the snapshot counts")
+
+
+def _carried(changes: list[Change], index: int, change: Change) -> bytes | None:
+    """The data of a copy, from the record of its group that it refers to."""
+    if not isinstance(change, Copied) or not 0 < change.back <= index:
+        return None
+    carrier = changes[index - change.back]
+    same = isinstance(carrier, (Passed, Sent)) and carrier.who.message_id == change.who.message_id
+    return carrier.data or None if same and isinstance(carrier, (Passed, Sent)) else None
+
+
+def _with_data(copy: Copied, data: bytes) -> Sent:
+    return Sent(
+        copy.at_ns,
+        copy.entity,
+        copy.sequence,
+        copy.who,
+        copy.priority,
+        copy.expires_ns,
+        copy.visible_ns,
+        None,
+        data,
+        copy.overlay,
+        copy.hops,
+    )

@@ -1,0 +1,202 @@
+"""`check` finds what is wrong with the files of a store, and `repair` writes a new one with all that they prove."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from unibus.core.life.changes import Copied, Declared, Passed, Who
+from unibus.core.life.commands import DEAD_LETTER
+from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, UsageError
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.inspection.fan_out import half_sends
+from unibus.stores.inspection.repair import check, repair
+from unibus.stores.journal import Journal
+from unibus.stores.journals.jsonfile import JsonFileJournal
+from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.testing.contracts.rig import Rig, bodies
+from unibus.testing.virtual_clock import VirtualClock
+
+DAMAGED = Path(__file__).parents[3] / "crash" / "damaged"
+KINDS = ("sqlite", "jsonfile")
+
+
+def opened(kind: str, path: Path, clock: VirtualClock, every: int = 500_000) -> EmbeddedStore:
+    journal: Journal = SqliteJournal(str(path)) if kind == "sqlite" else JsonFileJournal(str(path))
+    try:
+        return EmbeddedStore(journal, clock, clock.timers(lambda: True), snapshot_every=every)
+    except BaseException:
+        journal.close()
+        raise
+
+
+@pytest.fixture
+def clock() -> Iterator[VirtualClock]:
+    with VirtualClock() as clock:
+        yield clock
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    """Everything below a path, to see that nothing was changed."""
+    found = [path, *path.parent.glob(f"{path.name}-*"), *(path.rglob("*") if path.is_dir() else ())]
+    return {str(each): each.read_bytes() for each in found if each.is_file()}
+
+
+def ids_in(store: EmbeddedStore) -> dict[str, list[str]]:
+    held: dict[str, list[str]] = {}
+    for entry in store.held():
+        held.setdefault(entry.entity.name, []).append(entry.who.message_id)
+    return held
+
+
+@pytest.mark.parametrize(("name", "tries"), [("once", 1), ("retried", 3)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_that_the_forwarding_defect_damaged_is_repaired(
+    kind: str, name: str, tries: int, tmp_path: Path, clock: VirtualClock
+) -> None:
+    """Written by an earlier version, see tests/crash/damaged/README.md."""
+    source = DAMAGED / (f"{name}.db" if kind == "sqlite" else name)
+    path, new = tmp_path / source.name, tmp_path / "new"
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, path)
+    before = files_of(path)
+    with pytest.raises(StoreDamaged):
+        opened(kind, path, clock)
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, path)
+
+    found = check(str(path))
+    assert not found.ok
+    assert [f"'hello-{number}'" in found.findings[2 * number].what for number in range(tries)] == [True] * tries
+    assert all("t/Subscriptions/d" in each.effect for each in found.findings[::2])
+    assert repair(str(path), str(new)).findings == found.findings
+    assert files_of(path) == before
+    assert check(str(new)).ok
+
+    store = opened(kind, new, clock)
+    hello = [f"hello-{number}" for number in range(tries)]
+    held = ids_in(store)
+    after = [f"after-{number}-{index}" for number in range(tries) for index in range(5)]
+    assert held["orders"] == [*[f"before-{number}" for number in (3, 5, *range(7, 20))], "scheduled-0", *after]
+    assert held["orders/$DeadLetterQueue"] == ["before-2"]
+    assert held["work"] == [f"step-{number}" for number in range(4)]
+    assert (held["t/Subscriptions/a"], held["audit"], held["t/Subscriptions/c"]) == (hello, hello, hello)
+    assert "t/Subscriptions/d" not in held
+    rig = Rig(store, clock)
+    assert bodies(rig.peek("t/Subscriptions/c")) == [{"hello": number} for number in range(tries)]
+    assert store.history.events_of("before-0")[0].kind == "sent"
+    rig.send("t", "works")
+    assert bodies(rig.peek("t/Subscriptions/d")) == ["works"]
+    assert store.check() == []
+    store.close()
+
+
+def busy_store(kind: str, path: Path, clock: VirtualClock, every: int = 500_000) -> None:
+    store = opened(kind, path, clock, every)
+    rig = Rig(store, clock)
+    rig.queue("q", dedup_window=600)
+    rig.queue("s", requires_session=True)
+    rig.topic("t")
+    rig.subscription("t", "one")
+    rig.subscription("t", "two", forward_to="q")
+    for number in range(10):
+        rig.send("q", number, message_id=f"q{number}", dedup_key=f"k{number}")
+        rig.send("t", number, message_id=f"t{number}")
+        rig.send("s", number, message_id=f"s{number}", session_id="one")
+    rig.complete(rig.one("q"))
+    rig.settle(DEAD_LETTER, rig.one("q"), reason="Broken")
+    rig.defer(rig.one("q"))
+    store.close()
+
+
+@pytest.mark.parametrize("every", [500_000, 5], ids=["log", "snapshots"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_store_has_no_findings(kind: str, every: int, tmp_path: Path, clock: VirtualClock) -> None:
+    path = tmp_path / "bus"
+    busy_store(kind, path, clock, every)
+    before = files_of(path)
+    found = check(str(path))
+    assert (found.findings, found.entities, found.messages > 30) == ([], 6, True)
+    assert repair(str(path), str(tmp_path / "new")).ok
+    assert not (tmp_path / "new").exists()
+    assert files_of(path) == before
+
+
+def break_group(kind: str, path: Path, seq: int) -> None:
+    """The change `seq` is not what was written."""
+    if kind == "sqlite":
+        connection = apsw.Connection(str(path))
+        connection.execute(
+            "UPDATE log SET records = zeroblob(length(records)) WHERE seq <= ? AND last >= ?", (seq, seq)
+        )
+        connection.close()
+        return
+    [segment] = (path / "wal").glob("*.jsonl")
+    lines = segment.read_bytes().split(b"\n")
+    lines[seq - 1] = lines[seq - 1].replace(b'"seq":', b'"sEq":', 1)
+    segment.write_bytes(b"\n".join(lines))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_comes_behind_an_unreadable_group_is_kept(kind: str, tmp_path: Path, clock: VirtualClock) -> None:
+    path, new = tmp_path / "bus", tmp_path / "new"
+    store = opened(kind, path, clock)
+    rig = Rig(store, clock)
+    rig.queue("q")
+    for number in range(10):
+        rig.send("q", number, message_id=f"m{number}")
+    rig.complete(rig.one("q"))
+    store.close()
+    break_group(kind, path, 5)  # m3: the queue is change 1.
+    with pytest.raises(StoreDamaged):
+        opened(kind, path, clock)
+    found = repair(str(path), str(new))
+    assert len(found.findings) >= 1
+    assert check(str(new)).ok
+    store = opened(kind, new, clock)
+    assert ids_in(store) == {"q": [f"m{number}" for number in range(10) if number not in (0, 3)]}
+    assert len(list(store.history.replay("q", 0, 0))) == 6  # History begins behind the gap.
+    store.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_repair_writes_over_nothing_and_needs_a_store_without_owner(
+    kind: str, tmp_path: Path, clock: VirtualClock
+) -> None:
+    path = tmp_path / "bus"
+    busy_store(kind, path, clock)
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(UsageError):
+        repair(str(path), str(tmp_path / "taken"))
+    with pytest.raises(UsageError):
+        repair(str(path), str(tmp_path / "no folder" / "new"))
+    with pytest.raises(StoreUnavailable):
+        check(str(tmp_path / "nothing"))
+    store = opened(kind, path, clock)
+    with pytest.raises(StoreBusy):
+        repair(str(path), str(tmp_path / "new"))
+    if kind == "sqlite":
+        assert check(str(path)).ok  # Beside its owner.
+    else:
+        with pytest.raises(StoreBusy):
+            check(str(path))
+    store.close()
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        {"bus", "bus.lock", "taken"} - ({"bus.lock"} if kind != "sqlite" else set())
+    )
+
+
+def test_a_group_without_the_end_of_a_send_is_found() -> None:
+    who = Who("m", 1)
+    topic = Passed(1, 1, 1, who, 50, None, 3, b"x")
+    plain = Copied(1, 2, 1, who, 50, 0, 0, 1)
+    forward = Passed(1, 3, 1, who, 50, None, 1, b"")
+    dead = Declared(1, 9, 0, "d", 4, {})
+    stored = Copied(1, 9, 1, who, 50, 0, 0, 3)
+    last = Copied(1, 4, 1, who, 50, 0, 0, 4)
+    topics = {1: {2, 3, 4}}
+    assert half_sends([topic, plain, forward, dead, stored, last, topic, plain, forward, stored, last], topics) == []
+    [half] = half_sends([topic, plain, forward, stored, topic, plain, forward, stored, last], topics)
+    assert (half.index, half.stored) == (0, (2, 3))
