@@ -5,9 +5,11 @@ An exception may come at any call: out of memory, Ctrl-C, a defect. What must ho
     the store goes on    its invariants hold, memory and log agree, the operation took place as a whole or not at all
     or it has stopped    every later call says so; opened again it holds what was before, or all of the operation
 
-Only plain Python can be traced.
+Plain Python is traced. Compiled code cannot be: a package that `tools/fault_points.py` has prepared calls a hook at the
+beginning of every function.
 """
 
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from unibus.core import COMPILED
 from unibus.core.life.book import Book
 from unibus.errors import BusError
 from unibus.stores.embedded import EmbeddedStore
@@ -38,6 +41,10 @@ class Faults:
 
     @contextmanager
     def active(self) -> Iterator[None]:
+        if COMPILED:
+            with self._hooked():
+                yield
+            return
         before = sys.gettrace()
         sys.settrace(self._trace)
         try:
@@ -45,13 +52,28 @@ class Faults:
         finally:
             sys.settrace(before)
 
+    @contextmanager
+    def _hooked(self) -> Iterator[None]:
+        points = importlib.import_module("unibus.fault_points")
+        thread = threading.get_ident()
+
+        def hook(where: str) -> None:
+            if threading.get_ident() == thread:
+                self._reach(where)
+
+        points.hook = hook  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            points.hook = None  # type: ignore[attr-defined]
+
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
         if not self._is_ours(frame.f_code.co_filename):
             return None
         # A generator that goes on is a call to the tracer too, but an exception there would skip its `finally`.
         begins = event == "call" and frame.f_lasti < _FIRST_INSTRUCTIONS
         if begins or (self.lines and event == "line"):
-            self._reach(frame)
+            self._reach(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
         return self._trace if self.lines else None
 
     def _is_ours(self, name: str) -> bool:
@@ -60,10 +82,10 @@ class Faults:
             known = self._known[name] = any(package in name for package in PACKAGES)
         return known
 
-    def _reach(self, frame: FrameType) -> None:
+    def _reach(self, where: str) -> None:
         self.seen += 1
         if self.seen == self.at:
-            self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
+            self.where = where
             raise self.error(f"at point {self.at}: {self.where}")
 
 

@@ -1,5 +1,6 @@
 """An exception at every call of every operation on a store: it goes on whole, or it stops; never half."""
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from itertools import count
@@ -8,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tests.crash.faults_everywhere import Trial
+from tests.crash.faults_everywhere import Faults, Trial, picture
 from unibus.core.codec import encode
 from unibus.core.deadletter import sub_queue
 from unibus.core.filters.actions import SqlRuleAction
@@ -252,3 +253,27 @@ def test_an_exception_at_any_call_leaves_a_store_whole_or_stops_it(
         return chance.sample(range(1, points + 1), min(SAMPLE, points))
 
     assert problems_at(name, kind, every, folder, some) == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize(("kind", "every"), [each for each in KINDS if each[0] != "memory"])
+def test_an_exception_at_any_call_of_a_recovery_leaves_the_files_as_they_are(
+    kind: str, every: int, folder: Path
+) -> None:
+    ground = Ground(kind, folder, every)
+    store = ground.prepare()
+    held = picture(store)
+    store.close()
+    counting = Faults()
+    with counting.active():
+        opened = ground.reopen()
+    opened.close()
+    chance = Random(f"recovery {kind} {every}")
+    for at in chance.sample(range(1, counting.seen + 1), min(4 * SAMPLE, counting.seen)):
+        faults = Faults(at, (MemoryError, KeyboardInterrupt)[at % 2])
+        with contextlib.suppress(MemoryError, KeyboardInterrupt), faults.active():
+            ground.reopen().close()
+        again = ground.reopen()
+        assert (picture(again), again.check()) == (held, []), faults.where
+        again.close()

@@ -1,4 +1,8 @@
-"""An exception at every call of every operation on a store: all of the points that tests/crash has a sample of."""
+"""An exception at every call of every operation on a store: all of the points that tests/crash has a sample of.
+
+`make soak` runs this file on plain Python and on a compiled package with fault points, not on the compiled package that
+the rest of tests/soak runs on.
+"""
 
 import os
 import time
