@@ -30,6 +30,7 @@ FOLDER: Final = Path(".build/pythons")
 SMOKE: Final = Path("tools/smoke.py")
 CACHE_OF_BUILDS: Final = ".mypy_cache/build"
 PROGRESS_S: Final = 30.0
+SMOKE_S_MAX: Final = 300.0  # It takes a second; a deadlock must not stop the others.
 
 _NAME: Final = re.compile(r"python(3(\.\d+)?)?(\.exe)?")
 _CLASSIFIER: Final = re.compile(r"Programming Language :: Python :: (3\.\d+)")
@@ -149,7 +150,11 @@ def result_of(python: Interpreter) -> Result:
         took_s = install(python, log)
     except SystemExit:  # The reason is printed. The other Pythons are tried all the same.
         return Result(python.name, False, f"it was not installed compiled; see {log}")
-    told = subprocess.run([str(interpreter_of(python)), "-I", str(SMOKE)], capture_output=True, text=True, timeout=300)
+    program = [str(interpreter_of(python)), "-I", str(SMOKE)]
+    try:
+        told = subprocess.run(program, capture_output=True, text=True, timeout=SMOKE_S_MAX)
+    except subprocess.TimeoutExpired:
+        return Result(python.name, False, f"{SMOKE} did not end within {SMOKE_S_MAX:.0f} s")
     if told.returncode:
         print(told.stdout + told.stderr)
         return Result(python.name, False, f"{SMOKE}: {(told.stderr.strip() or 'no message').splitlines()[-1]}")

@@ -175,6 +175,15 @@ def test_the_short_program_decides(
     assert result.text.endswith(text)
 
 
+def test_a_short_program_that_hangs_is_a_failure(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Path(script("python", "exec sleep 60"))
+    monkeypatch.setattr(pythons, "install", lambda one, log: None)
+    monkeypatch.setattr(pythons, "interpreter_of", lambda one: program)
+    monkeypatch.setattr(pythons, "SMOKE_S_MAX", 0.05)
+    result = pythons.result_of(python((3, 12, 1)))
+    assert (result.passed, "did not end" in result.text) == (False, True)
+
+
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What pip was called with, by an `install` that makes nothing but its folder."""
