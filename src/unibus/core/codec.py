@@ -26,6 +26,8 @@ from unibus.errors import DecodeError, HeaderInvalid, SerializationFailed
 
 # What reading hostile bytes can raise below; anything else would be a defect of ours.
 _READ_ERRORS: Final = (msgspec.DecodeError, ValueError, TypeError, ArithmeticError, RecursionError)
+# By a name of ours: one of another package is looked up in a dictionary, since mypyc does not know that package.
+_INVALID: Final = msgspec.ValidationError
 # What an encoder raises for text of a subclass, an integer beyond 64 bits or a lone surrogate.
 _WRITE_ERRORS: Final = (TypeError, ValueError, OverflowError)
 
@@ -87,7 +89,7 @@ def _decode_shallow(raw: bytes) -> Message | None:
             return message_of_hot(_unpack_shallow_hot(raw), CHECKED)
         if raw[0] == _HEADED_HEAD:
             return message_of_headed(_unpack_shallow_headed(raw), CHECKED)
-    except msgspec.ValidationError:
+    except _INVALID:
         pass
     return None
 
