@@ -25,7 +25,7 @@ SPARK := tests/pipeline
 OUTSIDE := $(SPARK) tests/unit/pipeline tests/crash
 # What compiling cannot change: neither the command line nor anything around Spark is compiled. Crashes of the compiled
 # package are a matter of minutes: `make soak`.
-NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs $(OUTSIDE) tests/unit/cli tests/unit/capture)
+NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/tools $(OUTSIDE) tests/unit/cli tests/unit/capture)
 
 .PHONY: help
 help: ## List the targets
@@ -72,11 +72,11 @@ compiled: $(READY) ## The suite on the compiled package alone
 	$(COMPILED) -m pytest $(NOT_COMPILED)
 
 .PHONY: check
-check: $(READY) ## The one gate before a commit: ruff, mypy --strict and tidy
+check: $(READY) ## The one gate before a commit: ruff, mypy --strict for each supported Python, and tidy
 	@echo "=== check: ruff, mypy, tidy ==="
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src
+	$(PLAIN) -m tools.pythons types
 	$(PLAIN) -m pytest -q tests/tidy
 
 .PHONY: bench
@@ -92,6 +92,11 @@ soak: $(READY) ## Minutes of load on the compiled package: memory stays flat, no
 	@$(PLAIN) tools/prepare.py compiled
 	@$(COMPILED) tools/prepare.py expect compiled
 	env SECONDS=$(or $(SECONDS),60) $(COMPILED) -m pytest -m soak tests/soak
+	@$(AGAIN) pythons
+
+.PHONY: pythons
+pythons: $(READY) ## The compiled package on every Python of this machine: build it there and run a short program
+	@$(PLAIN) -m tools.pythons compile
 
 .PHONY: fmt
 fmt: $(READY) ## Format the code and repair what ruff can repair

@@ -1,13 +1,13 @@
-"""How unibus is built: plain Python everywhere, and machine code for the hot rooms where a C compiler is at hand.
+"""How unibus is built: plain Python everywhere, and machine code for the hot files where there is a C compiler.
 
-The hot rooms are compiled by mypyc as one group, so that calls between them are C calls. The same sources run
-as they are when compiling is not possible: the bus is slower then, and nothing else changes.
+The hot files are compiled by mypyc as one group, so that calls between them are C calls. The same sources run
+as they are when compiling is not possible: the bus is about ten times slower then, and nothing else changes.
 
     UNIBUS_PURE=1              build without compiling; the wheel fits every platform
     UNIBUS_REQUIRE_COMPILED=1  a build that cannot compile is an error instead of a plain package
 
 An editable install is never compiled, and no build writes into src: a .so left there would shadow the file
-beside it. Everything else about the package stands in pyproject.toml.
+beside it. Everything else about the package is in pyproject.toml.
 """
 
 import atexit
@@ -28,6 +28,12 @@ HOT = ("core/*.py", "codecs/**/*.py")
 MARKABLE = ("bus/**/*.py", "core/access/*.py", "core/filters/*.py", "core/life/*.py", "stores/**/*.py")
 MARKER = "# mypyc: compiled"
 
+# What mypy reads when it compiles. Types that it does not read cannot stop a build, so it reads as few as possible:
+# no packages of others (they are Any: compiled files write out the types that they need of them), no errors in files
+# of ours that are not compiled, and not our configuration of mypy, whose strictness is for `make check`. That also
+# checks the hot files with these options, for each version of Python that we support (tools/pythons.py).
+MYPY_OPTIONS = ("--config-file=", "--no-site-packages", "--ignore-missing-imports", "--follow-imports=silent")
+
 
 def hot_files() -> list[str]:
     """The files of the compile group, in a stable order."""
@@ -46,23 +52,22 @@ def generated(target: str) -> list[Extension]:
     """Translate the hot files to C. mypyc reports a type error by SystemExit, after printing it."""
     from mypyc.build import mypycify
 
-    # Without our configuration of mypy: strictness is for `make check`, and what a later mypy finds to complain
-    # about must not turn a user's build into a plain one.
-    options = ["--config-file=", f"--cache-dir={os.path.join(target, 'mypy')}"]
+    os.environ.pop("MYPYPATH", None)  # It may lead to types of other packages.
+    options = [*MYPY_OPTIONS, f"--cache-dir={os.path.join(target, 'mypy')}"]
     # No -march=native: a wheel travels to machines that have other instructions.
     found = mypycify([*options, *hot_files()], opt_level="3", debug_level="0", target_dir=target, group_name="unibus")
     if os.name == "posix":
-        # gcc takes longer to look for what it could warn about than for all the rest, and nobody wrote this C.
+        # Looking for warnings takes gcc longer than all the rest, and this C is generated.
         for extension in found:
             extension.extra_compile_args.append("-Wno-all")
     return found
 
 
 def reason(error: BaseException) -> str:
-    """One line; the compiler's own output stands above it in the log."""
+    """One line; the output of the compiler itself is above it in the log."""
     if isinstance(error, SystemExit):
-        return "mypyc found errors in the hot rooms, printed above"
-    return f"compiling failed: {type(error).__name__}: {str(error)[:160]}"
+        return "mypyc reported the errors printed above"
+    return f"compiling failed with {type(error).__name__}: {str(error)[:160]}"
 
 
 class Build(build):
@@ -105,17 +110,17 @@ class BuildExt(build_ext):
 
 
 class CompiledDistribution(Distribution):
-    """Says that there will be extensions before they exist, so that the wheel gets the platform's name."""
+    """Declares extensions before they exist, so that the wheel gets the name of the platform."""
 
     def has_ext_modules(self) -> bool:
         return not asked("UNIBUS_PURE")
 
 
 FALLBACK = """
-*** unibus: the hot rooms could not be compiled, so this is the plain Python package.
-*** It does the same, only slower. The reason: {reason}
-*** A C compiler and the headers of Python are needed (Debian: apt install gcc python3-dev).
-*** UNIBUS_PURE=1 asks for the plain package without this note; UNIBUS_REQUIRE_COMPILED=1 makes it an error.
+*** unibus: compiling failed, so this package is plain Python. It behaves the same and is about ten times slower.
+*** Reason: {reason}
+*** Compiling needs a C compiler and the C headers of Python (Debian and Ubuntu: apt install gcc python3-dev).
+*** UNIBUS_PURE=1 builds the plain package without this warning; UNIBUS_REQUIRE_COMPILED=1 makes it an error.
 """
 
 if __name__ == "__main__":

@@ -120,13 +120,19 @@ def _rounded(value: float | None) -> float | None:
 def show(report: Report, console: Console | None = None) -> None:
     """The table, the bars and the targets that were missed, for a person."""
     console = console or Console()
-    where = machine()
-    console.print(_table(report, ", ".join(f"{key} {value}" for key, value in where.items())))
+    console.print(_table(report, _caption()))
     for figure in report.figures:
         _plot(figure, console)
     for figure in report.figures:
         if figure.reaches_target is False:
             console.print(f"[red]target missed[/red]: {figure.figure}: {_text(figure.ours)} {figure.unit}")
+
+
+def _caption() -> str:
+    from unibus.bus.build_kind import describe_build
+
+    where = [f"{key} {value}" for key, value in machine().items() if key != "compiled"]
+    return ", ".join([*where, describe_build()])
 
 
 def _table(report: Report, caption: str) -> Table:

@@ -133,10 +133,10 @@ def compiled() -> None:
     print(f"compiled in {time.monotonic() - started:.0f} s")
 
 
-def fingerprint() -> str:
+def fingerprint(python: str = sys.version) -> str:
     """Of all that the compiled package depends on. Times of files say too little: a deleted file has none."""
-    digest = hashlib.sha256(f"{sys.version} {importlib.metadata.version('mypy')}".encode())
-    sources = (path for path in Path("src").rglob("*") if path.is_file() and path.suffix in {".py", ".typed"})
+    digest = hashlib.sha256(f"{python} {importlib.metadata.version('mypy')}".encode())
+    sources = (path for path in Path("src").rglob("*") if path.is_file() and path.suffix in {".py", ".sql", ".typed"})
     for path in sorted([*sources, Path("pyproject.toml"), Path("setup.py")]):
         digest.update(f"{path.as_posix()} {path.stat().st_size} ".encode() + path.read_bytes())
     return digest.hexdigest()

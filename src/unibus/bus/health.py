@@ -3,17 +3,22 @@
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from unibus.bus.build_kind import BUILD
 from unibus.stores.store import StoreHealth
 
 
 @dataclass(frozen=True)
 class HealthStatus:
-    """`status` is "healthy", "degraded" (it works, but not as was asked for) or "unhealthy". May be awaited."""
+    """`status` is "healthy", "degraded" (it works, but not as was asked for) or "unhealthy". May be awaited.
+
+    `build` is "compiled" or "plain" (plain Python, about ten times slower): a fact, not a problem.
+    """
 
     status: str
     problem: str = ""
     channels: int = 0
     store: StoreHealth | None = None
+    build: str = BUILD
 
     @property
     def ok(self) -> bool:

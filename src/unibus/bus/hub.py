@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from unibus.bus.aftermath import BusAftermath
+from unibus.bus.build_kind import log_plain_build
 from unibus.bus.capture_child import CaptureChild, capture_folder
 from unibus.bus.delivery import Delivery
 from unibus.bus.durable_channels import DurableChannels, groups_of, unsettled
@@ -87,6 +88,7 @@ class Hub:
         self.registry.bury_casualties = self.aftermath.bury
         self.registry.is_insider = self.is_insider
         _open_hubs.add(self)
+        log_plain_build()
 
     # Stores
 

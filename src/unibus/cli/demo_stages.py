@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple, Unpack
 
+from unibus.bus.build_kind import build_hint, describe_build
 from unibus.bus.settings import SubscribeOptions
 from unibus.bus.subscription import Subscription
 from unibus.bus.sync_bus import SyncMessageBus
@@ -177,11 +178,11 @@ def request_reply(stage: Stage) -> None:
 def burst(stage: Stage) -> None:
     through_a_worker = _messages_a_second(stage, "burst", "pool")
     inline = _messages_a_second(stage, "burst.inline", "inline")
-    build = f"unibus is {'compiled' if COMPILED else 'plain Python'} here, on Python {platform.python_version()}"
     stage.screen.note(f"{through_a_worker:,.0f} messages a second to a handler on a worker thread")
-    stage.screen.note(f"{inline:,.0f} messages a second to a handler in the publisher's thread; {build}")
+    stage.screen.note(f"{inline:,.0f} messages a second to a handler in the publisher's thread")
+    stage.screen.note(f"unibus is {describe_build()}; this is Python {platform.python_version()}")
     if not COMPILED:
-        stage.screen.note("an installed unibus (pip install .) is compiled, and several times as fast")
+        stage.screen.note(build_hint() or "`pip install .` compiles it, and makes it about ten times as fast")
 
 
 def _messages_a_second(stage: Stage, channel: str, dispatch: Literal["pool", "inline"]) -> float:

@@ -92,14 +92,15 @@ def _version(asked: bool) -> None:
     # Here, because no other start of the command line needs them this early.
     import importlib.metadata
 
-    from unibus.core import COMPILED
+    from unibus.bus.build_kind import build_hint, describe_build
 
     try:
         number = importlib.metadata.version("unibus")
     except importlib.metadata.PackageNotFoundError:
         number = "(not installed)"
-    kind = "compiled" if COMPILED else "plain"
-    typer.echo(f"unibus {number}, {kind}, Python {platform.python_version()}")
+    typer.echo(f"unibus {number} ({describe_build()}), Python {platform.python_version()}")
+    if hint := build_hint():
+        typer.echo(f"hint: {hint}")
     raise typer.Exit
 
 

@@ -10,6 +10,7 @@ nesting by DECODE_DEPTH_MAX (and by the interpreter's recursion limit while pars
 field by field, text is strict UTF-8, bytes after the end are refused, and no input can name code to run.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -25,16 +26,19 @@ from unibus.errors import DecodeError, HeaderInvalid, SerializationFailed
 
 # What reading hostile bytes can raise below; anything else would be a defect of ours.
 _READ_ERRORS: Final = (msgspec.DecodeError, ValueError, TypeError, ArithmeticError, RecursionError)
+# By a name of ours: one of another package is looked up in a dictionary, since mypyc does not know that package.
+_INVALID: Final = msgspec.ValidationError
 # What an encoder raises for text of a subclass, an integer beyond 64 bits or a lone surrogate.
 _WRITE_ERRORS: Final = (TypeError, ValueError, OverflowError)
 
-_pack: Final = msgspec.msgpack.Encoder().encode
+# Types are written out where mypyc needs them: when it compiles, it never reads those of other packages.
+_pack: Final[Callable[[object], bytes]] = msgspec.msgpack.Encoder().encode
 _unpack_hot: Final = msgspec.msgpack.Decoder(Hot).decode
 _unpack_headed: Final = msgspec.msgpack.Decoder(Headed).decode
 _unpack_full: Final = msgspec.msgpack.Decoder(Full).decode
 _unpack_shallow_hot: Final = msgspec.msgpack.Decoder(ShallowHot).decode
 _unpack_shallow_headed: Final = msgspec.msgpack.Decoder(ShallowHeaded).decode
-_to_json: Final = msgspec.json.Encoder().encode
+_to_json: Final[Callable[[object], bytes]] = msgspec.json.Encoder().encode
 
 # An array header of msgpack, with the length.
 _HOT_HEAD: Final = 0x97
@@ -85,7 +89,7 @@ def _decode_shallow(raw: bytes) -> Message | None:
             return message_of_hot(_unpack_shallow_hot(raw), CHECKED)
         if raw[0] == _HEADED_HEAD:
             return message_of_headed(_unpack_shallow_headed(raw), CHECKED)
-    except msgspec.ValidationError:
+    except _INVALID:
         pass
     return None
 

@@ -7,6 +7,7 @@ the tags of wire.py, "bytes" and "serialized/…" as base64. Headers are tagged 
 A document with an unknown field is refused: something of the message would be lost without anybody noticing.
 """
 
+from collections.abc import Callable
 from typing import Final, cast
 
 import msgspec
@@ -44,6 +45,7 @@ _Version: Final = msgspec.defstruct("Version", [("unibus", int)])
 
 _read: Final = msgspec.json.Decoder(_Document).decode
 _read_version: Final = msgspec.json.Decoder(_Version).decode
+_values_of: Final[Callable[[msgspec.Struct], tuple[object, ...]]] = msgspec.structs.astuple
 
 
 def document_of(row: tuple[object, ...]) -> dict[str, object]:
@@ -68,9 +70,9 @@ def document_of(row: tuple[object, ...]) -> dict[str, object]:
 
 def message_of_document(raw: bytes) -> Message:
     """Raises DecodeError, or what msgspec and `untagged` raise, for anything but a document."""
-    fields = msgspec.structs.astuple(_read(raw))
+    fields = _values_of(_read(raw))
     version, id, channel, sequence, priority, timestamp_ns, kind, body = fields[:8]
-    check_version(version)
+    check_version(cast(int, version))
     if kind not in KINDS:
         raise DecodeError(f"unknown kind of body {kind!r:.40}", f"one of {', '.join(KINDS)}")
     hot = (KINDS.index(kind), body, id, channel, sequence, priority, timestamp_ns)
@@ -85,7 +87,7 @@ def message_of_document(raw: bytes) -> Message:
 
 def version_of_document(raw: bytes) -> int:
     """Whatever else is in it; raises when that much cannot be read."""
-    version = msgspec.structs.astuple(_read_version(raw))[0]
+    version = _values_of(_read_version(raw))[0]
     assert isinstance(version, int)
     return version
 

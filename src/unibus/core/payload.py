@@ -47,6 +47,8 @@ KIND_BYTES: Final = "bytes"
 KIND_JSON: Final = "json"
 KIND_SERIALIZED: Final = "serialized"
 
+_to_builtins: Final = msgspec.to_builtins
+
 
 @final
 class Payload:
@@ -59,7 +61,7 @@ class Payload:
     def json(value: object) -> "Payload":
         """Take anything that JSON can express; raises SerializationFailed for anything else."""
         try:
-            return Payload(msgspec.to_builtins(value, str_keys=True))
+            return Payload(_to_builtins(value, str_keys=True))
         except (TypeError, ValueError, RecursionError) as error:
             raise SerializationFailed(f"payload cannot be written as JSON: {error}") from error
 

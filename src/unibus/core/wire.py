@@ -35,6 +35,7 @@ _INT_MAX: Final = 2**64 - 1
 
 # Left alone when msgspec turns a struct or a dataclass into its fields; they get their tag afterwards.
 _LEAVES: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, UUID, Decimal)
+_to_builtins: Final = msgspec.to_builtins
 
 
 def is_plain(value: object, binary: bool, room: i64 = DECODE_DEPTH_MAX) -> bool:
@@ -129,7 +130,7 @@ def _reduced(value: object) -> object:
     if reduced is not None:
         return reduced
     try:
-        reduced = msgspec.to_builtins(value, builtin_types=_LEAVES, enc_hook=_as_base_or_refuse)
+        reduced = _to_builtins(value, builtin_types=_LEAVES, enc_hook=_as_base_or_refuse)
     except (TypeError, ValueError, RecursionError) as error:
         raise _unwritable(value, str(error)) from error
     if type(reduced) is type(value):

@@ -6,7 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
-from benchmarks.report import Figure, Report, show, to_json
+from benchmarks.report import Figure, Report, machine, show, to_json
+from unibus.bus import build_kind
 
 
 def time_figure(**changes: object) -> Figure:
@@ -115,3 +116,15 @@ def test_bars_are_in_proportion() -> None:
 def test_only_a_missed_target_is_told() -> None:
     assert "target missed" not in shown(Report("inprocess", (time_figure(),)))
     assert "target missed: sync inline, 1 channel: 3,000 ns" in shown(Report("inprocess", (time_figure(ours=3_000.0),)))
+
+
+@pytest.mark.parametrize(
+    ("compiled", "told"), [(True, "compiled"), (False, "plain Python, about ten times slower than compiled")]
+)
+def test_a_table_says_whether_the_package_was_compiled(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, told: str
+) -> None:
+    monkeypatch.setattr(build_kind, "COMPILED", compiled)
+    monkeypatch.setattr(build_kind, "is_checkout", lambda: False)
+    cores = machine()["cores"]
+    assert f"cores {cores}, {told} " in f"{shown(Report('inprocess', (time_figure(),)))} "

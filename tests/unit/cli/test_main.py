@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from unibus import errors
+from unibus.bus import build_kind
 from unibus.cli import main, report
 from unibus.cli.report import EXIT_CODES, ExitCode, exit_code, masked
 from unibus.core import COMPILED
@@ -53,7 +54,25 @@ def test_version_names_the_release_and_whether_it_is_compiled(run: Run) -> None:
     result = run("--version")
     assert result.exit_code == 0
     assert result.stdout.startswith("unibus ")
-    assert ("compiled" if COMPILED else "plain") in result.stdout
+    assert ("(compiled)" if COMPILED else "(plain Python") in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("compiled", "checkout", "described", "hints"),
+    [
+        (True, False, "(compiled), Python 3.", 0),
+        (False, True, "(plain Python, from a checkout), Python 3.", 0),
+        (False, False, "(plain Python, about ten times slower than compiled), Python 3.", 1),
+    ],
+)
+def test_version_of_a_plain_package_tells_what_to_do(
+    run: Run, monkeypatch: pytest.MonkeyPatch, compiled: bool, checkout: bool, described: str, hints: int
+) -> None:
+    monkeypatch.setattr(build_kind, "COMPILED", compiled)
+    monkeypatch.setattr(build_kind, "is_checkout", lambda: checkout)
+    first, *others = run("--version").stdout.splitlines()
+    assert described in first
+    assert [line.startswith("hint: install it again with `pip install -v`") for line in others] == [True] * hints
 
 
 def test_version_works_in_a_tree_that_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,8 @@ def text_of(rules: Sequence[Rule]) -> str:
     """ConfigInvalid for what cannot be written: half of a surrogate pair, mostly."""
     records = [record_of(rule) for rule in rules]
     try:
-        return msgspec.json.encode(records).decode()
+        encoded: bytes = msgspec.json.encode(records)
+        return encoded.decode()
     except (TypeError, ValueError) as error:
         raise ConfigInvalid(f"a rule cannot be written: {error!s:.200}", "use text that UTF-8 can hold") from error
 
@@ -118,7 +119,7 @@ def rules_of(text: str | None, mode: str, new_id: Draw | None = None) -> list[Ru
     if text is None:
         return [Rule(DEFAULT_RULE, TrueFilter())]
     try:
-        records = msgspec.json.decode(text, type=list[dict[str, object]])
+        records: list[dict[str, object]] = msgspec.json.decode(text, type=list[dict[str, object]])
     except msgspec.MsgspecError as error:
         raise ConfigInvalid(f"these are no rules: {error}", "a JSON list; each has a name and a filter") from error
     if len(records) > RULES_PER_SUBSCRIPTION_MAX:

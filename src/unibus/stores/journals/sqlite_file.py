@@ -16,7 +16,7 @@ SCHEMA: Final = Path(__file__).parent / "schema"
 
 # Set at open and read back: a pragma that the library does not know is silently ignored. Checkpoints are our own
 # business: one that SQLite makes by itself after a commit and that fails would look as if the commit had.
-PRAGMAS: Final[dict[str, object]] = {
+PRAGMAS: Final[dict[str, int | str]] = {
     "journal_mode": "wal",
     "synchronous": 2,
     "cache_size": -65536,
@@ -73,7 +73,7 @@ def _check_identity(connection: apsw.Connection, path: str) -> None:
         connection.pragma("auto_vacuum", 2)
 
 
-def _set_pragma(connection: apsw.Connection, path: str, name: str, value: object) -> None:
+def _set_pragma(connection: apsw.Connection, path: str, name: str, value: int | str) -> None:
     connection.pragma(name, value)
     found = connection.pragma(name)
     if found != value:

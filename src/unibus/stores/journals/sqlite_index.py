@@ -9,7 +9,7 @@ import apsw
 
 from unibus.core.life.changes import Change
 from unibus.stores.journals import trace_index
-from unibus.stores.journals.sqlite_rows import insert
+from unibus.stores.journals.sqlite_rows import Bound, insert
 from unibus.stores.journals.trace_index import BUCKETS, Block, bucket_of, crc_of, find
 
 Rows = Callable[[int], Iterable[tuple[int, list[Change], int]]]
@@ -35,7 +35,7 @@ class SqliteIndex:
     def save(self, oldest: int) -> int:
         """Write the block, inside of a transaction. Gives about how many pages that were."""
         block = self._completed(oldest)
-        rows: list[object] = []
+        rows: list[Bound] = []
         for bucket in range(BUCKETS):
             if block.buckets[bucket]:
                 rows += (bucket, block.first, block.data(bucket))

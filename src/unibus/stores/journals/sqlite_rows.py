@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import apsw
 import msgspec
@@ -11,6 +11,9 @@ from unibus.core.life.changes import Change, SavedEntry, SavedSession
 from unibus.errors import StoreVersion
 from unibus.stores.journal import EntityRow, Slice, Summary
 from unibus.stores.journals.sqlite_file import damaged
+
+Bound: TypeAlias = int | float | str | bytes | None
+"""What is bound to the ? of a statement. apsw accepts more types; these are the ones that a table of ours stores."""
 
 SEQUENCE_BITS: Final = 40
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
@@ -55,7 +58,7 @@ def save_part(connection: apsw.Connection, part: Slice, last: int) -> None:
     """A piece of a snapshot, inside of a transaction that ends with change `last`: no row is newer than that."""
     insert(connection, "meta", ("overlap", last), 2)
     _insert_entities(connection, part.entities)
-    rows: list[object] = []
+    rows: list[Bound] = []
     for entity, sequence, saved, data in part.entries:
         packed = pack(saved)
         rows += (entity << SEQUENCE_BITS | sequence, zlib.crc32(packed), zlib.crc32(data), packed, data)
@@ -92,7 +95,7 @@ def _save_entities(connection: apsw.Connection, summary: Summary) -> None:
 
 
 def _insert_entities(connection: apsw.Connection, entities: Sequence[EntityRow]) -> None:
-    rows: list[object] = []
+    rows: list[Bound] = []
     for row in entities:
         settings = msgspec.json.encode(row.settings).decode()
         rows += (row.number, row.name, row.kind, row.sequence, 0, settings, row.created_ns, row.updated_ns)
@@ -102,14 +105,14 @@ def _insert_entities(connection: apsw.Connection, entities: Sequence[EntityRow])
 def _save_sessions(connection: apsw.Connection, summary: Summary) -> None:
     for number, sessions in summary.sessions.items():
         connection.execute("DELETE FROM sessions WHERE entity = ?", (number,))
-        rows: list[object] = []
+        rows: list[Bound] = []
         for saved in sessions:
             packed = pack(saved)
             rows += (number, saved.session_id, zlib.crc32(packed), packed)
         insert(connection, "sessions", rows, 4)
 
 
-def insert(connection: apsw.Connection, table: str, values: Sequence[object], width: int) -> None:
+def insert(connection: apsw.Connection, table: str, values: Sequence[Bound], width: int) -> None:
     """Many rows in few statements: each call into SQLite may have to wait for the interpreter afterwards."""
     row = f"({', '.join('?' * width)})"
     step = _ROWS_PER_STATEMENT * width

@@ -14,7 +14,7 @@ from unibus.errors import BusError, QueryInvalid, QueryStopped, UsageError
 from unibus.limits import QUERY_ROWS_MAX
 from unibus.stores.query.functions import FUNCTIONS
 from unibus.stores.query.guard import CANCELLED, MEMORY, SIZE, TIME, Guard
-from unibus.stores.query.result import QueryResult
+from unibus.stores.query.result import QueryResult, Value
 from unibus.stores.query.sandbox import Parameters, Sandbox, Statement
 from unibus.stores.query.showing import instant_text
 from unibus.stores.query.source import Source
@@ -130,7 +130,7 @@ def checked_parameters(given: object) -> Parameters:
     return [_bindable(value) for value in given]
 
 
-def _bindable(value: object) -> object:
+def _bindable(value: object) -> Value:
     if isinstance(value, datetime):
         return instant_text(value)
     if value is None or isinstance(value, (bool, int, float, str, bytes)):

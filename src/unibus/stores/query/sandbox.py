@@ -23,7 +23,7 @@ from unibus.stores.query.result import Value
 from unibus.stores.query.source import Source
 from unibus.stores.query.tables import TABLES, Module
 
-Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
+Parameters: TypeAlias = Sequence[Value] | Mapping[str, Value]
 
 SQL_BYTES_MAX: Final = 65_536
 VALUE_BYTES_MAX: Final = 8_000_000

@@ -6,6 +6,7 @@ body      always valid JSON, so that json_extract never stops at one that is not
           array are shown as that; other bytes as "base64:…", serialized data as "msgpack:base64:…"
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, final
 
@@ -19,7 +20,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 _MILLION: Final = 1_000_000
 BASE64: Final = "base64:"
 
-_to_json: Final = msgspec.json.Encoder().encode
+_to_json: Final[Callable[[object], bytes]] = msgspec.json.Encoder().encode
 _from_json: Final = msgspec.json.Decoder().decode
 
 

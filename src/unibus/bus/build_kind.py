@@ -1,0 +1,45 @@
+"""Whether the running package is compiled, in words: for `unibus --version`, demo, benchmarks, health and the log.
+
+A build that cannot compile installs the same package as plain Python, and pip shows the warning only with -v. So the
+package itself has to say it. A checkout (an editable install) is plain on purpose, and nothing is wrong with it.
+"""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from unibus.core.atomic import COMPILED
+
+log = logging.getLogger("unibus")
+
+BUILD: Final = "compiled" if COMPILED else "plain"
+_HINT: Final = "install it again with `pip install -v`, which shows why it was not compiled"
+
+_is_logged = False
+
+
+def is_checkout(package: Path = Path(__file__).parent.parent) -> bool:
+    """Whether the package is imported from its sources, which are never compiled where they are."""
+    return package.parent.name == "src" and (package.parent.parent / "setup.py").is_file()
+
+
+def describe_build() -> str:
+    """For people, to be read after "unibus is"."""
+    if COMPILED:
+        return "compiled"
+    return "plain Python, from a checkout" if is_checkout() else "plain Python, about ten times slower than compiled"
+
+
+def build_hint() -> str:
+    """What to do about it; empty when there is nothing to do."""
+    return "" if COMPILED or is_checkout() else _HINT
+
+
+def log_plain_build() -> None:
+    """With the first bus of a process, and once: a program that is ten times slower than expected has its reason."""
+    global _is_logged
+    if COMPILED or _is_logged:
+        return
+    _is_logged = True
+    hint = build_hint()
+    log.info("unibus is %s%s", describe_build(), f"; {hint}" if hint else "")
