@@ -23,6 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SPARK := tests/pipeline
 # Those around Spark, and those that mostly wait for processes of their own.
 OUTSIDE := $(SPARK) tests/unit/pipeline tests/crash
+EXCEPTIONS := tests/soak/test_exceptions.py
 # What compiling cannot change: neither the command line nor anything around Spark is compiled. Crashes of the compiled
 # package are a matter of minutes: `make soak`.
 NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/tools $(OUTSIDE) tests/unit/cli tests/unit/capture)
@@ -91,7 +92,11 @@ soak: $(READY) ## Minutes of load on the compiled package: memory stays flat, no
 	@$(PLAIN) tools/prepare.py servers
 	@$(PLAIN) tools/prepare.py compiled
 	@$(COMPILED) tools/prepare.py expect compiled
-	env SECONDS=$(or $(SECONDS),60) $(COMPILED) -m pytest -m soak tests/soak
+	env SECONDS=$(or $(SECONDS),60) $(COMPILED) -m pytest -m soak tests/soak --ignore=$(EXCEPTIONS)
+	@# Exceptions at every call: plain Python is traced, compiled code needs points at which a test can raise.
+	@$(PLAIN) tools/prepare.py faults
+	env SECONDS=$(or $(SECONDS),60) $(PLAIN) -m pytest -m soak -s $(EXCEPTIONS)
+	env SECONDS=$(or $(SECONDS),60) PYTHONPATH=$(CURDIR)/.build/faults/compiled $(BIN)/python -m pytest -m soak -s $(EXCEPTIONS)
 	@$(AGAIN) pythons
 
 .PHONY: pythons

@@ -7,6 +7,7 @@ work is done already, installs through apt only as root and only what is missing
     prepare.py compiler         a C compiler and the headers of this Python
     prepare.py servers          what is not Python: the servers that are measured beside us, and Java for Spark
     prepare.py compiled         .build/compiled, made again only when a source changed
+    prepare.py faults           .build/faults/compiled: the same with points at which tests can raise
     prepare.py expect compiled  fails unless `import unibus.core` finds the compiled package (or `expect plain`)
 """
 
@@ -26,7 +27,7 @@ from pathlib import Path
 
 VENV = Path(".venv")
 COMPILED = Path(".build/compiled")
-COMPILED_STAMP = Path(".build/compiled.sha256")
+FAULTS = Path(".build/faults")
 PYTHON_MINIMUM = (3, 11)
 JAVA_MINIMUM = 17
 
@@ -115,21 +116,32 @@ def has_java() -> bool:
 
 
 def compiled() -> None:
-    print_of_sources = fingerprint()
-    if COMPILED_STAMP.exists() and COMPILED_STAMP.read_text() == print_of_sources:
-        print(f"{COMPILED} is up to date")
+    compile_into(COMPILED, Path("."))
+
+
+def faults() -> None:
+    """The compiled package with a point in each function at which a test can raise."""
+    compile_into(FAULTS / "compiled", FAULTS / "source")
+
+
+def compile_into(target: Path, source: Path) -> None:
+    print_of_sources, stamp = fingerprint(), target.with_name(f"{target.name}.sha256")
+    if stamp.exists() and stamp.read_text() == print_of_sources:
+        print(f"{target} is up to date")
         return
     compiler()
-    print(f"compiling the hot rooms into {COMPILED}")
+    print(f"compiling into {target}")
     started = time.monotonic()
-    COMPILED_STAMP.unlink(missing_ok=True)
-    shutil.rmtree(COMPILED, ignore_errors=True)
+    stamp.unlink(missing_ok=True)
+    shutil.rmtree(target, ignore_errors=True)
+    if source != Path(".") and not run(sys.executable, "tools/fault_points.py", source):
+        raise fail("the fault points could not be written", "see above")
     # Without isolation, so that the mypy that checks is the mypy that compiles, and nothing is fetched again.
-    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--target", COMPILED)
+    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--target", target)
     switches = {"UNIBUS_REQUIRE_COMPILED": "1", "UNIBUS_PURE": ""}
-    if not run(sys.executable, "-m", "pip", "install", *options, ".", **switches):
-        raise fail("the hot rooms do not compile", "see above; the plain package may work all the same")
-    COMPILED_STAMP.write_text(print_of_sources)
+    if not run(sys.executable, "-m", "pip", "install", *options, f"./{source}", **switches):
+        raise fail("the package does not compile", "see above; the plain package may work all the same")
+    stamp.write_text(print_of_sources)
     print(f"compiled in {time.monotonic() - started:.0f} s")
 
 
@@ -150,7 +162,14 @@ def expect(kind: str) -> None:
         raise fail(f"this run needs the {kind} package", "a leftover .so in src, or PYTHONPATH, hides it: make clean")
 
 
-STEPS = {"venv": venv, "compiler": compiler, "servers": servers, "compiled": compiled, "expect": expect}
+STEPS = {
+    "venv": venv,
+    "compiler": compiler,
+    "servers": servers,
+    "compiled": compiled,
+    "faults": faults,
+    "expect": expect,
+}
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
