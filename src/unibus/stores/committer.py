@@ -216,7 +216,7 @@ class Committer:
         """The outcome is unknown and memory may be ahead of the disk: nothing more is taken or answered."""
         if self.failure is None:
             self.failure = error
-            log.error("the store %s has stopped: %s", self._journal.url, error)
+            log.error("the store %s has stopped: %s", self._journal.url, described(error))
             self.on_failure()
 
     def stop_if_deciding(self, error: BaseException) -> None:
@@ -297,11 +297,16 @@ def _nobody() -> None:
     """To be told when the store stops."""
 
 
+def described(error: BaseException) -> str:
+    """Never empty: MemoryError and Ctrl-C have no text of their own."""
+    return str(error) or type(error).__name__
+
+
 def as_failure(error: BaseException) -> BaseException:
     """Each waiter gets an error of its own: raising one object in many tasks would mix their tracebacks."""
     if isinstance(error, BusError):
         failure = StoreFailed(error.what, error.hint)
     else:
-        failure = StoreFailed(f"the store has stopped: {error}", "close the bus and open it again")
+        failure = StoreFailed(f"the store has stopped: {described(error)}", "close the bus and open it again")
     failure.__cause__ = error
     return failure

@@ -31,7 +31,7 @@ from unibus.core.life.sessions import accept, held_session
 from unibus.core.life.states import GONE
 from unibus.errors import BusClosed, BusError, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
-from unibus.stores.committer import Committer, as_failure
+from unibus.stores.committer import Committer, as_failure, described
 from unibus.stores.durability import Durability
 from unibus.stores.history import EmbeddedHistory
 from unibus.stores.journal import Journal
@@ -207,6 +207,7 @@ class EmbeddedStore:
         pending = Pending(value)
         if self._in_memory:
             if book.fresh:
+                book.deciding = True  # Also where a call that only reads has found something due.
                 changes = book.take()
                 self._journal.append(book.seq - len(changes) + 1, changes, False)
         elif book.seq != self._seq_before or sync or absent:
@@ -295,17 +296,21 @@ class EmbeddedStore:
 
     def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
         with self._lock:
-            now_ns = self._begin()
-            looked_at = self._book.find(entity)
-            if looked_at is not None:
-                looked_at.used(now_ns)
-            seen: list[Claimed] = []
-            for entry in entries_of(self._book, entity):
-                if len(seen) >= count:
-                    break
-                if entry.sequence >= from_sequence:
-                    seen.append(Claimed(entry, entry.token or b"", 0, entry.delivery_count))
-            pending = self._write(seen, False, _absent(seen))
+            try:
+                now_ns = self._begin()
+                looked_at = self._book.find(entity)
+                if looked_at is not None:
+                    looked_at.used(now_ns)
+                seen: list[Claimed] = []
+                for entry in entries_of(self._book, entity):
+                    if len(seen) >= count:
+                        break
+                    if entry.sequence >= from_sequence:
+                        seen.append(Claimed(entry, entry.token or b"", 0, entry.delivery_count))
+                pending = self._write(seen, False, _absent(seen))
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
         return self._answer(pending)
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
@@ -359,7 +364,8 @@ class EmbeddedStore:
     # Life
 
     def health(self) -> StoreHealth:
-        problem = "closed" if self._closed else str(self._committer.failure or "")
+        failure = self._committer.failure
+        problem = "closed" if self._closed else "" if failure is None else described(failure)
         return StoreHealth(
             not problem,
             self.url,

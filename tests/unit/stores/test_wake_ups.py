@@ -1,0 +1,32 @@
+"""A receiver that is not woken waits for ever beside its message: what keeps one from being woken stops the store."""
+
+from pathlib import Path
+
+import pytest
+
+from unibus.errors import StoreFailed
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.testing.contracts.rig import Rig, sending
+from unibus.testing.virtual_clock import VirtualClock
+
+
+def test_an_exception_while_receivers_are_woken_stops_the_store_and_wakes_the_others(folder: Path) -> None:
+    woken: list[str] = []
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with VirtualClock() as clock:
+        store = EmbeddedStore(SqliteJournal(str(folder / "bus.db")), clock, clock.timers(lambda: True))
+        rig = Rig(store, clock)
+        rig.queue("q")
+        rig.queue("other")
+        store.watch("q", interrupted)
+        store.watch("other", lambda: woken.append("other"))
+        with pytest.raises(KeyboardInterrupt):
+            store.apply([sending("q", "a")])
+        assert (store.health().ok, woken) == (False, ["other"])
+        with pytest.raises(StoreFailed):
+            store.apply([sending("q", "b")])
+        store.close()
