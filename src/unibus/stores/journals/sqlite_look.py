@@ -105,10 +105,13 @@ class ReadOnlyFile:
         identity = _identity(self.path)
         if identity != self.identity:
             connection = open_read_only(self.path)
-            self.connection.close()
+            self.close()
             self.connection, self.identity = connection, identity
             if self.on_replaced is not None:
                 self.on_replaced()
+
+    def close(self) -> None:
+        close_after_error(self.connection)  # A reader has nothing to lose by an error here.
 
     def last(self) -> int:
         found = self.connection.execute(_LAST).get
