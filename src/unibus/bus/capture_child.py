@@ -64,6 +64,11 @@ class CaptureChild:
         if code or not self._ending:
             log.warning("the capture into %s has ended with code %d; history waits in the store", self._folder, code)
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: let go of the capture's input, which would stay open when the parent closes it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
     def end(self, timeout_s: float | None) -> None:
         """Let it read to the end, for so long, or END_S. After that it goes on by itself, and ends when it is done."""
         self._ending = True

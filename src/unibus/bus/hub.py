@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from unibus.bus.aftermath import BusAftermath
@@ -19,6 +20,7 @@ from unibus.bus.capture_child import CaptureChild, capture_folder
 from unibus.bus.delivery import Delivery
 from unibus.bus.durable_channels import DurableChannels, groups_of, unsettled
 from unibus.bus.exchange import Exchange
+from unibus.bus.forked_hub import become_forked, refuse
 from unibus.bus.group import INSIDE, notify, wake_all
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.places import Places, report
@@ -38,6 +40,7 @@ from unibus.core.message import Message
 from unibus.core.metrics import MetricsSnapshot, total
 from unibus.core.stamp import Stamper, lend_stamper
 from unibus.errors import ChannelNotFound, UsageError
+from unibus.stores.forked import on_fork
 from unibus.stores.opening import open_store
 from unibus.stores.store import EntityInfo, Store, Wish
 
@@ -56,7 +59,8 @@ def new_stamper(clock: Clock) -> Stamper:
 
 
 lend_stamper(new_stamper(SYSTEM_CLOCK))
-os.register_at_fork(after_in_child=lambda: lend_stamper(new_stamper(SYSTEM_CLOCK)))
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: lend_stamper(new_stamper(SYSTEM_CLOCK)))
 
 
 class Hub:
@@ -87,6 +91,8 @@ class Hub:
         self.registry.bury_casualties = self.aftermath.bury
         self.registry.is_insider = self.is_insider
         _open_hubs.add(self)
+        me = weakref.ref(self)
+        self._fork_mark = on_fork(lambda pid: _leave_to_parent(me(), pid))
 
     # Stores
 
@@ -285,6 +291,21 @@ class Hub:
         self.timers.stop()
         self.places.release()
         self.close_store()
+
+
+def _leave_to_parent(hub: Hub | None, pid: int) -> None:
+    """In a forked child: refuse everything, and hand over nothing more. Takes no lock, see stores/forked.py."""
+    if not isinstance(hub, Hub):
+        return  # The child of a child: it is a ForkedHub already.
+    hub.exchange.closed = True
+    hub.delivery.paused = True
+    hub.places.pool.stopped = True
+    hub.registry.opened_by = pid
+    if hub._queues is not None:
+        hub._queues.renewals.leave_to_parent(partial(refuse, pid))
+    if hub._capture is not None:
+        hub._capture.leave_to_parent()
+    become_forked(hub, hub.exchange, hub.registry, pid)
 
 
 _open_hubs: "weakref.WeakSet[Hub]" = weakref.WeakSet()

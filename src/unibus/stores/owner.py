@@ -34,6 +34,10 @@ _BUSY: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.E
 _open_here: dict[Identity, object] = {}
 """Lock files and store files that this process has open. An entry is taken by one `setdefault`, which is atomic."""
 
+_inherited: dict[Identity, int] = {}
+"""Files that the parent had open when this process was forked, and its id. SQLite cannot open them here: it remembers
+locks that only the parent has, and a shared memory that goes when the parent closes the file."""
+
 
 class Owner:
     """Holds `<real path>.lock` until `release`. StoreBusy names the process that has it."""
@@ -42,6 +46,8 @@ class Owner:
         self._name = Path(path).name
         self._path = f"{os.path.realpath(path)}.lock"
         self._taken: list[Identity] = []
+        self._stores: list[Identity] = []
+        self._pid = os.getpid()
         self._file = -1
         try:
             self._file = os.open(self._path, _FLAGS, FILE_MODE)
@@ -64,6 +70,7 @@ class Owner:
         found = checked_links(path)
         if found is not None:
             self._take(_identity(found))
+            self._stores.append(_identity(found))
 
     def _take(self, identity: Identity) -> None:
         if _open_here.setdefault(identity, self) is not self:
@@ -102,9 +109,10 @@ class Owner:
     def forget_in_child(self) -> None:
         """The lock is the parent's. Both share it, so unlocking here would unlock it there; closing does not."""
         file, self._file = self._file, -1
-        self._taken = []
         if file >= 0:
+            _inherited.update((identity, self._pid) for identity in self._stores)
             os.close(file)
+        self._taken = []
 
 
 _owners: "weakref.WeakSet[Owner]" = weakref.WeakSet()
@@ -137,8 +145,20 @@ def checked_links(path: str) -> os.stat_result | None:
 
 def check_not_open(path: str, found: os.stat_result) -> None:
     """Refuse a file that this process has open, under whatever name, before anything is made for it."""
+    check_not_inherited(path, found)
     if _identity(found) in _open_here:
         raise _busy_here(Path(path).name)
+
+
+def check_not_inherited(path: str, found: os.stat_result) -> None:
+    """Refuse a file that the parent had open when this process was forked."""
+    pid = _inherited.get(_identity(found))
+    if pid is not None:
+        raise StoreBusy(
+            f"{Path(path).name} was open in process {pid} when this process was forked from it",
+            "start this process by `spawn`, or fork before the store is opened",
+            f"process {pid}",
+        )
 
 
 def is_open_here(path: str) -> bool:

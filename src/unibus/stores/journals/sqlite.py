@@ -23,6 +23,7 @@ from unibus.core.life.events import Event, event_of, is_about, kind_of
 from unibus.errors import StoreFailed
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
+from unibus.stores.forked import hold_at_fork
 from unibus.stores.journal import Slice
 from unibus.stores.journals.outside_cursors import shown_cursors
 from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
@@ -81,6 +82,7 @@ class SqliteJournal:
         self._history_age_ns = round(history_age_s * 1e9)
         self._history_bytes = history_bytes
         self._mutex = threading.RLock()
+        hold_at_fork(self._mutex)
         self._synced = True
         self._wal_bytes = 0
         self._log_bytes = 0
