@@ -39,7 +39,7 @@ from unibus.core.life.envelope import message_of
 from unibus.core.message import Message
 from unibus.core.metrics import MetricsSnapshot, total
 from unibus.core.stamp import Stamper, lend_stamper
-from unibus.errors import ChannelNotFound, UsageError
+from unibus.errors import ChannelNotFound, StoreUnavailable, UsageError
 from unibus.stores.forked import on_fork
 from unibus.stores.opening import open_store
 from unibus.stores.store import EntityInfo, Store, Wish
@@ -104,7 +104,14 @@ class Hub:
         self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.aftermath)
         self.durable.by_default = by_default
         if folder is not None:
-            self._capture = CaptureChild(cast(str, store), folder)
+            try:
+                self._capture = CaptureChild(cast(str, store), folder)
+            except OSError as error:
+                opened.close()  # Nobody else can: there is no bus that has it.
+                raise StoreUnavailable(
+                    f"the capture into {folder} could not be started: {error.strerror or error}",
+                    "leave ?capture= out, or let this process start others",
+                ) from error
         if self.on_store is not None:
             self.on_store()
 

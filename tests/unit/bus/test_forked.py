@@ -224,3 +224,26 @@ def test_a_child_that_returns_from_a_handler_takes_no_message(tmp_path: Path, sc
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", IN_A_HANDLER, url]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.split()) == (0, [str(number) for number in range(10)])
+
+
+CAPTURED = """
+import os, sys
+from unibus.sync import MessageBus
+bus = MessageBus(f"sqlite:///{sys.argv[1]}/bus.db?capture={sys.argv[1]}/captured")
+bus.send("q", 1)
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.close(writing)
+    os.read(reading, 1)  # Lives until the parent has closed its bus.
+    os._exit(0)
+bus.close()
+os.write(writing, b"x")
+os.wait()
+"""
+
+
+def test_a_child_does_not_keep_the_capture_of_its_parent_running(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    # Else the capture has no end of its input as long as the child lives, and the parent waits for it and warns.
+    assert python("-W", "ignore::DeprecationWarning", "-c", CAPTURED, str(tmp_path)) == ""
+    assert list((tmp_path / "captured" / "segments").iterdir())

@@ -10,6 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from unibus.bus import capture_child
 from unibus.errors import BusError, StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion, UsageError
 from unibus.stores.journals import jsonfile_files, sqlite_place
 from unibus.stores.journals.jsonfile import JsonFileJournal
@@ -268,3 +269,14 @@ def test_the_error_of_an_open_is_not_hidden_by_that_of_the_close_after_it(
     monkeypatch.setattr(JsonFileJournal, "close", close)
     with pytest.raises(StoreDamaged, match="the first error"):
         MessageBus(f"jsonfile:///{tmp_path}/bus")
+
+
+def test_a_capture_that_cannot_be_started_leaves_the_store_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow")
+    with monkeypatch.context() as patch:
+        patch.setattr(capture_child.subprocess, "Popen", refuse)
+        with pytest.raises(StoreUnavailable, match="capture"):
+            MessageBus(f"sqlite:///{tmp_path}/bus.db?capture={tmp_path}/captured")
+    MessageBus(tmp_path / "bus.db").close()
