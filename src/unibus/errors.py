@@ -316,7 +316,7 @@ class Forbidden(AccessRefused):
 
 
 class StoreBusy(StoreUnavailable):
-    """Another process owns the store. The message names it, and so does `holder`."""
+    """Another process owns the store, or this one has it open already. The message names it, and so does `holder`."""
 
     code = "store_busy"
     retryable = True

@@ -146,6 +146,7 @@ class Parent:
         told["close again"] = outcome(self.bus.close)
         told["close on a loop"] = outcome(self.loop_bus.close)
         told["close a store"] = outcome(self.memory.close)
+        told["after its close"] = outcome(self.memory.entities)
         return told
 
     def goes_on(self) -> list[object]:

@@ -29,6 +29,15 @@ def test_a_second_owner_in_this_process_is_told_so(path: str) -> None:
     owner.release()
 
 
+def test_a_link_leads_to_the_lock_beside_the_real_file(path: str, tmp_path: Path) -> None:
+    (tmp_path / "alias.db").symlink_to(path)
+    owner = Owner(path)
+    with pytest.raises(StoreBusy):
+        Owner(str(tmp_path / "alias.db"))
+    owner.release()
+    assert not (tmp_path / "alias.db.lock").exists()
+
+
 def test_released_it_is_free_and_the_file_stays(path: str) -> None:
     owner = Owner(path)
     assert json.loads(Path(f"{path}.lock").read_text())["pid"] == os.getpid()
