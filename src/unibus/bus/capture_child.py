@@ -65,9 +65,13 @@ class CaptureChild:
             log.warning("the capture into %s has ended with code %d; history waits in the store", self._folder, code)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: let go of the capture's input, which would stay open when the parent closes it."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        """In a forked child: close the capture's input, which would stay open when the parent closes it.
+
+        Only the descriptor: the file object has a lock, which a thread of the parent may have held.
+        """
+        stdin = self._process.stdin
+        if stdin is not None and not stdin.closed:
+            os.close(stdin.fileno())
 
     def end(self, timeout_s: float | None) -> None:
         """Let it read to the end, for so long, or END_S. After that it goes on by itself, and ends when it is done."""
