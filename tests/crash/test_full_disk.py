@@ -89,6 +89,7 @@ def test_a_store_that_a_full_disk_could_not_make_is_made_once_there_is_room(smal
             MessageBus(f"{scheme}:///{small}/bus")
         assert not isinstance(caught.value, StoreBusy)
         assert caught.value.__cause__ is not None
+        assert "free space" in caught.value.hint
     (small / "ballast").unlink()
     with MessageBus(f"{scheme}:///{small}/bus") as bus:
         assert bus.send("q", 1).durability == "D2"

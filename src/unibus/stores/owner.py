@@ -31,6 +31,8 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(o
 _BUSY: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
 """What the operating system says when another process has the lock."""
 
+_DISK: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)})
+
 _open_here: dict[Identity, object] = {}
 """Lock files and store files that this process has open. An entry is taken by one `setdefault`, which is atomic."""
 
@@ -56,9 +58,7 @@ class Owner:
             self._take(_identity(os.fstat(self._file)))
         except OSError as error:
             self._close()
-            raise StoreUnavailable(
-                f"cannot lock {self._path}: {error.strerror}", "does the folder exist, and may you write to it?"
-            ) from error
+            raise StoreUnavailable(f"cannot lock {self._path}: {error.strerror}", hint_for(error)) from error
         except BaseException:
             self._close()
             raise
@@ -127,6 +127,13 @@ def _forget_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def hint_for(error: OSError) -> str:
+    """What to do about an error of the operating system at a path."""
+    if error.errno in _DISK:
+        return "free space or repair the disk, and open the store again"
+    return "does the folder exist, and may you write to it?"
 
 
 def checked_links(path: str) -> os.stat_result | None:

@@ -218,7 +218,7 @@ def test_a_file_under_a_second_mount_is_the_same_file(tmp_path: Path, here: Open
         with pytest.raises(StoreBusy, match="this process has it open already"):
             here("sqlite", str(alias), tmp_path)
     finally:
-        subprocess.run(["umount", alias], check=True)
+        subprocess.run(["umount", "-l", alias], check=True)
         store.close()
 
 

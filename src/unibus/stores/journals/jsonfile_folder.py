@@ -10,7 +10,7 @@ from unibus.stores.journals.jsonfile_forms import instant_text
 from unibus.stores.journals.jsonfile_log import damaged, is_segment
 from unibus.stores.journals.jsonfile_snapshot import PART
 from unibus.stores.journals.jsonfile_state import FOLDERS, FORMAT, STATE, State, read_state, write_state
-from unibus.stores.owner import Owner, checked_links
+from unibus.stores.owner import Owner, checked_links, hint_for
 
 _OURS: Final = frozenset({*FOLDERS, f"{STATE}.lock", f"{STATE}.new", PART})
 """What a folder may have in it that nobody has finished to make."""
@@ -66,6 +66,4 @@ def _make_folders(files: Files, folder: str) -> None:
 
 
 def unavailable(folder: str, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"cannot open {folder}: {error.strerror or error}", "is the folder above it there, and may you write to it?"
-    )
+    return StoreUnavailable(f"cannot open {folder}: {error.strerror or error}", hint_for(error))

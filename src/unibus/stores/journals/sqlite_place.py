@@ -11,7 +11,7 @@ import apsw
 
 from unibus.errors import StoreUnavailable
 from unibus.stores.journals.sqlite_file import check_identity, close_after_error, translated
-from unibus.stores.owner import Owner, check_not_open, checked_links
+from unibus.stores.owner import Owner, check_not_open, checked_links, hint_for
 from unibus.stores.private import make_file
 
 
@@ -82,6 +82,4 @@ def _size(path: str) -> int:
 
 
 def _unavailable(path: str, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"cannot open {path}: {error.strerror or error}", "does the folder exist, and may you write to it?"
-    )
+    return StoreUnavailable(f"cannot open {path}: {error.strerror or error}", hint_for(error))
