@@ -95,6 +95,12 @@ class BusClosed(BusError, RuntimeError):
     code = "bus_closed"
 
 
+class BusForked(BusError, RuntimeError):
+    """The bus was opened by the parent of this process and is the parent's alone. Nothing was done."""
+
+    code = "bus_forked"
+
+
 class LoopMismatch(BusError, RuntimeError):
     """A call that would block the very event loop it is waiting for."""
 
@@ -310,7 +316,7 @@ class Forbidden(AccessRefused):
 
 
 class StoreBusy(StoreUnavailable):
-    """Another process owns the store. The message names it, and so does `holder`."""
+    """Another process owns the store, or this one has it open already. The message names it, and so does `holder`."""
 
     code = "store_busy"
     retryable = True

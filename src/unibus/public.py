@@ -43,6 +43,7 @@ from unibus.core.views import BusMessage, MessageId, MessageMeta
 from unibus.errors import (
     BusClosed,
     BusError,
+    BusForked,
     ChannelExists,
     ChannelNotFound,
     CloudEventInvalid,
@@ -86,6 +87,7 @@ __all__ = [
     "BusClosed",
     "BusConfig",
     "BusError",
+    "BusForked",
     "BusMessage",
     "ChannelConfig",
     "ChannelExists",

@@ -13,8 +13,9 @@ from tests.crash.kills import BYTES_MAX
 from tests.crash.ledger import Ledger
 from tests.crash.power import StillTimers
 from tests.crash.workload import Worker
-from unibus.errors import BusError, StoreFailed
+from unibus.errors import BusError, StoreBusy, StoreFailed, StoreUnavailable
 from unibus.stores.embedded import EmbeddedStore
+from unibus.sync import MessageBus
 from unibus.testing.virtual_clock import VirtualClock
 
 
@@ -71,3 +72,24 @@ def test_a_full_file_system_stops_the_store_and_loses_nothing(small: Path, name:
     assert ledger.findings.all() == []
     Worker(store, ledger, "v").send_durably()
     store.close()
+
+
+def fill_with(path: Path) -> None:
+    with open(path, "wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(4096))
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "jsonfile"])
+def test_a_store_that_a_full_disk_could_not_make_is_made_once_there_is_room(small: Path, scheme: str) -> None:
+    with pytest.raises(OSError, match="No space"):
+        fill_with(small / "ballast")
+    for _ in range(2):  # The first error keeps no lock.
+        with pytest.raises(StoreUnavailable) as caught:
+            MessageBus(f"{scheme}:///{small}/bus")
+        assert not isinstance(caught.value, StoreBusy)
+        assert caught.value.__cause__ is not None
+        assert "free space" in caught.value.hint
+    (small / "ballast").unlink()
+    with MessageBus(f"{scheme}:///{small}/bus") as bus:
+        assert bus.send("q", 1).durability == "D2"

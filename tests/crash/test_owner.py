@@ -56,6 +56,18 @@ def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path: Path, nam
 
 
 @NAMES
+def test_a_second_owner_through_a_link_is_refused_until_the_first_is_dead(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"alias-{name}").symlink_to(name)
+    with python(HOLD, tmp_path / name) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(StoreBusy, match=rf"{name}.* is in use by process {other.pid} "):
+            open_journal(str(tmp_path / f"alias-{name}"), BYTES_MAX)
+        other.kill()
+    open_journal(str(tmp_path / f"alias-{name}"), BYTES_MAX).close()
+
+
+@NAMES
 def test_the_same_process_is_no_second_owner_either(tmp_path: Path, name: str) -> None:
     journal = open_journal(str(tmp_path / name), BYTES_MAX)
     with pytest.raises(StoreBusy):

@@ -64,6 +64,15 @@ class CaptureChild:
         if code or not self._ending:
             log.warning("the capture into %s has ended with code %d; history waits in the store", self._folder, code)
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: close the capture's input, which would stay open when the parent closes it.
+
+        Only the descriptor: the file object has a lock, which a thread of the parent may have held.
+        """
+        stdin = self._process.stdin
+        if stdin is not None and not stdin.closed:
+            os.close(stdin.fileno())
+
     def end(self, timeout_s: float | None) -> None:
         """Let it read to the end, for so long, or END_S. After that it goes on by itself, and ends when it is done."""
         self._ending = True

@@ -238,6 +238,7 @@ class DurableChannels:
 
     def _cancel(self, subscription: Subscription) -> Cancelled:
         """Nothing more is handed to it. The durable subscription stays, and keeps its messages."""
+        self._registry.check_process()
         consumer = subscription.consumer
         group = consumer.group
         group.remove(consumer)

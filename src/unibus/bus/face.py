@@ -120,6 +120,7 @@ class Face:
         self._hub.registry.create(name, checked, update)
 
     def channels(self) -> list[str]:
+        self._hub.registry.check_process()
         return sorted(self._exchange.channels)
 
     def queue_size(self, channel: str) -> int | None:
@@ -236,6 +237,7 @@ class Face:
 
     def _subscriber(self, channel: str | Pattern, options: SubscribeOptions) -> Callable[..., Subscription]:
         """Who takes a subscription: a backend, the store, or the bus in memory."""
+        self._hub.registry.check_process()
         if self._workers is not None:
             return cast("Callable[..., Subscription]", self._workers.subscribe)
         if self._durable is not None and self._durable.wants(channel, options):
@@ -260,6 +262,7 @@ class Face:
 
     def unsubscribe(self, subscription: object) -> bool:
         """Cancel by Subscription, by id or by handler. False, and nothing happens, if there is no such subscription."""
+        self._hub.registry.check_process()
         if self._workers is not None:
             return self._workers.unsubscribe(subscription)
         found = self._durable is not None and self._durable.unsubscribe(subscription)

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from unibus.bus.aftermath import BusAftermath
@@ -20,6 +21,7 @@ from unibus.bus.capture_child import CaptureChild, capture_folder
 from unibus.bus.delivery import Delivery
 from unibus.bus.durable_channels import DurableChannels, groups_of, unsettled
 from unibus.bus.exchange import Exchange
+from unibus.bus.forked_hub import become_forked, refuse
 from unibus.bus.group import INSIDE, notify, wake_all
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.places import Places, report
@@ -38,7 +40,8 @@ from unibus.core.life.envelope import message_of
 from unibus.core.message import Message
 from unibus.core.metrics import MetricsSnapshot, total
 from unibus.core.stamp import Stamper, lend_stamper
-from unibus.errors import ChannelNotFound, UsageError
+from unibus.errors import ChannelNotFound, StoreUnavailable, UsageError
+from unibus.stores.forked import on_fork
 from unibus.stores.opening import open_store
 from unibus.stores.store import EntityInfo, Store, Wish
 
@@ -57,7 +60,8 @@ def new_stamper(clock: Clock) -> Stamper:
 
 
 lend_stamper(new_stamper(SYSTEM_CLOCK))
-os.register_at_fork(after_in_child=lambda: lend_stamper(new_stamper(SYSTEM_CLOCK)))
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: lend_stamper(new_stamper(SYSTEM_CLOCK)))
 
 
 class Hub:
@@ -89,6 +93,8 @@ class Hub:
         self.registry.is_insider = self.is_insider
         _open_hubs.add(self)
         log_plain_build()
+        me = weakref.ref(self)
+        self._fork_mark = on_fork(lambda pid: _leave_to_parent(me(), pid))
 
     # Stores
 
@@ -100,7 +106,14 @@ class Hub:
         self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.aftermath)
         self.durable.by_default = by_default
         if folder is not None:
-            self._capture = CaptureChild(cast(str, store), folder)
+            try:
+                self._capture = CaptureChild(cast(str, store), folder)
+            except OSError as error:
+                opened.close()  # Nobody else can: there is no bus that has it.
+                raise StoreUnavailable(
+                    f"the capture into {folder} could not be started: {error.strerror or error}",
+                    "leave ?capture= out, or let this process start others",
+                ) from error
         if self.on_store is not None:
             self.on_store()
 
@@ -287,6 +300,21 @@ class Hub:
         self.timers.stop()
         self.places.release()
         self.close_store()
+
+
+def _leave_to_parent(hub: Hub | None, pid: int) -> None:
+    """In a forked child: refuse everything, and hand over nothing more. Takes no lock, see stores/forked.py."""
+    if not isinstance(hub, Hub):
+        return  # The child of a child: it is a ForkedHub already.
+    hub.exchange.closed = True
+    hub.delivery.paused = True
+    hub.places.pool.stopped = True
+    hub.registry.opened_by = pid
+    if hub._queues is not None:
+        hub._queues.renewals.leave_to_parent(partial(refuse, pid))
+    if hub._capture is not None:
+        hub._capture.leave_to_parent()
+    become_forked(hub, hub.exchange, hub.registry, pid)
 
 
 _open_hubs: "weakref.WeakSet[Hub]" = weakref.WeakSet()

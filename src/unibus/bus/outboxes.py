@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from unibus.bus.exchange import Exchange
 from unibus.bus.outbox import Outbox
@@ -18,6 +17,7 @@ from unibus.bus.outbox_transactions import OutboxTransaction
 from unibus.bus.relay import Relay
 from unibus.bus.relay_route import Relayed
 from unibus.errors import StoreUnavailable, UsageError
+from unibus.stores.owner import is_open_here
 from unibus.stores.pending import Pending
 from unibus.stores.store import Store
 
@@ -63,12 +63,11 @@ class Outboxes:
         return self._relay.relay(str(address), lambda: SqliteTable(str(address)), again, adopt)
 
     def _check_foreign(self, path: str) -> None:
-        """Our own file is open by a SQLite of our own, and a second one would end its locks."""
-        parts = urlsplit(self._store.url)
-        own = Path(unquote(parts.path)[1:])
-        if parts.scheme == "sqlite" and own.exists() and os.path.samefile(own, path):
+        """A store's file is open by a SQLite of our own, and a second library would end its locks."""
+        if is_open_here(path):
             raise UsageError(
-                f"{own.name} is the file of the bus itself", "keep your rows in a file of their own, beside it"
+                f"{Path(path).name} is the file of a bus of this process",
+                "keep your rows in a file of their own, beside it",
             )
 
     def close(self, timeout_s: float | None) -> None:

@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Generator, Mapping
 
 from unibus.bus.message_bus import MessageBus
 from unibus.errors import ConfigInvalid, StoreUnavailable
+from unibus.stores.forked import renew_in_child
 
 log = logging.getLogger("unibus")
 _lock = threading.Lock()
+renew_in_child(_lock)
 _bus: MessageBus | None = None
 
 _BACKENDS = ("in_memory", "memory", "redis")

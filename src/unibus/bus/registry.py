@@ -28,6 +28,7 @@ from unibus.core.limiter import TokenBucket
 from unibus.core.metrics import ChannelMetrics
 from unibus.errors import BusClosed, BusError, ChannelExists, ChannelNotFound
 from unibus.limits import DEAD_LETTERS_KEPT_MAX, DEDUP_WINDOW_S_DEFAULT, IMPLICIT_CHANNELS_MAX
+from unibus.stores.forked import opened_by
 
 log = logging.getLogger("unibus")
 
@@ -59,6 +60,12 @@ class Registry(Steward):
         self.leaving: list[Group] = []  # Groups without subscribers, until their last handler has returned.
         self.bury_casualties: Callable[[Channel, list[Casualty]], None] = _nobody
         self.is_insider: Callable[[], bool] = _nowhere
+        self.opened_by = 0  # The process that made the bus, where this is a child of that.
+
+    def check_process(self) -> None:
+        """BusForked in a child of the process that made the bus."""
+        if self.opened_by:
+            raise opened_by(self.opened_by)
 
     def create(self, name: str, config: ChannelConfig, update: bool = False) -> Channel:
         """Make a channel. The same config again is no change; another needs `update=True`, which keeps the queue."""
@@ -122,6 +129,7 @@ class Registry(Steward):
             return channel
 
     def admit_while_closing(self, name: str) -> None:
+        self.check_process()
         if not self.is_insider():
             error = BusClosed(f"the bus is closed; nothing was published to {name!r}", "publish before close()")
             self._exchange.refused.count_refusal(error, 1)
@@ -159,8 +167,10 @@ class Registry(Steward):
         return self._floor + sum(channel.sequence for channel in list(self._exchange.channels.values()))
 
     def check_open(self, what: str) -> None:
-        if self._exchange.closed and not self.is_insider():
-            raise BusClosed(f"the bus is closed; nothing can be {what} any more", "make a new bus")
+        if self._exchange.closed:
+            self.check_process()
+            if not self.is_insider():
+                raise BusClosed(f"the bus is closed; nothing can be {what} any more", "make a new bus")
 
     def metrics(self) -> list[ChannelMetrics]:
         with LOCK:

@@ -14,6 +14,7 @@ from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import RENEW_SESSION, Command, Renew, SessionCommand
 from unibus.errors import BusError, LockLost, SessionLockLost, StoreFailed
 from unibus.stores.durability import Durability
+from unibus.stores.forked import renew
 from unibus.stores.pending import Pending
 from unibus.stores.store import SessionLock, Store
 
@@ -70,6 +71,13 @@ class Renewals:
         """The same for a message that had no lock, or that lost it before it was settled."""
         if self.on_settled is not None:
             self.on_settled(entity)
+
+    def leave_to_parent(self, refuse: Callable[[], int]) -> None:
+        """In a forked child: the locks are the parent's to renew, and there is no thread here that would."""
+        renew(self._lock)
+        self._held = {}
+        self._now_ns = refuse
+        self.on_settled = None
 
     def _arm(self, now_ns: int, delay_ns: int) -> None:
         if self._tick_at_ns is None or now_ns + delay_ns < self._tick_at_ns:

@@ -76,6 +76,7 @@ class Subscriptions:
 
     def cancel(self, subscription: Subscription) -> Cancelled:
         """Take a consumer away. The last one of a group takes the group along; a created channel keeps its messages."""
+        self._registry.check_process()
         consumer = subscription.consumer
         with LOCK:
             if self._by_id.pop(subscription.id, None) is None:

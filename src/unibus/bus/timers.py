@@ -5,11 +5,18 @@ A virtual clock (unibus.testing) brings timers of its own, which fire when the t
 
 import heapq
 import threading
+import weakref
 from collections.abc import Callable
 
 from unibus.clock import Clock, Timers
+from unibus.stores.forked import on_fork, renew
 
 __all__ = ["ThreadTimers", "Timers"]
+
+
+def _leave_to_parent(timers: "ThreadTimers | None") -> None:
+    if timers is not None:
+        timers.leave_to_parent()
 
 
 class ThreadTimers(Timers):
@@ -23,6 +30,14 @@ class ThreadTimers(Timers):
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopped = False
+        me = weakref.ref(self)
+        self._fork_mark = on_fork(lambda _: _leave_to_parent(me()))
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the thread is the parent's, and so is what is due."""
+        renew(self._changed)
+        self._stopped = True
+        self._due = []
 
     def after(self, delay_ns: int, action: Callable[[], None]) -> None:
         with self._changed:

@@ -37,6 +37,7 @@ from unibus.capture.manifest import (
 from unibus.errors import CaptureBusy, CaptureDamaged, CaptureMismatch, StoreBusy, StoreUnavailable, UsageError
 from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
 from unibus.stores.owner import Owner
+from unibus.stores.private import make_folder
 
 GROUP_ROWS: Final = 250_000
 """Rows of a row group: what one task of a reader takes, and what one bloom filter is about."""
@@ -68,7 +69,7 @@ class SegmentWriter:
         self._files: Files = files or RealFiles()
         self._owner: Owner | None = None
         if files is None:
-            os.makedirs(folder, exist_ok=True)
+            make_folder(folder)
             self._owner = _lock(folder)
         try:
             self._lines = ManifestWriter(self._begin(domain, store), self._files)

@@ -14,6 +14,7 @@ from unibus.cli.pipeline_options import DEFAULT_LAKE, LakeDir, Master, extras, n
 from unibus.cli.pipeline_run import MAX_EVENTS_DEFAULT, Bad, Batches, Source
 from unibus.cli.pipeline_sources import opened_sources
 from unibus.cli.signals import stopping
+from unibus.stores.private import make_folder
 
 if TYPE_CHECKING:
     from unibus.pipeline.serving.client import Address
@@ -46,7 +47,7 @@ def serve(options: ServeOptions) -> None:
     with extras():
         from unibus.pipeline.serving.door import lock_door
         from unibus.pipeline.serving.server import answering, serving_session
-    options.lake.mkdir(parents=True, exist_ok=True)
+    make_folder(str(options.lake))
     lock_door(options.lake).release()  # Before Spark is started for nothing.
     aside("starting Spark …")
     with extras():

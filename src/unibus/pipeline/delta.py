@@ -32,6 +32,7 @@ from unibus.errors import LakeIncomplete, StoreVersion
 from unibus.pipeline.files import MICROSECOND, START, File, number, read_file, sync, sync_folder, write_file
 from unibus.pipeline.tables import Table
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
+from unibus.stores.private import make_folder
 
 APP: Final = "unibus"
 LOG: Final = "_delta_log"
@@ -103,7 +104,7 @@ class DeltaFolder:
             configuration=dict(_SETTINGS),
         )
         beside.settle()
-        os.makedirs(self.path, exist_ok=True)
+        make_folder(self.path)
         os.rename(os.path.join(beside.path, LOG), os.path.join(self.path, LOG))
         os.rmdir(beside.path)
 

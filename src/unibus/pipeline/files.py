@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from unibus.pipeline.tables import Table
 from unibus.stores.journals.jsonfile_files import RealFiles
+from unibus.stores.private import make_file, make_folder
 
 START: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND: Final = datetime.timedelta(microseconds=1)
@@ -35,8 +36,9 @@ class File:
 
 def write_file(folder: str, name: str, rows: pa.Table, table: Table, open_: bool | None = None) -> File:
     """Anywhere, also on an executor: no commit is needed for it. On the disk when it returns, all but its name."""
-    os.makedirs(folder, exist_ok=True)
+    make_folder(folder)
     path = os.path.join(folder, name)
+    make_file(path)
     written: list[pq.FileMetaData] = []
     pq.write_table(
         rows.select(table.stored().names),

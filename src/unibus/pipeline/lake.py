@@ -33,6 +33,7 @@ from unibus.pipeline.delta import DeltaFolder
 from unibus.pipeline.tables import BATCHES, QUARANTINE, TABLES
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
 from unibus.stores.owner import Owner
+from unibus.stores.private import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +97,7 @@ class Lake:
         """By what somebody has called them. Written beside and renamed, so that it is never half there."""
         names = list(dict.fromkeys(source.named for source in sources))
         if not self.exists() or self.sources() != names:
-            os.makedirs(self.path, exist_ok=True)
+            make_folder(self.path)
             data = msgspec.json.format(msgspec.json.encode(About(FORMAT, names)), indent=1) + b"\n"
             replace(RealFiles(), os.path.join(self.path, ABOUT), data)
 
@@ -115,7 +116,7 @@ class Lake:
         with self._mutex:
             fresh = not self._held
             if fresh:
-                os.makedirs(self.path, exist_ok=True)
+                make_folder(self.path)
                 try:
                     self._owner = Owner(os.path.join(self.path, "lake"))
                 except StoreBusy as error:

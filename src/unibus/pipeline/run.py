@@ -47,6 +47,7 @@ from unibus.pipeline.plan import (
 from unibus.pipeline.swap import exchange
 from unibus.pipeline.tables import BATCHES, TABLES
 from unibus.pipeline.upkeep import tidy
+from unibus.stores.private import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -190,7 +191,7 @@ def _run(spark: "SparkSession | None", tasks: list[Task], staging: str, tell: Ca
     """The job. Which tasks are done is seen from what they have staged."""
     if not tasks or spark is None:
         return [perform(task) for task in tasks]
-    os.makedirs(staging, exist_ok=True)
+    make_folder(staging)
     job: Future[list[Done]] = Future()
     tag = f"unibus-{uuid.uuid4().hex}"
     # A daemon: who ends this process does not wait for it.

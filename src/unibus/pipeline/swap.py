@@ -9,6 +9,7 @@ from unibus.errors import LakeIncomplete
 from unibus.pipeline.files import File
 from unibus.pipeline.lake import SWAP, Lake
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
+from unibus.stores.private import make_folder
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ def _exchange(lake: Lake, swap: Swap, name: str, files: list[File]) -> None:
     old = folder.files()
     if folder.done() >= swap.number or not (old or files):
         return
-    os.makedirs(folder.path, exist_ok=True)
+    make_folder(folder.path)
     for each in files:
         made = os.path.join(lake.path, swap.shadow, name, each.path)
         if os.path.exists(made):  # Else it was moved before.

@@ -20,7 +20,7 @@ from unibus.core.life.changes import Change
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.entity import Entry
 from unibus.core.life.states import GONE
-from unibus.errors import BusError, StoreFailed
+from unibus.errors import BusError, BusForked, StoreFailed
 from unibus.stores.journal import Journal, Slice
 from unibus.stores.pace import Pace
 from unibus.stores.pending import Commits, Outcome, Pending
@@ -110,7 +110,9 @@ class Committer:
     def lead(self, outcome: Outcome) -> None:
         """Commit in this thread, unless another one does so for us meanwhile."""
         while not outcome.done:
-            self.commit()
+            if not self.commit() and self.failure is not None:
+                # In a forked child: the thread that was writing this exists in the parent only.
+                outcome.settle(self.as_failure)
 
     def commit(self) -> bool:
         """Write what has collected. False if there was nothing."""
@@ -304,7 +306,10 @@ def described(error: BaseException) -> str:
 
 def as_failure(error: BaseException) -> BaseException:
     """Each waiter gets an error of its own: raising one object in many tasks would mix their tracebacks."""
-    if isinstance(error, BusError):
+    failure: BusError
+    if isinstance(error, BusForked):
+        failure = BusForked(error.what, error.hint)
+    elif isinstance(error, BusError):
         failure = StoreFailed(error.what, error.hint)
     else:
         failure = StoreFailed(f"the store has stopped: {described(error)}", "close the bus and open it again")

@@ -33,6 +33,7 @@ from unibus.errors import BusClosed, BusError, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.stores.committer import Committer, as_failure, described
 from unibus.stores.durability import Durability
+from unibus.stores.forked import ForkedJournal, keep_for_ever, on_fork, opened_by, renew
 from unibus.stores.history import EmbeddedHistory
 from unibus.stores.journal import Journal
 from unibus.stores.pending import Pending, answered
@@ -95,12 +96,14 @@ class EmbeddedStore:
         self._armed_ns: i64 = NEVER
         self._seq_before: i64 = 0  # Where the book stood when this call began.
         self._closed = False
+        self._opened_by = 0  # The process that opened it, where this is a child of that.
         self._tokens = Tokens()
         # Whoever waits for messages looks again, and is told.
         self._committer.on_failure = self._watchers.wake_all
         if not self._in_memory:
             switching.quicken()
             timers.after(TRIM_EVERY_NS, self._trim)
+        self._fork_mark = on_fork(lambda pid: _leave_to_parent(self, pid))
         with self._lock:
             self._arm(self.now_ns())
 
@@ -186,7 +189,7 @@ class EmbeddedStore:
 
     def _begin(self) -> int:
         if self._closed:
-            raise BusClosed("the store is closed", "open it again")
+            raise opened_by(self._opened_by) if self._opened_by else BusClosed("the store is closed", "open it again")
         if self._committer.failure is not None:
             raise as_failure(self._committer.failure)
         now_ns = self.now_ns()
@@ -419,6 +422,29 @@ def _claimed(book: Book, tokens: Tokens, wish: Wish, now_ns: i64) -> list[Claime
         return claim_deferred(book, entries, [tokens.draw() for _ in entries], wish.lock, wish.consumer, now_ns)
     drawn = [tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
     return claim(book, entity, session, drawn, wish.lock, wish.consumer, now_ns)
+
+
+def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
+    """In a forked child: whatever is asked of the store from now on raises, and nothing reaches its journal.
+
+    No lock is taken: a thread of the parent may have had it. What is freed could touch the parent's files.
+    """
+    keep_for_ever(store._journal)
+    committer = store._committer
+    for lock in (store._lock, committer.committing, committer._kicks):
+        renew(lock)
+    store._closed = True
+    store._opened_by = pid
+    committer.failure = opened_by(pid)
+    committer._closing = True
+    journal = ForkedJournal(store.url, store.durability, pid)
+    store._journal = journal
+    store.history._journal = journal
+    store._snapshot._journal = journal
+    committer._journal = journal
+    store._book.woken = []
+    for entity in list(store._book.entities.values()):
+        entity.wakers = []  # Those who waited are threads and loops of the parent.
 
 
 def _absent(claims: list[Claimed]) -> list[Claimed]:

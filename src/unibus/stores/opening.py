@@ -1,14 +1,16 @@
 """From a URL to a store. Other packages add schemes of their own by an entry point in the group `unibus.stores`."""
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from unibus.clock import Clock, Timers
 from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
+from unibus.errors import BusError, ConfigInvalid, StoreFailed, StoreUnavailable, UsageError
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT, MEMORY_BUDGET_MB_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
@@ -16,6 +18,8 @@ from unibus.stores.journal import Journal
 from unibus.stores.journals.memory import MemoryJournal
 from unibus.stores.snapshot import EVERY_CHANGES
 from unibus.stores.store import Store
+
+log = logging.getLogger("unibus")
 
 GROUP: Final = "unibus.stores"
 MEMORY_SCHEMES: Final = ("memory", "in_memory", "inmemory")
@@ -38,7 +42,7 @@ def open_store(url: str, clock: Clock, timers: Timers) -> Store:
     if not separator and url not in MEMORY_SCHEMES:
         raise UsageError(f"{url!r} is no URL of a store", "write sqlite:///file.db, or memory://")
     if scheme in MEMORY_SCHEMES:
-        return _embedded(MemoryJournal(), _options(urlsplit(url).query), clock, timers)
+        return _embedded(MemoryJournal(), _Chosen(url, _options(urlsplit(url).query), EVERY_CHANGES), clock, timers)
     if scheme == "sqlite":
         return open_sqlite(url, clock, timers)
     if scheme == "jsonfile":
@@ -64,15 +68,14 @@ def open_sqlite(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
     from unibus.stores.journals.sqlite import SqliteJournal
 
     path, options = _parts(url, "file", "write sqlite:///file.db, or sqlite:////absolute/file.db")
+    chosen = _Chosen(url, options, EVERY_CHANGES)
     if os.path.isdir(path):
         raise StoreUnavailable(f"{path} is a folder, not a file", f"JSON files in a folder are jsonfile:///{path}")
-    journal = SqliteJournal(
-        path,
-        domain=options.get("domain", "local"),
-        history_age_s=_number(options, "history_age", HISTORY_AGE_S_DEFAULT),
-        history_bytes=round(_number(options, "history_bytes", HISTORY_BYTES_DEFAULT)),
-    )
-    return _embedded(journal, options, clock, timers)
+    with _opening(path):
+        journal = SqliteJournal(
+            path, domain=chosen.domain, history_age_s=chosen.history_age_s, history_bytes=chosen.history_bytes
+        )
+        return _embedded(journal, chosen, clock, timers)
 
 
 def open_jsonfile(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
@@ -80,40 +83,67 @@ def open_jsonfile(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
     from unibus.stores.journals.jsonfile import JsonFileJournal
 
     path, options = _parts(url, "folder", "write jsonfile:///folder, or jsonfile:////absolute/folder")
-    journal = JsonFileJournal(
-        path.rstrip("/") or "/",
-        domain=options.get("domain", "local"),
-        history_age_s=_number(options, "history_age", HISTORY_AGE_S_DEFAULT),
-        history_bytes=round(_number(options, "history_bytes", HISTORY_BYTES_DEFAULT)),
-    )
-    return _embedded(journal, options, clock, timers, JSON_EVERY_CHANGES)
+    chosen = _Chosen(url, options, JSON_EVERY_CHANGES)
+    with _opening(path):
+        journal = JsonFileJournal(
+            path.rstrip("/") or "/",
+            domain=chosen.domain,
+            history_age_s=chosen.history_age_s,
+            history_bytes=chosen.history_bytes,
+        )
+        return _embedded(journal, chosen, clock, timers)
+
+
+@contextmanager
+def _opening(path: str) -> Iterator[None]:
+    """A disk that fails while a store is opened: the store is not available, and no call has an unknown outcome."""
+    try:
+        yield
+    except OSError as error:  # A StoreFailed is one too.
+        what = error.what if isinstance(error, StoreFailed) else f"cannot open {path}: {error.strerror or error}"
+        raise StoreUnavailable(what, "free space or repair the disk, and open the store again") from error
 
 
 def _parts(url: str, what: str, hint: str) -> tuple[str, dict[str, str]]:
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
-    if parts.netloc or not path:
+    if parts.netloc or not path or "\0" in path:
         raise UsageError(f"{url!r} names no {what}", hint)
     return path, _options(parts.query)
 
 
-def _embedded(
-    journal: Journal, options: dict[str, str], clock: Clock, timers: Timers, every: int = EVERY_CHANGES
-) -> EmbeddedStore:
-    level = options.get("durability")
+class _Chosen:
+    """The options of a URL as values. They are checked before the store is opened: a mistake in them makes no file."""
+
+    def __init__(self, url: str, options: dict[str, str], snapshot_every: int) -> None:
+        level = options.get("durability")
+        self.durability = None if level is None else Durability.of(level)
+        if self.durability is not None and self.durability > Durability.D2:
+            raise UsageError(f"{url} gives D2 at best, not {self.durability.name}", "choose another store")
+        self.domain = options.get("domain", "local")
+        self.history_age_s = _number(options, "history_age", HISTORY_AGE_S_DEFAULT)
+        self.history_bytes = round(_number(options, "history_bytes", HISTORY_BYTES_DEFAULT))
+        self.memory_budget_mb = _number(options, "memory_budget_mb", MEMORY_BUDGET_MB_DEFAULT)
+        self.most = {kind: round(_number(options, name, 0)) for name, kind in _MOST.items() if name in options}
+        self.snapshot_every = snapshot_every
+
+
+def _embedded(journal: Journal, chosen: _Chosen, clock: Clock, timers: Timers) -> EmbeddedStore:
     try:
-        most = {kind: round(_number(options, name, 0)) for name, kind in _MOST.items() if name in options}
         return EmbeddedStore(
             journal,
             clock,
             timers,
-            durability=None if level is None else Durability.of(level),
-            memory_budget_mb=_number(options, "memory_budget_mb", MEMORY_BUDGET_MB_DEFAULT),
-            snapshot_every=every,
-            most=most,
+            durability=chosen.durability,
+            memory_budget_mb=chosen.memory_budget_mb,
+            snapshot_every=chosen.snapshot_every,
+            most=chosen.most,
         )
     except BaseException:
-        journal.close()
+        try:
+            journal.close()
+        except BusError as error:
+            log.warning("closing %s after an error: %s", journal.url, error)  # The first error is the one to raise.
         raise
 
 

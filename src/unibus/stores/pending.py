@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Final, Generic, Protocol, TypeVar, cast
 
+from unibus.stores.forked import renew_in_child
 from unibus.stores.ready import awaited, ready
 from unibus.stores.waiter import Waiter
 
@@ -21,6 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 _RARE: Final = threading.Lock()  # For what two threads could do to one outcome at the same time.
+renew_in_child(_RARE)
 
 
 class Commits(Protocol):

@@ -4,9 +4,12 @@ A commit gives the interpreter up while the disk works, and has to get it back a
 that takes a switch interval each time: Python's 5 ms would make a durable send ten times slower.
 """
 
+import os
 import sys
 import threading
 from typing import Final
+
+from unibus.stores.forked import renew
 
 INTERVAL_S: Final = 0.00025
 
@@ -33,5 +36,14 @@ class Switching:
             if self._open == 0 and unchanged:
                 sys.setswitchinterval(self._before_s)
 
+    def forget_in_child(self) -> None:
+        """The stores that are open are the parent's, and none of them is ever closed here."""
+        renew(self._lock)
+        if self._open and abs(sys.getswitchinterval() - INTERVAL_S) < 1e-6:
+            sys.setswitchinterval(self._before_s)
+        self._open = 0
+
 
 switching: Final = Switching()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=switching.forget_in_child)

@@ -395,7 +395,7 @@ def test_a_database_in_memory_is_refused(app: App) -> None:
 
 
 def test_the_file_of_the_bus_itself_is_refused(app: App) -> None:
-    with pytest.raises(UsageError, match="bus itself"):
+    with pytest.raises(UsageError, match="file of a bus of this process"):
         app.bus.relay_outbox(app.folder / "bus.db")
 
 

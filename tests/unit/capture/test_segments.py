@@ -238,3 +238,13 @@ def test_the_fingerprint_tells_rows_apart() -> None:
     rows = table(1, 9)
     assert len({segments.fingerprint(rows, at) for at in range(9)}) == 9
     assert segments.fingerprint(table(2, 3), 0) == segments.fingerprint(rows, 1)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes mean nothing there")
+def test_a_directory_that_exists_keeps_its_mode_and_so_does_its_manifest(tmp_path: Path) -> None:
+    write(tmp_path / "capture", (1, 10))
+    (tmp_path / "capture").chmod(0o750)
+    (tmp_path / "capture" / "manifest.jsonl").chmod(0o640)
+    write(tmp_path / "capture", (11, 12))
+    assert (tmp_path / "capture").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "capture" / "manifest.jsonl").stat().st_mode & 0o777 == 0o640

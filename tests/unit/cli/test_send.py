@@ -4,10 +4,12 @@ import io
 import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.cli.owners import owner_of
 from unibus.cli.send import CHUNK_BYTES, LINES_PER_BATCH, body_of, lines_of
 
 
@@ -165,13 +167,11 @@ def test_a_store_that_cannot_be_reached_exits_with_4(shell: Any) -> None:
 
 
 def test_a_file_that_another_process_holds_exits_with_4(shell: Any) -> None:
-    from unibus.sync import MessageBus
-
-    with MessageBus("unibus.db"):
+    with owner_of(Path("unibus.db")):
         for arguments in (["send", "q", "x"], ["receive", "q"], ["peek", "q"]):
             result = shell(*arguments)
             assert (result.exit_code, result.stdout) == (4, "")
-            assert f"in use by process {os.getpid()}" in result.stderr
+            assert "unibus.db is in use by process" in result.stderr
             assert "\nhint: stop that process" in result.stderr
 
 

@@ -266,3 +266,21 @@ def test_events_are_counted_as_such(tmp_path: Path) -> None:
     minutes = tables_of(lake)["channel_minute"]
     assert sum(row["n"] for row in minutes) == len(events)
     assert sum(row["n"] for row in minutes if row["kind"] == "sent") == only(events, "sent")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes mean nothing there")
+def test_a_lake_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        capture = write_segments(tmp_path / "capture", history(3, 90), size=30)
+        lake = Lake(str(tmp_path / "lake"))
+        run(lake, capture)
+    finally:
+        os.umask(before)
+    for folder in (Path(lake.path), capture):
+        assert folder.stat().st_mode & 0o777 == 0o700
+    # delta-rs makes its logs with modes of its own: the folder above protects them.
+    ours = [path for path in (*capture.rglob("*"), *Path(lake.path).rglob("*")) if "_delta_log" not in path.parts]
+    assert {path.stat().st_mode & 0o777 for path in ours if path.is_file()} == {0o600}
+    assert {path.suffix for path in ours} >= {".parquet", ".jsonl", ".json", ".lock"}
+    assert {path.stat().st_mode & 0o777 for path in capture.rglob("*") if path.is_dir()} == {0o700}

@@ -28,6 +28,7 @@ from unibus.pipeline.connector.names import file_name
 from unibus.pipeline.connector.offsets import SEQ_MAX
 from unibus.pipeline.connector.options import FAIL, QUARANTINE
 from unibus.pipeline.connector.slices import Slice, check_missing
+from unibus.stores.private import make_folder, opener
 
 log = logging.getLogger("unibus")
 
@@ -114,8 +115,8 @@ class Task:
             "what": damage.what,
         }
         try:
-            os.makedirs(folder, exist_ok=True)
-            with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as written:
+            make_folder(folder)
+            with open(f"{path}.{os.getpid()}", "w", encoding="utf-8", opener=opener) as written:
                 json.dump(note, written)
             os.replace(f"{path}.{os.getpid()}", path)
         except OSError as error:

@@ -26,6 +26,7 @@ from unibus.errors import StoreDamaged, StoreUnavailable, StoreVersion, UsageErr
 from unibus.pipeline.connector.names import file_name
 from unibus.pipeline.connector.rows import Shape
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
+from unibus.stores.private import make_folder, opener
 
 FORMAT: Final = 1
 CELL_ROWS: Final = 100
@@ -88,7 +89,7 @@ class Staging:
         """
         name = uuid.uuid4().hex
         path = self._path(name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_folder(os.path.dirname(path))
         try:
             rows = _write(path, batches, shape, min(rows_at_once, CELL_ROWS))
             return Staged(name, rows, os.path.getsize(path), _crc32(path))
@@ -199,7 +200,7 @@ def _packed_cells(batch: pa.RecordBatch) -> Iterator[_PackedCell]:
 def _write(path: str, batches: Iterable[pa.RecordBatch], shape: Shape, cell_rows: int) -> int:
     rows = 0
     prefix = uuid.uuid4().hex
-    with open(path, "xb") as file:
+    with open(path, "xb", opener=opener) as file:
         with pa.ipc.new_file(file, _SCHEMA) as writer:
             for batch in batches:
                 for count, data in _packed(shape.commands(batch, prefix, rows), cell_rows):

@@ -30,6 +30,7 @@ from unibus.pipeline.jobs.names import distinct, names_of
 from unibus.pipeline.jobs.opened import drops_of, merged, opened_of
 from unibus.pipeline.jobs.traces import IDS, told_of, trace_rows, traces_of
 from unibus.pipeline.tables import CHANNEL_MINUTE, FAILURES, LATENCY_HIST, MESSAGES, TRACES
+from unibus.stores.private import make_file, make_folder
 
 COLUMNS: Final = tuple(name for name in EVENTS.names if name != "kind")
 _FEW: Final = ("domain", "channel", "reason", "signature", "consumer")
@@ -148,8 +149,10 @@ def _name(task: Task) -> str:
 
 
 def stage(folder: str, name: str, table: pa.Table) -> None:
-    os.makedirs(folder, exist_ok=True)
-    with pa.OSFile(os.path.join(folder, name), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+    make_folder(folder)
+    path = os.path.join(folder, name)
+    make_file(path)
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
 
 

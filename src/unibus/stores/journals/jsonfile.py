@@ -80,6 +80,7 @@ class JsonFileJournal:
         self._snapshots = Snapshots(self._files, self._folder)
         try:
             check_place(self._files, self._folder)
+            self._files.make_folder(self._folder)
             if files is None:
                 self._owner = own(self._folder)
             self._domain = begin(self._files, self._folder, domain)
@@ -289,8 +290,10 @@ class JsonFileJournal:
     def close(self) -> None:
         with self._mutex:
             try:
-                self._snapshots.close()
-                self._log.close()
+                try:
+                    self._snapshots.close()
+                finally:
+                    self._log.close()
             except OSError as error:
                 raise StoreFailed(f"{self._name}: {error.strerror or error}", "mend the disk") from error
             finally:

@@ -7,6 +7,8 @@ durable: the content of a file after `sync`, and which name leads to which file 
 import os
 from typing import Final, Protocol
 
+from unibus.stores.private import FILE_MODE, FOLDER_MODE, keep_mode
+
 _sync_data: Final = getattr(os, "fdatasync", os.fsync)
 """Of a file that became longer this syncs the size too, which is all that is ever needed here."""
 
@@ -57,7 +59,7 @@ class RealFiles:
 
     def make_folder(self, path: str) -> None:
         if not os.path.isdir(path):
-            os.mkdir(path)
+            os.mkdir(path, FOLDER_MODE)
 
     def list(self, path: str) -> list[str]:
         return os.listdir(path)
@@ -80,7 +82,7 @@ class RealFiles:
             return data
 
     def create(self, path: str) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _FLAGS, 0o644)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _FLAGS, FILE_MODE)
 
     def open(self, path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_APPEND | _FLAGS)
@@ -97,6 +99,7 @@ class RealFiles:
         os.close(handle)
 
     def rename(self, path: str, to: str) -> None:
+        keep_mode(path, to)
         os.replace(path, to)
 
     def remove(self, path: str) -> None:

@@ -10,18 +10,20 @@ from unibus.stores.journals.jsonfile_forms import instant_text
 from unibus.stores.journals.jsonfile_log import damaged, is_segment
 from unibus.stores.journals.jsonfile_snapshot import PART
 from unibus.stores.journals.jsonfile_state import FOLDERS, FORMAT, STATE, State, read_state, write_state
-from unibus.stores.owner import Owner
+from unibus.stores.owner import Owner, checked_links, hint_for
 
 _OURS: Final = frozenset({*FOLDERS, f"{STATE}.lock", f"{STATE}.new", PART})
 """What a folder may have in it that nobody has finished to make."""
 
 
 def check_place(files: Files, folder: str) -> None:
-    """Nothing is put into a folder that has something else in it."""
-    if files.size(folder) >= 0 and not files.is_folder(folder):
-        raise StoreUnavailable(f"{folder} is a file, and no folder", "choose another name")
-    files.make_folder(folder)
+    """Refuse a folder that is not ours, or that cannot be read, before anything is made in it."""
+    if not files.is_folder(folder):
+        if files.size(folder) >= 0:
+            raise StoreUnavailable(f"{folder} is a file, and no folder", "choose another name")
+        return
     if not _is_new(files, folder):
+        read_state(files, folder)
         return
     others = [name for name in files.list(folder) if name not in _OURS]
     if others:
@@ -39,10 +41,12 @@ def _is_new(files: Files, folder: str) -> bool:
 
 
 def own(folder: str) -> Owner:
+    """The lock on a folder, by its real path. One lock file is in the folder, under whatever name that is reached."""
+    checked_links(f"{folder}/{STATE}")
     try:
         return Owner(f"{folder}/{STATE}")
     except StoreBusy as error:
-        raise StoreBusy(f"{Path(folder).name}: {error.what}", error.hint) from error
+        raise StoreBusy(f"{Path(folder).name}: {error.what}", error.hint, error.holder) from error
 
 
 def begin(files: Files, folder: str, domain: str) -> str:
@@ -62,6 +66,4 @@ def _make_folders(files: Files, folder: str) -> None:
 
 
 def unavailable(folder: str, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"cannot open {folder}: {error.strerror or error}", "is the folder above it there, and may you write to it?"
-    )
+    return StoreUnavailable(f"cannot open {folder}: {error.strerror or error}", hint_for(error))

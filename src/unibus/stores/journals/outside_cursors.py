@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from unibus.stores.private import make_folder, opener
+
 log = logging.getLogger("unibus")
 
 _FRESH: Final = ".new"
@@ -25,16 +27,17 @@ class Shown(msgspec.Struct):
 
 
 def folder_of(path: str) -> str:
-    return f"{path}-cursors"
+    """Beside the real file, so that the owner and a reader who name it differently mean the same folder."""
+    return f"{os.path.realpath(path)}-cursors"
 
 
 def show_cursor(path: str, name: str, seq: int) -> None:
     """OSError where the folder cannot be written."""
     folder = folder_of(path)
-    os.makedirs(folder, exist_ok=True)
+    make_folder(folder)
     target = os.path.join(folder, quote(name, safe=""))
     fresh = f"{target}{_FRESH}"
-    with open(fresh, "wb") as file:
+    with open(fresh, "wb", opener=opener) as file:
         file.write(msgspec.json.encode(Shown(seq, time.time_ns(), os.getpid())))
     os.replace(fresh, target)
 

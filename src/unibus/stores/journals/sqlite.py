@@ -5,6 +5,7 @@ which matters because each call gives up the interpreter and may have to wait fo
 WAL mode, not exclusive: other processes may read it, read-only.
 """
 
+import os
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -22,12 +23,14 @@ from unibus.core.life.events import Event, event_of, is_about, kind_of
 from unibus.errors import StoreFailed
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
+from unibus.stores.forked import hold_at_fork
 from unibus.stores.journal import Slice
 from unibus.stores.journals.outside_cursors import shown_cursors
 from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
 from unibus.stores.journals.sqlite_file import PAGE_BYTES, Transaction, damaged, open_file, translated
 from unibus.stores.journals.sqlite_index import SqliteIndex
 from unibus.stores.journals.sqlite_load import Loading, rows_after
+from unibus.stores.journals.sqlite_place import own_file
 from unibus.stores.journals.sqlite_rows import (
     changes_of,
     checksum,
@@ -36,7 +39,6 @@ from unibus.stores.journals.sqlite_rows import (
     save_summary,
 )
 from unibus.stores.journals.wal_room import WalRoom
-from unibus.stores.owner import Owner
 
 CHECKPOINT_BYTES: Final = 16_000_000
 """How large the write-ahead log may grow before it is moved into the file."""
@@ -73,27 +75,29 @@ class SqliteJournal:
     ) -> None:
         self.url = f"sqlite:///{path}"
         self.durability = Durability.D2
-        self._path = path
+        # Every file beside the store is found by the real path, so that all names of the store lead to the same files.
+        self._path = path if vfs is not None else os.path.realpath(path)
         self._name = Path(path).name
         self._domain = domain
         self._history_age_ns = round(history_age_s * 1e9)
         self._history_bytes = history_bytes
         self._mutex = threading.RLock()
+        hold_at_fork(self._mutex)
         self._synced = True
         self._wal_bytes = 0
         self._log_bytes = 0
         self._last = 0
         self._oldest = 1
         self._index: SqliteIndex | None = None
-        self._owner = None if vfs is not None else Owner(path)
-        self._room = None if vfs is not None else WalRoom(path, CHECKPOINT_BYTES)
+        self._owner = None if vfs is not None else own_file(self._path)
+        self._room = None if vfs is not None else WalRoom(self._path, CHECKPOINT_BYTES)
         try:
-            self._connection = open_file(path, domain, vfs, exclusive)
+            self._connection = open_file(self._path, domain, vfs, exclusive)
         except BaseException:
             if self._owner is not None:
                 self._owner.release()
             raise
-        self._bodies = Bodies(self._connection, path)
+        self._bodies = Bodies(self._connection, self._path)
 
     def load(self, book: Book) -> int:
         try:
@@ -298,6 +302,8 @@ class SqliteJournal:
         with self._mutex:
             try:
                 self._connection.close()
+            except apsw.Error as error:
+                raise translated(error, self._path) from error
             finally:
                 if self._owner is not None:
                     self._owner.release()

@@ -35,7 +35,10 @@ def open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw.
         connection.set_busy_timeout(5_000)
         if exclusive:
             connection.pragma("locking_mode", "exclusive")
-        _check_identity(connection, path)
+        if not check_identity(connection, path):
+            # Both only take effect before the first table.
+            connection.pragma("page_size", PAGE_BYTES)
+            connection.pragma("auto_vacuum", 2)
         for name, value in PRAGMAS.items():
             _set_pragma(connection, path, name, value)
         _migrate(connection, domain)
@@ -56,8 +59,8 @@ def close_after_error(connection: apsw.Connection) -> None:
         log.warning("closing a file after an error: %s", error)
 
 
-def _check_identity(connection: apsw.Connection, path: str) -> None:
-    """A file of somebody else's is left alone."""
+def check_identity(connection: apsw.Connection, path: str) -> bool:
+    """Refuse a file that belongs to another program, or to a newer version. False if there is nothing in it yet."""
     version = connection.pragma("user_version")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
     if connection.pragma("application_id") != APPLICATION_ID and (tables or version):
@@ -67,10 +70,7 @@ def _check_identity(connection: apsw.Connection, path: str) -> None:
             f"{path} has schema {version}, this version of unibus knows {newest_version()}",
             "install the newer unibus; nothing was changed",
         )
-    if not tables:
-        # Both only take effect before the first table.
-        connection.pragma("page_size", PAGE_BYTES)
-        connection.pragma("auto_vacuum", 2)
+    return bool(tables)
 
 
 def _set_pragma(connection: apsw.Connection, path: str, name: str, value: int | str) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 
 from unibus.core.life.changes import Change
+from unibus.errors import StoreFailed
 from unibus.stores.journals.outside_cursors import show_cursor, shown_cursors
 from unibus.stores.journals.sqlite_look import ReadOnlyFile
 from unibus.stores.journals.sqlite_reader import Names
@@ -24,7 +25,7 @@ class SqliteHistory:
         self._names = Names(self._file)
 
     def close(self) -> None:
-        self._file.connection.close()
+        self._file.close()
 
     @property
     def domain(self) -> str:
@@ -64,13 +65,17 @@ class SqliteHistory:
         log is written over. So after this all of it is on the disk, also where the owner does not wait for that.
         """
         try:
-            file = os.open(f"{self._path}-wal", os.O_RDONLY)
+            file = os.open(f"{os.path.realpath(self._path)}-wal", os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
         except FileNotFoundError:
             return  # The last one to close it has moved everything into the file, and synced that.
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        except OSError as error:
+            raise StoreFailed(
+                f"{self._path}-wal could not be synced: {error.strerror or error}", "repair the disk, and start again"
+            ) from error
 
     def cursors(self) -> dict[str, int]:
         with self._file.look():

@@ -6,6 +6,7 @@ the log are played. Nothing is ever written into the file.
 """
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from unibus.core.life.changes import Activated, Change, Completed, Copied, Passe
 from unibus.core.life.claiming import fire
 from unibus.core.life.playing import replay
 from unibus.errors import StoreUnavailable, StoreVersion
+from unibus.stores.forked import keep_for_ever, on_fork, opened_by
 from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
 from unibus.stores.journals.sqlite_file import (
     APPLICATION_ID,
@@ -30,6 +32,7 @@ from unibus.stores.journals.sqlite_file import (
 )
 from unibus.stores.journals.sqlite_load import Loading, rows_after
 from unibus.stores.journals.sqlite_rows import changes_of
+from unibus.stores.owner import check_not_inherited
 from unibus.stores.reader import Flow
 
 GRACE_NS: Final = 1_000_000_000
@@ -43,6 +46,7 @@ _LAST: Final = "SELECT last FROM log ORDER BY seq DESC LIMIT 1"
 def open_read_only(path: str, immutable: bool = False) -> apsw.Connection:
     """`immutable` is for a file that no process can change meanwhile: SQLite makes no file beside it then, and takes no
     lock; it does not look into a write-ahead log either."""
+    check_not_inherited(path, _stat(path))
     try:
         if immutable:
             name = f"{Path(path).absolute().as_uri()}?immutable=1"
@@ -87,10 +91,15 @@ class ReadOnlyFile:
         self.connection = open_read_only(path)
         self.on_replaced: Callable[[], None] | None = None
         self.identity = _identity(path)
+        self._opened_by = 0
+        me = weakref.ref(self)
+        self._fork_mark = on_fork(lambda pid: _leave_to_parent(me(), pid))
 
     @contextmanager
     def look(self) -> Iterator[None]:
         """One read transaction, or the one that is open. An error of the driver leaves as one of ours."""
+        if self._opened_by:
+            raise opened_by(self._opened_by)
         if not self.connection.get_autocommit():
             yield
             return
@@ -112,10 +121,19 @@ class ReadOnlyFile:
         identity = _identity(self.path)
         if identity != self.identity:
             connection = open_read_only(self.path)
-            self.connection.close()
+            self.close()
             self.connection, self.identity = connection, identity
             if self.on_replaced is not None:
                 self.on_replaced()
+
+    def close(self) -> None:
+        if not self._opened_by:
+            close_after_error(self.connection)  # A reader has nothing to lose by an error here.
+
+    def leave_to_parent(self, pid: int) -> None:
+        """In a forked child: SQLite remembers locks here that only the parent has."""
+        keep_for_ever(self.connection)
+        self._opened_by = pid
 
     def last(self) -> int:
         found = self.connection.execute(_LAST).get
@@ -166,11 +184,20 @@ class ReadOnlyFile:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        raise StoreUnavailable(f"cannot open {path}: {error.strerror}", "is the file there?") from error
+    found = _stat(path)
     return found.st_dev, found.st_ino
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot open {path}: {error.strerror}", "does the file exist?") from error
+
+
+def _leave_to_parent(file: "ReadOnlyFile | None", pid: int) -> None:
+    if file is not None:
+        file.leave_to_parent(pid)
 
 
 class FollowedBook:

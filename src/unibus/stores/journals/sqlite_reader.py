@@ -37,7 +37,7 @@ class SqliteReader:
         self._names = Names(self._file)
 
     def close(self) -> None:
-        self._file.connection.close()
+        self._file.close()
 
     def moment(self) -> AbstractContextManager[None]:
         return self._file.look()

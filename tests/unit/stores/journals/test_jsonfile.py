@@ -293,7 +293,7 @@ def test_a_newer_format_is_refused_and_left_alone(folder: Path) -> None:
 
 
 def test_a_file_or_nothing_in_the_place_of_the_folder(folder: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="is the folder above it there"):
+    with pytest.raises(StoreUnavailable, match="does the folder exist"):
         JsonFileJournal(str(folder / "deeper"))
     folder.write_text("a file")
     with pytest.raises(StoreUnavailable, match="is a file"):

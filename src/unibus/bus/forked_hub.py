@@ -1,0 +1,44 @@
+"""What the hub of a bus becomes in a child of the process that made it.
+
+Every operation of a bus goes through its exchange, which is closed then, or through its hub. So the hub of a child has
+no parts any more: whatever is asked of it raises BusForked. Closing does nothing.
+"""
+
+from typing import NoReturn
+
+from unibus.bus.exchange import Exchange
+from unibus.bus.registry import Registry
+from unibus.stores.forked import keep_for_ever, opened_by
+
+
+class ForkedHub:
+    """Has the exchange and the registry, which refuse by themselves, and no other part."""
+
+    exchange: Exchange
+    registry: Registry
+    pid: int
+
+    def begin_close(self) -> bool:
+        return False  # As if somebody had closed it before.
+
+    def close_store(self, timeout_s: float | None = 0.0) -> None:
+        """It is the parent's."""
+
+    def release(self) -> None:
+        """Its threads are the parent's."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise opened_by(self.pid)
+
+
+def become_forked(hub: object, exchange: Exchange, registry: Registry, pid: int) -> None:
+    """Whoever holds the hub holds a ForkedHub from now on. Its parts are never freed: see `keep_for_ever`."""
+    parts = vars(hub)
+    keep_for_ever(dict(parts))
+    parts.clear()
+    parts.update(exchange=exchange, registry=registry, pid=pid)
+    object.__setattr__(hub, "__class__", ForkedHub)
+
+
+def refuse(pid: int) -> NoReturn:
+    raise opened_by(pid)
