@@ -31,6 +31,9 @@ log = logging.getLogger("unibus")
 ENOUGH: Final = 128
 """So many answers wait in one turn of a loop: where the writer does it, the next group is begun before that is over."""
 
+SLOW_S: Final = 1.0
+"""After so long a store that closes says what it waits for."""
+
 
 @final
 class Group(Outcome):
@@ -95,8 +98,9 @@ class Committer:
         if self._writer is None:
             with self._lock:
                 if self._writer is None and not self._closing:
-                    self._writer = threading.Thread(target=self._run, name="unibus-commit", daemon=True)
-                    self._writer.start()
+                    self._writer = _started(self._run)
+            if self._writer is None and not self._closing:
+                self.commit()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -161,7 +165,10 @@ class Committer:
             if not isinstance(error, Exception):
                 # Ctrl-C in the middle of a write. Nobody knows whether it took place, so the store has stopped. The
                 # others are told by a thread that holds no lock.
-                threading.Thread(target=group.tell, args=(None,), name="unibus-tell", daemon=True).start()
+                try:
+                    threading.Thread(target=group.tell, args=(None,), name="unibus-tell", daemon=True).start()
+                except RuntimeError as none:
+                    log.error("nobody can be told that the store has stopped: %s", none)  # At the interpreter's end.
                 raise
         else:
             group.settle(None)
@@ -282,17 +289,31 @@ class Committer:
             free_ns = ended_ns
 
     def close(self) -> None:
-        """Write what is left, and end the thread."""
+        """Write what is left, and end the thread. Once more after it was interrupted, it goes on."""
         self._closing = True
         self._let_go()
         thread = self._writer
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(SLOW_S)
+            if thread.is_alive():
+                log.warning("the store %s is still writing, and closes after that", self._journal.url)
+                thread.join()
+        # Before Python 3.13 a join that Ctrl-C interrupted takes its thread for ended. `commit` waits for its write.
         self.flush()
         with self._lock:
             left = self._group
             self._group = Group(self)
         left.decide(self.as_failure)  # Only a store that has stopped leaves anybody waiting.
+
+
+def _started(run: Callable[[], None]) -> threading.Thread | None:
+    """A thread of the store; None if none can be started any more, for instance at the end of the interpreter."""
+    thread = threading.Thread(target=run, name="unibus-commit", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
 
 
 def _nobody() -> None:

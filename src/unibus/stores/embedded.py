@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 from uuid import uuid4
 
@@ -31,6 +32,7 @@ from unibus.core.life.sessions import accept, held_session
 from unibus.core.life.states import GONE
 from unibus.errors import BusClosed, BusError, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
+from unibus.stores.closing_steps import ClosingSteps
 from unibus.stores.committer import Committer, as_failure, described
 from unibus.stores.durability import Durability
 from unibus.stores.forked import ForkedJournal, keep_for_ever, on_fork, opened_by, renew
@@ -96,12 +98,13 @@ class EmbeddedStore:
         self._armed_ns: i64 = NEVER
         self._seq_before: i64 = 0  # Where the book stood when this call began.
         self._closed = False
+        self._closing = ClosingSteps()
         self._opened_by = 0  # The process that opened it, where this is a child of that.
         self._tokens = Tokens()
         # Whoever waits for messages looks again, and is told.
         self._committer.on_failure = self._watchers.wake_all
         if not self._in_memory:
-            switching.quicken()
+            switching.quicken(self)
             timers.after(TRIM_EVERY_NS, self._trim)
         self._fork_mark = on_fork(lambda pid: _leave_to_parent(self, pid))
         with self._lock:
@@ -394,21 +397,26 @@ class EmbeddedStore:
                     return checked(self._book, self._journal, self.now_ns())
 
     def close(self) -> None:
+        """Write what was decided, and release the file. One that was interrupted is finished by the next."""
+
+        def forget() -> None:
+            with self._lock:
+                self._book.let_go()
+
+        if self._opened_by:
+            return  # In a forked child: everything is the parent's.
         if before_close is not None and not self._closed:
             before_close(self)
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
-        self._watchers.wake_all()
-        try:
-            self._committer.close()
-        finally:
-            if not self._in_memory:
-                switching.restore()
-            with self._lock:
-                self._book.let_go()
-            self._journal.close()
+        steps: list[Callable[[], None]] = [
+            self._watchers.wake_all,
+            self._committer.close,
+            partial(switching.restore, self),
+            forget,
+            self._journal.close,
+        ]
+        self._closing.run(self.url, steps)
 
 
 def _claimed(book: Book, tokens: Tokens, wish: Wish, now_ns: i64) -> list[Claimed]:

@@ -94,17 +94,18 @@ class Owner:
             return  # A full or read-only disk. The lock holds without a text, and must not outlive the store for one.
 
     def _close(self, unlock: bool = False) -> None:
-        file, self._file = self._file, -1
+        """May be interrupted and called again: it is unlocked first, and a number that was closed is not kept."""
+        file = self._file
+        if unlock and file >= 0:
+            with contextlib.suppress(OSError):  # Closing unlocks too,
+                _unlock(file)  # but not while a child of this process has a copy of the descriptor.
         for identity in self._taken:
             _open_here.pop(identity, None)
         self._taken = []
-        if file < 0:
-            return
-        if unlock:
-            with contextlib.suppress(OSError):  # Closing unlocks too,
-                _unlock(file)  # but not while a child of this process has a copy of the descriptor.
-        with contextlib.suppress(OSError):  # A descriptor is closed whatever close() answers.
-            os.close(file)  # The file stays: removing it would let two processes lock two files of one name.
+        self._file = -1  # First: another file may get the number as soon as this one is closed.
+        if file >= 0:
+            with contextlib.suppress(OSError):  # A descriptor is closed whatever close() answers.
+                os.close(file)  # The file stays: removing it would let two processes lock two files of one name.
 
     def forget_in_child(self) -> None:
         """The lock is the parent's. Both share it, so unlocking here would unlock it there; closing does not."""

@@ -15,33 +15,36 @@ INTERVAL_S: Final = 0.00025
 
 
 class Switching:
-    """The stores that are open share it. What was there before comes back with the last of them."""
+    """The stores that are open share it. What was there before comes back with the last of them.
+
+    A store names itself, so that it counts once: one whose `close()` was interrupted restores a second time.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open = 0
+        self._open: set[int] = set()
         self._before_s = 0.0
 
-    def quicken(self) -> None:
+    def quicken(self, store: object) -> None:
         with self._lock:
-            if self._open == 0:
+            if not self._open:
                 self._before_s = sys.getswitchinterval()
-            self._open += 1
+            self._open.add(id(store))
             sys.setswitchinterval(min(sys.getswitchinterval(), INTERVAL_S))
 
-    def restore(self) -> None:
+    def restore(self, store: object) -> None:
         with self._lock:
-            self._open -= 1
             unchanged = abs(sys.getswitchinterval() - INTERVAL_S) < 1e-6  # Else somebody has chosen one meanwhile.
-            if self._open == 0 and unchanged:
+            if self._open == {id(store)} and unchanged:
                 sys.setswitchinterval(self._before_s)
+            self._open.discard(id(store))
 
     def forget_in_child(self) -> None:
         """The stores that are open are the parent's, and none of them is ever closed here."""
         renew(self._lock)
         if self._open and abs(sys.getswitchinterval() - INTERVAL_S) < 1e-6:
             sys.setswitchinterval(self._before_s)
-        self._open = 0
+        self._open = set()
 
 
 switching: Final = Switching()
