@@ -28,7 +28,7 @@ from unibus.core.deadletter import (
 from unibus.core.message import Message
 from unibus.core.retry import RetryPolicy
 from unibus.core.views import BusMessage
-from unibus.errors import ConfigInvalid, LoopMismatch, PayloadMismatch
+from unibus.errors import BusError, ConfigInvalid, LoopMismatch, PayloadMismatch
 
 log = logging.getLogger("unibus")
 
@@ -59,6 +59,10 @@ class BackendSubscription:
         return self
 
 
+async def _result_of(closing: "asyncio.Task[BusError | None]") -> BusError | None:
+    return await asyncio.shield(closing)
+
+
 class BackendWorkers:
     """All workers of one bus on its backend."""
 
@@ -67,6 +71,7 @@ class BackendWorkers:
         self._clock = clock
         self._chance = chance
         self._subscriptions: dict[int, BackendSubscription] = {}
+        self._closing: asyncio.Task[BusError | None] | None = None
 
     def subscribe(
         self,
@@ -103,11 +108,31 @@ class BackendWorkers:
             found.cancel()
         return found is not None
 
-    async def close(self) -> None:
+    async def close(self) -> BusError | None:
+        """End the workers, then the backend; gives the error of the latter.
+
+        One task does it for all who ask. Whoever is cancelled leaves it at work: a worker that is cancelled a second
+        time could not put its message back.
+        """
+        closing = self._closing
+        if closing is None or closing.cancelled() or closing.get_loop().is_closed():
+            closing = self._closing = asyncio.get_running_loop().create_task(self._close(), name="unibus-close")
+        loop = closing.get_loop()
+        if loop is asyncio.get_running_loop():
+            return await asyncio.shield(closing)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_result_of(closing), loop))
+
+    async def _close(self) -> BusError | None:
         ending = [subscription.cancel() for subscription in self._subscriptions.values()]
-        self._subscriptions.clear()
         await asyncio.gather(*ending)
-        await self.backend.close()
+        self._subscriptions.clear()
+        try:
+            await self.backend.close()
+        except Exception as error:
+            failure = BusError(f"the backend could not be closed: {error!r}", "see the cause")
+            failure.__cause__ = error
+            return error if isinstance(error, BusError) else failure
+        return None
 
     async def _work_async(self, consumer: Consumer, message: Message) -> None:
         await cast(Awaitable[object], call(consumer, message))

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+from unibus.bus.closing import Join
 from unibus.errors import ConfigInvalid, ExtraMissing
 from unibus.stores.reading import has_history
 
@@ -73,11 +74,14 @@ class CaptureChild:
         if stdin is not None and not stdin.closed:
             os.close(stdin.fileno())
 
-    def end(self, timeout_s: float | None) -> None:
-        """Let it read to the end, for so long, or END_S. After that it goes on by itself, and ends when it is done."""
+    def end(self, timeout_s: float | None, join: Join = threading.Thread.join) -> None:
+        """Let it read to the end, for so long, or END_S. After that it goes on by itself, and ends when it is done.
+
+        `join` waits for the thread that watches it.
+        """
         self._ending = True
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._watch.join(max(END_S, timeout_s) if timeout_s else timeout_s)
+        join(self._watch, max(END_S, timeout_s) if timeout_s else timeout_s)
         if self._watch.is_alive() and timeout_s != 0:
             log.warning("the capture into %s was still reading when the bus closed; it ends by itself", self._folder)

@@ -8,35 +8,28 @@ from typing import NoReturn
 
 from unibus.bus.exchange import Exchange
 from unibus.bus.registry import Registry
+from unibus.bus.shutdown import Shutdown
 from unibus.stores.forked import keep_for_ever, opened_by
 
 
 class ForkedHub:
-    """Has the exchange and the registry, which refuse by themselves, and no other part."""
+    """Has the exchange and the registry, which refuse by themselves, and a shutdown that is over. No other part."""
 
     exchange: Exchange
     registry: Registry
+    shutdown: Shutdown
     pid: int
-
-    def begin_close(self) -> bool:
-        return False  # As if somebody had closed it before.
-
-    def close_store(self, timeout_s: float | None = 0.0) -> None:
-        """It is the parent's."""
-
-    def release(self) -> None:
-        """Its threads are the parent's."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise opened_by(self.pid)
 
 
-def become_forked(hub: object, exchange: Exchange, registry: Registry, pid: int) -> None:
+def become_forked(hub: object, exchange: Exchange, registry: Registry, shutdown: Shutdown, pid: int) -> None:
     """Whoever holds the hub holds a ForkedHub from now on. Its parts are never freed: see `keep_for_ever`."""
     parts = vars(hub)
     keep_for_ever(dict(parts))
     parts.clear()
-    parts.update(exchange=exchange, registry=registry, pid=pid)
+    parts.update(exchange=exchange, registry=registry, shutdown=shutdown, pid=pid)
     object.__setattr__(hub, "__class__", ForkedHub)
 
 

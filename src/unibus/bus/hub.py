@@ -1,11 +1,8 @@
-"""One bus, put together: the exchange, its channels, its subscriptions, the places where handlers run, and their end.
+"""One bus, put together: the exchange, its channels, its subscriptions, the places where handlers run.
 
 Everything that both faces share lives here, in calls that never wait; the faces add how to wait.
 """
 
-import asyncio
-import atexit
-import logging
 import os
 import random
 import threading
@@ -15,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from unibus.bus import at_exit
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.build_kind import log_plain_build
 from unibus.bus.capture_child import CaptureChild, capture_folder
@@ -26,10 +24,11 @@ from unibus.bus.group import INSIDE, notify, wake_all
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.places import Places, report
 from unibus.bus.queues import Queues
-from unibus.bus.quiet import Deadline, Quiet
+from unibus.bus.quiet import Quiet
 from unibus.bus.receivers import claim
 from unibus.bus.registry import Registry
 from unibus.bus.settings import BusConfig
+from unibus.bus.shutdown import Shutdown
 from unibus.bus.subscriptions import Subscriptions
 from unibus.bus.timers import ThreadTimers, Timers
 from unibus.clock import SYSTEM_CLOCK, Clock
@@ -48,10 +47,8 @@ from unibus.stores.store import EntityInfo, Store, Wish
 if TYPE_CHECKING:
     from unibus.bus.outboxes import Outboxes
 
-log = logging.getLogger("unibus")
-
-FINISH_S: Final = 5.0
-"""How long a program that forgot to close its bus waits for the handlers at its end."""
+DROPPED_S: Final = 1.0
+"""How long dropping a bus may hold up its thread. Its file is released long before that, as a rule."""
 
 
 def new_stamper(clock: Clock) -> Stamper:
@@ -79,19 +76,20 @@ class Hub:
         self.places = Places(self.delivery, config.worker_count)
         self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.aftermath)
         self.quiet = Quiet(self.registry, self.aftermath)
-        self.draining = False
+        self.shutdown = Shutdown(
+            self.exchange, self.registry, self.aftermath, self.delivery, self.places, self.timers, self.quiet
+        )
         self.durable: DurableChannels | None = None
         self.on_store: Callable[[], None] | None = None  # Called when the bus has got a store.
         self._queues: Queues | None = None
         self._outboxes: Outboxes | None = None
-        self._capture: CaptureChild | None = None
         self.exchange.delivery = self.delivery
         self.exchange.steward = self.registry
         self.aftermath.orphaned = self.subscriptions.orphaned
         self.aftermath.dead_letter_queue = self.registry.dead_letter_queue
         self.registry.bury_casualties = self.aftermath.bury
         self.registry.is_insider = self.is_insider
-        _open_hubs.add(self)
+        at_exit.open_buses.add(self.shutdown)
         log_plain_build()
         me = weakref.ref(self)
         self._fork_mark = on_fork(lambda pid: _leave_to_parent(me(), pid))
@@ -102,12 +100,14 @@ class Hub:
         """Let the bus stand on a store: an open one, or the one that a URL names."""
         folder = capture_folder(store) if isinstance(store, str) else None
         opened = open_store(store, self.clock, self.timers) if isinstance(store, str) else cast(Store, store)
+        self.shutdown.store = opened
         self._queues = Queues(opened, self.exchange, self.timers, self.config.strict)
         self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.aftermath)
         self.durable.by_default = by_default
+        self.shutdown.durable = self.durable
         if folder is not None:
             try:
-                self._capture = CaptureChild(cast(str, store), folder)
+                self.shutdown.capture = CaptureChild(cast(str, store), folder)
             except OSError as error:
                 opened.close()  # Nobody else can: there is no bus that has it.
                 raise StoreUnavailable(
@@ -137,6 +137,7 @@ class Hub:
         with LOCK:
             if self._outboxes is None:
                 self._outboxes = Outboxes(queues.store, self.exchange)
+                self.shutdown.outboxes = self._outboxes
         return self._outboxes
 
     def has_store(self) -> bool:
@@ -145,16 +146,6 @@ class Hub:
     def health(self, degraded: str) -> HealthStatus:
         store = None if self._queues is None else self._queues.store.health()
         return health_of(self.exchange.closed, degraded, store, len(self.exchange.channels))
-
-    def close_store(self, timeout_s: float | None = 0.0) -> None:
-        """Let go of it. What is committed in outboxes comes first, as long as there is time."""
-        if self._outboxes is not None:
-            self._outboxes.close(timeout_s)
-        if self._queues is not None:
-            self._queues.store.close()
-        capture, self._capture = self._capture, None
-        if capture is not None:
-            capture.end(timeout_s)
 
     # Channels
 
@@ -249,57 +240,13 @@ class Hub:
     def is_insider(self) -> bool:
         """Whether the caller is one of our handlers while the bus drains: it may still publish."""
         consumer = INSIDE.get()
-        return self.draining and consumer is not None and consumer.bus is self.exchange
+        return self.shutdown.draining and consumer is not None and consumer.bus is self.exchange
 
     def start(self, worker_count: int | None) -> None:
         checked = None if worker_count is None else BusConfig(worker_count=worker_count).worker_count
         self.places.start(checked)
         for group in self.registry.groups():
             wake_all(group)
-
-    def begin_close(self) -> bool:
-        """Refuse new messages, but those that our own handlers publish. False if the bus is closed already."""
-        with LOCK:
-            first = not self.exchange.closed
-            self.exchange.closed = True
-            self.draining = first
-        if first and self.durable is not None:
-            self.durable.stop()
-        for channel in list(self.exchange.channels.values()):
-            # Publishers that wait for room look again, and find the bus closed.
-            notify(channel.take_kept_waiters())
-        return first
-
-    def end_slots(self) -> "list[asyncio.Task[None]]":
-        """Hand over nothing more, and cancel what async handlers are doing."""
-        self.draining = False
-        self.delivery.paused = True
-        return self.places.end_all_slots()
-
-    def end(self, timeout_s: float | None) -> None:
-        """The last step of closing: end every timer and thread. A handler that does not return is left behind."""
-        deadline = Deadline(timeout_s)
-        self.timers.stop()
-        if not self.places.end(timeout_s):
-            log.warning("a handler was still busy when the bus closed; its thread was left behind")
-        left = sum(len(group.queue) + group.delayed for group in self.registry.groups())
-        if left:
-            log.warning("the bus closed with %d messages undelivered", left)
-        self.close_store(deadline.left_s())
-
-    def finish(self, timeout_s: float) -> None:
-        """Let the threads handle what waits for them, and say so if they could not."""
-        mine = [group for group in self.registry.groups() if self.places.runs_in_threads(group)]
-        if not self.quiet.wait(timeout_s, lambda: all(group.is_quiet() for group in mine)):
-            left = sum(len(group.queue) + group.running + group.delayed for group in mine)
-            log.warning("the program ended with %d messages unhandled; close the bus, or use it in a with block", left)
-
-    def release(self) -> None:
-        """Let go of every thread without waiting: nobody uses the bus any more."""
-        self.exchange.closed = True
-        self.timers.stop()
-        self.places.release()
-        self.close_store()
 
 
 def _leave_to_parent(hub: Hub | None, pid: int) -> None:
@@ -312,30 +259,19 @@ def _leave_to_parent(hub: Hub | None, pid: int) -> None:
     hub.registry.opened_by = pid
     if hub._queues is not None:
         hub._queues.renewals.leave_to_parent(partial(refuse, pid))
-    if hub._capture is not None:
-        hub._capture.leave_to_parent()
-    become_forked(hub, hub.exchange, hub.registry, pid)
-
-
-_open_hubs: "weakref.WeakSet[Hub]" = weakref.WeakSet()
-
-
-@atexit.register
-def finish_open_buses() -> None:
-    """The program ends and a bus was never closed: its threads would be cut off in the middle. Give them a moment."""
-    for hub in list(_open_hubs):
-        # Whoever stopped a bus has seen to its messages: they wait for a start that will not come.
-        if not hub.exchange.closed and not hub.delivery.paused:
-            hub.finish(FINISH_S)
-        hub.close_store(FINISH_S)
+    if hub.shutdown.capture is not None:
+        hub.shutdown.capture.leave_to_parent()
+    hub.shutdown.closing.is_done = True  # There is nothing to close, at once or at the end of the child.
+    become_forked(hub, hub.exchange, hub.registry, hub.shutdown, pid)
 
 
 class Leash:
-    """Stops the workers of a bus that was dropped without being closed. Only the bus itself may hold it."""
+    """Ends a bus that was dropped without being closed, or whose `close()` was cut short. Only the bus may hold it."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     def __del__(self) -> None:
-        if not self._hub.exchange.closed and threading.main_thread().is_alive():
-            self._hub.release()
+        closing = self._hub.shutdown.closing
+        if not closing.is_done and threading.main_thread().is_alive():
+            closing.release(DROPPED_S)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Collection
 
 
 class LoopThread:
@@ -24,15 +25,28 @@ class LoopThread:
         finally:
             self.loop.close()
 
-    def is_current(self) -> bool:
-        return threading.current_thread() is self._thread
+    def stop(
+        self,
+        timeout_s: float | None = None,
+        slots: "Collection[asyncio.Task[None]]" = (),
+        threads: Collection[threading.Thread] = (),
+    ) -> None:
+        """End the loop and its thread. Where one of these tasks is on it, it ends after them and is not waited for.
 
-    def release(self) -> None:
-        """Let the loop end without waiting for it."""
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-
-    def stop(self, timeout_s: float | None = None) -> None:
-        self.release()
-        if not self.is_current():
+        It is not waited for either if its thread is one of `threads`: those that are blocked until this is over.
+        """
+        mine = [slot for slot in slots if slot.get_loop() is self.loop and not slot.done()]
+        try:
+            self.loop.call_soon_threadsafe(self._stop_after, mine)
+        except RuntimeError:
+            return  # It has ended already.
+        if not mine and self._thread not in threads and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
+
+    def _stop_after(self, slots: "list[asyncio.Task[None]]") -> None:
+        """On the loop."""
+        left = [slot for slot in slots if not slot.done()]
+        if left:
+            left[0].add_done_callback(lambda _: self._stop_after(left))
+        else:
+            self.loop.stop()

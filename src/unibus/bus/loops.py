@@ -71,8 +71,9 @@ class LoopLauncher(Launcher):
         self._parked.pop(consumer.id, None)
         return self._cancelled(self._tasks.pop(consumer.id, []))
 
-    def cancel_all(self) -> list["asyncio.Task[None]"]:
-        tasks = [task for tasks in self._tasks.values() for task in tasks]
+    def cancel_all(self, spared: list["asyncio.Task[None]"]) -> list["asyncio.Task[None]"]:
+        """The same for every consumer; but for some slots, which end after what they are doing."""
+        tasks = [task for tasks in self._tasks.values() for task in tasks if task not in spared]
         self._parked.clear()
         self._tasks.clear()
         return self._cancelled(tasks)

@@ -328,20 +328,24 @@ class MessageBus(Face):
         return await hub.quiet.wait_async(deadline.left_s(), hub.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> Coroutine[object, object, None]:
-        """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers."""
+        """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers.
+
+        It returns when the bus is closed, for all who call it. A call that is cancelled or interrupted only stops to
+        wait: the bus goes on closing, and the next call waits for the same end.
+        """
         return self._close(drain_timeout)
 
     async def _close(self, drain_timeout: float | None) -> None:
-        hub = self._hub
-        deadline = Deadline(drain_timeout)
-        if hub.begin_close():
-            if self._workers is not None:
-                await self._workers.close()
-            await hub.quiet.wait_async(deadline.left_s())
-            tasks = hub.end_slots()
-            if tasks:
-                await asyncio.wait(tasks, timeout=deadline.left_s())
-            await asyncio.to_thread(hub.end, deadline.left_s())
+        shutdown = self._hub.shutdown
+        workers = self._workers
+        if workers is None or shutdown.closing.is_done:
+            await shutdown.closing.close_async(drain_timeout)
+            return
+        shutdown.refuse()
+        failure = await workers.close()
+        await shutdown.closing.close_async(drain_timeout)
+        if failure is not None:
+            raise failure
 
     async def __aenter__(self) -> "MessageBus":
         self._hub.registry.check_open("entered")

@@ -6,10 +6,12 @@ database through something half understood would be worse than to refuse it.
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from unibus.bus.closing import Join
 from unibus.bus.exchange import Exchange
 from unibus.bus.outbox import Outbox
 from unibus.bus.outbox_sqlite import SqliteOutbox, SqliteTable
@@ -70,5 +72,5 @@ class Outboxes:
                 "keep your rows in a file of their own, beside it",
             )
 
-    def close(self, timeout_s: float | None) -> None:
-        self._relay.close(timeout_s)
+    def close(self, timeout_s: float | None, join: Join = threading.Thread.join) -> None:
+        self._relay.close(timeout_s, join)

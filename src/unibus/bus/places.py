@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
 
 from unibus.bus.delivery import Delivery
 from unibus.bus.group import Consumer, Group, Launcher
@@ -52,8 +53,21 @@ class Places:
         """Cancel what an async consumer is doing. The tasks of the caller's loop are given back to be waited for."""
         return self._on_each_loop(lambda launcher: launcher.cancel(consumer))
 
-    def end_all_slots(self) -> "list[asyncio.Task[None]]":
-        return self._on_each_loop(lambda launcher: launcher.cancel_all())
+    def end_all_slots(
+        self, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
+    ) -> list[asyncio.AbstractEventLoop]:
+        """Cancel what async handlers are doing, from any thread. Gives the loops that were told.
+
+        Each calls `ended` on its own thread, when its slots have ended; one that does not run may never do so.
+        """
+        told: list[asyncio.AbstractEventLoop] = []
+        for loop, launcher in list(self._launchers.items()):
+            try:
+                loop.call_soon_threadsafe(_end_slots, launcher, spared, ended)
+            except RuntimeError:
+                continue  # Closed, and its tasks are gone.
+            told.append(loop)
+        return told
 
     def _on_each_loop(self, action: "Callable[[LoopLauncher], list[asyncio.Task[None]]]") -> "list[asyncio.Task[None]]":
         tasks: list[asyncio.Task[None]] = []
@@ -66,9 +80,14 @@ class Places:
                 launcher.loop.call_soon_threadsafe(action, launcher)
         return tasks
 
-    def runs_in_threads(self, group: Group) -> bool:
-        """Whether its messages are handled without any loop of the user's."""
-        return any(consumer.launcher is self.pool for consumer in group.consumers)
+    def can_run(self, group: Group) -> bool:
+        """Whether its messages are handled without the main thread: by workers, or on a loop that runs elsewhere."""
+        return any(self._can_run(consumer.launcher) for consumer in group.consumers)
+
+    def _can_run(self, launcher: Launcher | None) -> bool:
+        if isinstance(launcher, HomeLauncher):
+            return self.home is not None and self.home.is_running()
+        return launcher is self.pool or (isinstance(launcher, LoopLauncher) and launcher.loop.is_running())
 
     def are_at_rest(self) -> bool:
         """Whether no handler is running on any loop, but for the one that asks."""
@@ -80,25 +99,20 @@ class Places:
         self._delivery.paused = False
         self.pool.start()
 
-    def pause(self, timeout_s: float | None) -> bool:
-        """Hand over nothing more. False if a thread was still busy at the time-out."""
+    def pause(self, timeout_s: float | None, spared: Collection[threading.Thread] = ()) -> bool:
+        """Hand over nothing more. False if a thread was still busy at the time-out; see Pool.stop."""
         self._delivery.paused = True
-        return self.pool.stop(timeout_s)
+        return self.pool.stop(timeout_s, list(spared))
 
-    def end(self, timeout_s: float | None) -> bool:
-        """End every thread. False if a handler did not return in time; its thread is left behind."""
-        ended = self.pause(timeout_s)
+    def end_loop(
+        self,
+        timeout_s: float | None,
+        slots: "Collection[asyncio.Task[None]]",
+        threads: Collection[threading.Thread],
+    ) -> None:
+        """End the loop of the bus's own, if it has one; see LoopThread.stop."""
         if self._loop_thread is not None:
-            self._loop_thread.stop(timeout_s)
-        return ended
-
-    def release(self) -> None:
-        """Let every thread end, without waiting for it."""
-        self._delivery.paused = True
-        self.pool.release()
-        self.end_all_slots()
-        if self._loop_thread is not None:
-            self._loop_thread.release()
+            self._loop_thread.stop(timeout_s, slots, threads)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop | None:
         if not self.adopts_loops:
@@ -128,3 +142,14 @@ class Places:
         if self._loop_thread is None:
             self._loop_thread = LoopThread()
         return self._loop_thread.loop
+
+
+def _end_slots(
+    launcher: LoopLauncher, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
+) -> None:
+    """On the loop's thread."""
+    tasks = launcher.cancel_all(spared)
+    if tasks:
+        asyncio.gather(*tasks, return_exceptions=True).add_done_callback(lambda _: ended(launcher.loop))
+    else:
+        ended(launcher.loop)

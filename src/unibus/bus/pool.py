@@ -57,17 +57,20 @@ class Pool(Launcher):
         """Go on after a stop. The caller wakes the groups that have messages waiting."""
         self.stopped = False
 
-    def stop(self, timeout_s: float | None) -> bool:
-        """Let every thread end after its current message. False if one, a daemon, was still busy at the time-out."""
+    def stop(self, timeout_s: float | None, spared: list[threading.Thread]) -> bool:
+        """Let every thread end after its current message. False if one, a daemon, was still busy at the time-out.
+
+        Not waited for: this very thread, and those that are `spared` because they wait for the caller.
+        """
         self.release()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         me = threading.current_thread()
         for thread in self._alive:
-            if thread is not me:
+            if thread is not me and thread not in spared:
                 thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
         with LOCK:
             self._alive = [thread for thread in self._alive if thread.is_alive()]
-            return all([thread is me for thread in self._alive])
+            return all([thread is me or thread in spared for thread in self._alive])
 
     def release(self) -> None:
         """Let the threads end without waiting for them. Work that nobody has begun stays in its queues."""
@@ -151,7 +154,9 @@ class Pool(Launcher):
                 lock = allocate_lock()
                 lock.acquire()
                 self._overseer = lock
-                threading.Thread(target=self._oversee, args=(lock,), name="unibus-overseer", daemon=True).start()
+                thread = threading.Thread(target=self._oversee, args=(lock,), name="unibus-overseer", daemon=True)
+                self._alive = [*self._alive, thread]
+                thread.start()
             elif self._overseer is not None and self._overseer_parked:
                 self._overseer_parked = False
                 self._overseer.release()
@@ -159,12 +164,11 @@ class Pool(Launcher):
     def _dismiss_overseer(self) -> None:
         with LOCK:
             if self._overseer is not None:
-                parked = self._overseer_parked
                 lock = self._overseer
                 self._overseer = None
                 self._overseer_parked = False
-                if parked:
-                    lock.release()
+                if lock.locked():
+                    lock.release()  # Whether it is parked or only patient: it sees that it was dismissed.
 
     def _oversee(self, lock: LockType) -> None:
         while self._overseer is lock:

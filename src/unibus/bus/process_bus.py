@@ -10,13 +10,14 @@ import threading
 from collections.abc import Awaitable, Generator, Mapping
 
 from unibus.bus.message_bus import MessageBus
-from unibus.errors import ConfigInvalid, StoreUnavailable
+from unibus.errors import BusError, ConfigInvalid, StoreUnavailable
 from unibus.stores.forked import renew_in_child
 
 log = logging.getLogger("unibus")
 _lock = threading.Lock()
 renew_in_child(_lock)
 _bus: MessageBus | None = None
+_leaving: list[MessageBus] = []  # Those that `shutdown_message_bus` was called for and that are not closed yet.
 
 _BACKENDS = ("in_memory", "memory", "redis")
 _KNOWN = ("backend", "redis_url", "stream_prefix", "worker_count", "strict", "allow_degraded")
@@ -41,11 +42,17 @@ def get_message_bus() -> MessageBus:
 
 
 def shutdown_message_bus() -> Awaitable[None]:
-    """Close the process's own bus and forget it. Await the result on an event loop; without one it has happened."""
+    """Close the process's own bus and forget it. Await the result on an event loop; without one it has happened.
+
+    A call that was interrupted is finished by the next one.
+    """
     global _bus
     with _lock:
-        bus, _bus = _bus, None
-    closing = _nothing() if bus is None else bus.close()
+        if _bus is not None:
+            _leaving.append(_bus)
+            _bus = None
+        buses = list(_leaving)
+    closing = _close(buses)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -97,8 +104,20 @@ def _built(chosen: Mapping[str, object]) -> MessageBus:
     return MessageBus(url, strict=bool(chosen.get("strict")))
 
 
-async def _nothing() -> None:
-    return None
+async def _close(buses: list[MessageBus]) -> None:
+    for bus in buses:
+        try:
+            await bus.close()
+        except BusError:
+            _forget(bus)  # It closed, with an error.
+            raise
+        _forget(bus)
+
+
+def _forget(bus: MessageBus) -> None:
+    with _lock:
+        if bus in _leaving:
+            _leaving.remove(bus)
 
 
 class Done:

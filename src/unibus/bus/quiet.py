@@ -1,9 +1,12 @@
-"""Waiting until nothing is on its way: no message queued for a handler, none in a handler, none waiting for a retry."""
+"""Waiting until nothing is on its way: no message queued for a handler, none in a handler, none waiting for a retry.
+
+A bus that has closed delivers nothing more, so a wait ends there too, with what is true then.
+"""
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from unibus.bus.aftermath import BusAftermath
@@ -30,12 +33,22 @@ class Quiet:
     def __init__(self, registry: Registry, aftermath: BusAftermath) -> None:
         self._registry = registry
         self._aftermath = aftermath
+        self._is_over = False  # The bus has closed.
 
     def is_now(self) -> bool:
         """A handler that asks is not quiet itself, so its own group is left out of its answer."""
         consumer = INSIDE.get()
         mine = None if consumer is None else consumer.group
         return self._all(lambda group: group is mine or group.is_quiet())
+
+    def is_quiet_but_for(self, spared: Collection[Group]) -> bool:
+        return self._all(lambda group: group in spared or group.is_quiet())
+
+    def end(self) -> None:
+        """The bus has closed: let everybody who waits look once more, and go."""
+        self._is_over = True
+        for watcher in self._aftermath.watchers:
+            watcher()
 
     def is_resting(self) -> bool:
         """Whether nothing happens until a timer fires: retries may wait, but nothing else."""
@@ -49,6 +62,7 @@ class Quiet:
     def wait(self, timeout_s: float | None, until: Callable[[], bool] | None = None) -> bool:
         """Block until quiet (or until something else that changes when a slot rests); False at the time-out."""
         changed = threading.Condition()
+        reached = until or self.is_now
 
         def look_again() -> None:
             with changed:
@@ -57,7 +71,8 @@ class Quiet:
         self._aftermath.watch(look_again)
         try:
             with changed:
-                return changed.wait_for(until or self.is_now, timeout_s)
+                changed.wait_for(lambda: reached() or self._is_over, timeout_s)
+            return reached()
         finally:
             self._aftermath.unwatch(look_again)
 
@@ -74,11 +89,11 @@ class Quiet:
         self._aftermath.watch(look_again)
         try:
             async with asyncio.timeout(timeout_s):
-                while not reached():
+                while not reached() and not self._is_over:
                     await changed.wait()
                     changed.clear()
-            return True
         except TimeoutError:
-            return reached()
+            pass  # What counts is how it is now.
         finally:
             self._aftermath.unwatch(look_again)
+        return reached()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from unibus.bus.closing import Join
 from unibus.bus.outbox import Outbox, Table
 from unibus.bus.relay_route import Expected, Relayed, Route, Waiting
 from unibus.core.life.commands import Advance
@@ -154,14 +155,14 @@ class Relay:
             route.due_s = min(route.due_s, time.monotonic() + wait_s)
         return wait_s == math.inf
 
-    def close(self, timeout_s: float | None) -> None:
-        """Relay what was committed before, at most for the time-out, and end the thread."""
+    def close(self, timeout_s: float | None, join: Join = threading.Thread.join) -> None:
+        """Relay what was committed before, at most for the time-out, and end the thread. `join` waits for it."""
         with self._changed:
             self._end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
             self._changed.notify_all()
             worker = self._worker
         if worker is not None and worker is not threading.current_thread():
-            worker.join(timeout_s)
+            join(worker, timeout_s)
             if worker.is_alive() and timeout_s:
                 log.warning("the bus closed before all outboxes were relayed; what is left waits in their tables")
         self._closed = True

@@ -264,13 +264,11 @@ class SyncMessageBus(Face):
         return hub.quiet.wait(deadline.left_s(), hub.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
-        """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers."""
-        hub = self._hub
-        deadline = Deadline(drain_timeout)
-        if hub.begin_close():
-            hub.quiet.wait(deadline.left_s())
-            hub.end_slots()
-            hub.end(deadline.left_s())
+        """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers.
+
+        It returns when the bus is closed, for all who call it. See the async face for a call that is interrupted.
+        """
+        self._hub.shutdown.closing.close(drain_timeout)
 
     def __enter__(self) -> "SyncMessageBus":
         self._hub.registry.check_open("entered")

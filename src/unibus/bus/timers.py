@@ -54,6 +54,11 @@ class ThreadTimers(Timers):
             self._due.clear()
             self._changed.notify()
 
+    def join(self, timeout_s: float | None, join: Callable[[threading.Thread, float | None], None]) -> None:
+        """After `stop`: wait until the call that is running has returned, and the thread has ended."""
+        if self._thread is not None:
+            join(self._thread, timeout_s)
+
     def _run(self) -> None:
         while (action := self._next()) is not None:
             try:

@@ -108,9 +108,8 @@ class RecordingBus(MessageBus):
         if home is not None and not (home.is_closed() or home.is_running() or on_a_loop()):
             # Between test and teardown the loop stands still, and its tasks can only end on it.
             home.run_until_complete(self.close(END_TIMEOUT_S))
-        elif hub.begin_close():
-            hub.end_slots()
-            hub.end(END_TIMEOUT_S)
+        else:
+            hub.shutdown.closing.close(END_TIMEOUT_S)
 
     def _adopt_loop(self) -> None:
         if on_a_loop() and (self._hub.places.home is None or self._hub.places.home.is_closed()):

@@ -19,8 +19,9 @@ from tests.unit.bus.probes import (
     event_wait,
     within,
 )
-from unibus.bus.hub import Hub, finish_open_buses
+from unibus.bus.at_exit import finish
 from unibus.bus.message_bus import MessageBus
+from unibus.bus.shutdown import Shutdown
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.core.message import Message
 from unibus.errors import BusClosed, ConfigInvalid, RequestTimeout
@@ -596,13 +597,16 @@ async def test_a_closed_bus_cannot_be_entered() -> None:
 
 
 def test_at_the_end_nobody_waits_for_a_bus_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[Hub] = []
-    monkeypatch.setattr(Hub, "finish", lambda hub, timeout_s: waited.append(hub))
+    waited: list[Shutdown] = []
+
+    def wait(shutdown: Shutdown, timeout_s: float | None) -> bool:
+        waited.append(shutdown)
+        return True
+
+    monkeypatch.setattr(Shutdown, "wait_for_handlers", wait)
     with SyncMessageBus() as running, SyncMessageBus() as stopped:
         stopped.subscribe("c", Collector())
         stopped.stop(GUARD_S)
         stopped.publish("c")
-        finish_open_buses()
-        assert running._hub in waited
-        assert stopped._hub not in waited
-        stopped.start()
+        finish([running._hub.shutdown, stopped._hub.shutdown])
+        assert waited == [running._hub.shutdown]

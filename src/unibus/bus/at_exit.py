@@ -1,0 +1,144 @@
+"""A program that ends with a bus that nobody closed: its handlers get a moment, and whoever waits is told for what.
+
+    handlers that can still run ▶ (after a second: one line says what is waited for) ▶ at most FINISH_S ▶ closing
+
+All buses share the time. Ctrl-C ends the wait for handlers; the stores are closed all the same, and a second Ctrl-C
+ends that too.
+What was acknowledged is durable in any case: it was before anybody was told so.
+
+Everything happens in the main thread. At this point Python 3.12 and later start no threads.
+"""
+
+import atexit
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from unibus.bus.group import Group
+from unibus.bus.shutdown import Shutdown
+
+log = logging.getLogger("unibus")
+
+FINISH_S: Final = 5.0
+"""How long a program that forgot to close its buses waits for their handlers at its end."""
+NOTICE_S: Final = 1.0
+"""After so long it says what it waits for: a person in front of a terminal begins to wonder."""
+GROUPS_SHOWN: Final = 3
+
+open_buses: "weakref.WeakSet[Shutdown]" = weakref.WeakSet()
+
+
+class Exit:
+    """The end of one bus that was not closed."""
+
+    def __init__(self, shutdown: Shutdown, finish_s: float = FINISH_S, notice_s: float = NOTICE_S) -> None:
+        now_s = time.monotonic()
+        self._shutdown = shutdown
+        self._end_s = now_s + finish_s
+        self._notice_at_s = now_s + notice_s
+        self._is_told = False
+
+    def run(self) -> None:
+        shutdown, closing = self._shutdown, self._shutdown.closing
+        if not closing.is_at_work() and not shutdown.is_stopped():  # Messages of a stopped bus wait for a start.
+            self._wait_for_handlers()
+        shutdown.is_exit = True
+        shutdown.join = self._join
+        closing.shorten(self._left_s())
+        closing.finish_here()
+        if not closing.is_done:  # A thread is at it, for a close() that was cut short.
+            self._wait(closing.wait, self._left_s(), lambda: closing.waits_for)
+            if closing.error is not None:
+                log.error("%s", closing.error)
+
+    def hurry(self) -> None:
+        """After Ctrl-C: release the store, and wait for nothing."""
+        self._shutdown.is_exit = True
+        self._shutdown.closing.is_released = True
+        self._shutdown.closing.wake()
+        self._shutdown.closing.finish_here()
+        self._shutdown.closing.wait(NOTICE_S)
+
+    def _wait_for_handlers(self) -> None:
+        shutdown = self._shutdown
+        if not self._wait(shutdown.wait_for_handlers, self._left_s(), lambda: described(shutdown.busy_groups())):
+            left = sum(group.queue.size + group.running + group.delayed for group in shutdown.busy_groups())
+            log.warning("the program ended with %d messages unhandled; close the bus, or use it in a with block", left)
+
+    def _join(self, thread: threading.Thread, timeout_s: float | None) -> None:
+        def wait(wait_s: float | None) -> bool:
+            thread.join(wait_s)
+            return not thread.is_alive()
+
+        self._wait(wait, timeout_s, lambda: self._shutdown.closing.waits_for)
+
+    def _wait(self, wait: Callable[[float | None], bool], timeout_s: float | None, what: Callable[[], str]) -> bool:
+        """Wait in two parts, if it takes so long: between them comes the line that says what for."""
+        if self._is_told:
+            return wait(timeout_s)
+        quiet_s = max(0.0, self._notice_at_s - time.monotonic())
+        if timeout_s is not None and timeout_s <= quiet_s:
+            return wait(timeout_s)
+        if wait(quiet_s):
+            return True
+        self._is_told = True
+        log.warning(
+            "unibus: waiting for %s of the bus %s before exit; call bus.close() or use `with`; Ctrl-C stops waiting",
+            what(),
+            self._shutdown.url,
+        )
+        return wait(None if timeout_s is None else max(0.0, timeout_s - quiet_s))
+
+    def _left_s(self) -> float:
+        return max(0.0, self._end_s - time.monotonic())
+
+
+def described(groups: list[Group]) -> str:
+    """What these groups are at, for a person."""
+    parts = [_described(group) for group in groups[:GROUPS_SHOWN]]
+    if len(groups) > GROUPS_SHOWN:
+        parts.append(f"{len(groups) - GROUPS_SHOWN} groups more")
+    return ", ".join(parts) or "the last handler"
+
+
+def _described(group: Group) -> str:
+    counts = [
+        (group.running, "running handler", "running handlers"),
+        (group.queue.size, "waiting message", "waiting messages"),
+        (group.delayed, "retry", "retries"),
+    ]
+    told = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count > 0]
+    where = "a pattern" if group.metrics is None else f"channel {group.metrics.channel!r}"
+    return f"{' and '.join(told)} of {where} ({group.name})"
+
+
+def finish(shutdowns: Iterable[Shutdown], finish_s: float = FINISH_S) -> None:
+    """Let every bus end; together they take no more than that, and what their stores need."""
+    end_s = time.monotonic() + finish_s
+    is_hurried = False
+    for shutdown in shutdowns:
+        if shutdown.closing.is_done:
+            continue
+        ending = Exit(shutdown, max(0.0, end_s - time.monotonic()))
+        try:
+            if not is_hurried:
+                ending.run()
+                continue
+        except KeyboardInterrupt:
+            is_hurried = True
+            log.warning("unibus: stopped waiting")
+        except Exception:
+            log.exception("unibus: a bus could not be closed at the end of the program")
+            continue
+        try:
+            ending.hurry()
+        except KeyboardInterrupt:
+            return
+
+
+@atexit.register
+def finish_open_buses() -> None:
+    finish(list(open_buses))

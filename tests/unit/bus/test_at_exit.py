@@ -1,0 +1,209 @@
+"""The end of a program that did not close its bus: it waits a moment for handlers, and says so."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.bus.probes import GUARD_S, Collector, Gate, assert_all_end, bus_threads, event_wait
+from unibus.bus.at_exit import Exit, finish
+from unibus.bus.closing import Step
+from unibus.bus.message_bus import MessageBus
+from unibus.bus.shutdown import Shutdown
+from unibus.bus.sync_bus import SyncMessageBus
+from unibus.core.message import Message
+
+NOTICE = "before exit; call bus.close()"
+
+
+def wait_for_line(caplog: pytest.LogCaptureFixture, text: str) -> str:
+    """The line of the log that has it, which must come."""
+    for _ in range(int(GUARD_S * 200)):
+        for record in list(caplog.records):
+            if text in record.getMessage():
+                return record.getMessage()
+        threading.Event().wait(0.005)
+    raise AssertionError(f"no such line: {caplog.text}")
+
+
+def ending(bus: SyncMessageBus | MessageBus) -> threading.Thread:
+    """The end of the program, for this bus; it says at once what it waits for."""
+    ends = Exit(bus._hub.shutdown, GUARD_S, 0.0)
+    thread = threading.Thread(target=ends.run, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("channel", ["memory", "store"])
+def test_it_says_which_bus_waits_for_which_handlers(
+    kind: str, channel: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = SyncMessageBus(f"sqlite:///{tmp_path}/bus.db" if channel == "store" else None)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def bill(message: Message) -> None:
+        entered.set()
+        event_wait(go_on)
+
+    async def bill_async(message: Message) -> None:
+        entered.set()
+        await asyncio.to_thread(event_wait, go_on)
+
+    bus.subscribe("orders", bill if kind == "sync" else bill_async, group="billing")
+    bus.publish("orders", 1)
+    event_wait(entered)
+    end = ending(bus)
+    line = wait_for_line(caplog, NOTICE)
+    assert "1 running handler of channel 'orders' (billing)" in line
+    assert f"of the bus {bus._hub.shutdown.url} " in line
+    assert end.is_alive()
+    go_on.set()
+    assert_all_end({end})
+    assert bus._hub.shutdown.closing.is_done
+    assert "unhandled" not in caplog.text
+
+
+def test_handlers_that_are_done_are_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+    bus = SyncMessageBus()
+    got = Collector()
+    bus.subscribe("c", got)
+    for number in range(10):
+        bus.publish("c", number)
+    assert bus.drain(GUARD_S)
+    assert_all_end({ending(bus)})
+    assert caplog.text == ""
+
+
+def test_what_is_left_at_the_time_out_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    before = bus_threads()
+    bus = SyncMessageBus()
+    gate = Gate()
+    bus.subscribe("c", gate, concurrency=1)
+    for number in range(3):
+        bus.publish("c", number)
+    gate.wait_entered()
+    finish([bus._hub.shutdown], 0.0)
+    assert "3 messages unhandled" in caplog.text
+    gate.open()
+    assert_all_end(bus_threads() - before)
+
+
+def test_a_handler_whose_loop_is_gone_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    bus = MessageBus()
+
+    async def use() -> None:
+        async def handler(message: Message) -> None: ...
+
+        bus.subscribe("c", handler)
+
+    asyncio.run(use())
+    bus.publish_from_sync("c")
+    assert_all_end({ending(bus)})
+    assert NOTICE not in caplog.text
+
+
+def test_a_close_that_goes_on_in_its_thread_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    bus = SyncMessageBus()
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        event_wait(go_on)
+
+    bus._hub.shutdown.closing._steps[7] = Step("its store", hold)
+    closing = threading.Thread(target=bus.close, daemon=True)
+    closing.start()
+    event_wait(entered)
+    end = ending(bus)
+    assert "waiting for its store of the bus memory://" in wait_for_line(caplog, NOTICE)
+    go_on.set()
+    assert_all_end({end, closing})
+
+
+def test_it_says_which_thread_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    bus = SyncMessageBus()
+    go_on = threading.Event()
+    other = threading.Thread(target=event_wait, args=(go_on,), daemon=True)
+    other.start()
+    shutdown = bus._hub.shutdown
+    steps = shutdown.closing._steps
+    steps[8] = Step("its capture", lambda: shutdown._join(other, None))
+    end = ending(bus)
+    assert "waiting for its capture" in wait_for_line(caplog, NOTICE)
+    go_on.set()
+    assert_all_end({end, other})
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_ends_the_wait(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = SyncMessageBus(persistence_path=tmp_path / "1.db"), SyncMessageBus()
+    first.send("q", 1)
+    asked: list[Shutdown] = []
+
+    def interrupt(shutdown: Shutdown, timeout_s: float | None) -> bool:
+        asked.append(shutdown)
+        raise KeyboardInterrupt
+
+    def again() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Shutdown, "wait_for_handlers", interrupt)
+    steps: list[Callable[[], None]] = [first._hub.shutdown.closing._steps[7].run]
+    if times == 2:
+        first._hub.shutdown.closing._steps[7] = Step("its store", again)
+    finish([first._hub.shutdown, second._hub.shutdown])
+    assert asked == [first._hub.shutdown]  # Nobody waits for the others after that.
+    assert "stopped waiting" in caplog.text
+    assert second._hub.shutdown.closing.is_done is (times == 1)
+    first._hub.shutdown.closing._steps[7] = Step("its store", steps[0])
+    first.close()
+    second.close()
+    with SyncMessageBus(persistence_path=tmp_path / "1.db") as reopened:
+        assert len(reopened.peek("q")) == 1
+
+
+def test_a_bus_that_cannot_be_closed_keeps_none_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    broken, other = SyncMessageBus(), SyncMessageBus()
+
+    def fail() -> None:
+        raise OSError(5, "broken")
+
+    broken._hub.shutdown.closing._steps[7] = Step("its store", fail)
+    finish([broken._hub.shutdown, other._hub.shutdown])
+    assert "broken" in caplog.text
+    assert other._hub.shutdown.closing.is_done
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent SIGINT")
+def test_a_program_that_waits_says_so_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+    program = f"""
+import threading
+from unibus.sync import MessageBus
+bus = MessageBus("sqlite:///{tmp_path}/bus.db")
+entered = threading.Event()
+def bill(message):
+    entered.set()
+    threading.Event().wait()
+bus.subscribe("orders", bill, group="billing")
+bus.send("q", "acknowledged")
+bus.publish("orders", 1)
+entered.wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(60) == 0
+    assert line.startswith("unibus: waiting for 1 running handler of channel 'orders' (billing) of the bus sqlite:")
+    assert rest == "unibus: stopped waiting\n"
+    with SyncMessageBus(f"sqlite:///{tmp_path}/bus.db") as again:
+        assert [message.body for message in again.peek("q")] == ["acknowledged"]
