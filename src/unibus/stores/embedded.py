@@ -24,7 +24,7 @@ from unibus.core.life.claiming import Claimed, claim, claim_deferred, deferred_e
 from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.declaring import drop_idle
 from unibus.core.life.due import NEVER
-from unibus.core.life.entity import KIND_NAMES, Entity, Entry, Session
+from unibus.core.life.entity import Entry, Session
 from unibus.core.life.invariants import differences, violations
 from unibus.core.life.past import Beginning
 from unibus.core.life.sending import entries_of, queue_of, receiving_from
@@ -35,6 +35,7 @@ from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.stores.closing_steps import ClosingSteps
 from unibus.stores.committer import Committer, as_failure, described
 from unibus.stores.durability import Durability
+from unibus.stores.entity_info import info_of
 from unibus.stores.forked import ForkedJournal, keep_for_ever, on_fork, opened_by, renew
 from unibus.stores.history import EmbeddedHistory
 from unibus.stores.journal import Journal
@@ -458,27 +459,6 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
 def _absent(claims: list[Claimed]) -> list[Claimed]:
     """Those whose data is on disk only."""
     return [claimed for claimed in claims if claimed.data is None]
-
-
-def info_of(entity: Entity) -> EntityInfo:
-    # A message that is only scheduled has not been enqueued yet.
-    oldest_ns = next((entry.enqueued_ns for entry in entity.entries.values() if entry.enqueued_ns), 0)
-    return EntityInfo(
-        entity.name,
-        KIND_NAMES[entity.kind],
-        entity.settings.as_dict(),
-        entity.active,
-        entity.locked,
-        entity.scheduled,
-        entity.deferred,
-        0 if entity.dead is None else len(entity.dead.entries),
-        entity.size_bytes,
-        entity.sequence,
-        oldest_ns,
-        entity.created_ns,
-        entity.updated_ns,
-        entity.accessed_ns,
-    )
 
 
 def checked(book: Book, journal: Journal, now_ns: int) -> list[str]:
