@@ -43,6 +43,7 @@ from unibus.stores.journals.jsonfile_state import (
     write_cursors,
     write_state,
 )
+from unibus.stores.journals.log_end import NOT_LOADED
 from unibus.stores.owner import Owner
 
 TRIM_SEGMENTS: Final = 8
@@ -72,6 +73,7 @@ class JsonFileJournal:
         self._history_bytes = history_bytes
         self._mutex = threading.RLock()
         self._failure = ""
+        self._reached = NOT_LOADED  # The change that state.json says the log has reached (log_end.py).
         self._names: dict[int, str] = {}
         self._cursors = Cursors()
         self._owner: Owner | None = None
@@ -110,14 +112,16 @@ class JsonFileJournal:
 
         A sync that failed may have left in the cache of the kernel what is on no disk; nobody can see that by reading.
         """
+        # The log first: `reached` must not count a change that a loss of power could still take.
+        self._log.begin()
         state.written = instant_text(time.time_ns())
+        state.reached = self._reached = self._log.last
         write_state(self._files, self._folder, state)
         if self._cursors.readers or self._cursors.oldest > 1:
             write_cursors(self._files, self._folder, self._cursors)
         self._snapshots.tidy(state)
         if self._files.size(f"{self._folder}/{PART}") >= 0:
             self._files.remove(f"{self._folder}/{PART}")
-        self._log.begin()
         self._log.drop_before(self._cursors.oldest)
 
     # Writing
@@ -281,14 +285,25 @@ class JsonFileJournal:
     def close(self) -> None:
         with self._mutex:
             try:
-                self._snapshots.close()
-                self._log.close()
+                try:
+                    self._write_reached()
+                finally:
+                    self._snapshots.close()
+                    self._log.close()
             except OSError as error:
                 raise StoreFailed(f"{self._name}: {error.strerror or error}", "mend the disk") from error
             finally:
                 if self._owner is not None:
                     self._owner.release()
                     self._owner = None
+
+    def _write_reached(self) -> None:
+        """The last write of an orderly close."""
+        if NOT_LOADED < self._reached < self._log.last and not self._failure:
+            self._log.sync()
+            state = read_state(self._files, self._folder)
+            state.reached = self._reached = self._log.last
+            write_state(self._files, self._folder, state)
 
 
 def failed(what: str) -> StoreFailed:

@@ -332,6 +332,7 @@ def merged(before: State, summary: Summary) -> State:
         before.domain,
         covers=summary.seq,
         overlap=summary.overlap,
+        reached=max(before.reached, summary.overlap),
         sequences=[Counter(row.number, row.name, row.sequence) for row in summary.entities],
         retired=summary.retired,
         deleted=before.deleted | dropped,

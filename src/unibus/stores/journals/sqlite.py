@@ -23,6 +23,7 @@ from unibus.errors import StoreFailed
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
+from unibus.stores.journals.log_end import NOT_LOADED, REACHED
 from unibus.stores.journals.outside_cursors import shown_cursors
 from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
 from unibus.stores.journals.sqlite_file import PAGE_BYTES, Transaction, damaged, open_file, translated
@@ -31,6 +32,7 @@ from unibus.stores.journals.sqlite_load import Loading, rows_after
 from unibus.stores.journals.sqlite_rows import (
     changes_of,
     checksum,
+    insert,
     pack,
     save_part,
     save_summary,
@@ -83,6 +85,8 @@ class SqliteJournal:
         self._wal_bytes = 0
         self._log_bytes = 0
         self._last = 0
+        self._reached = NOT_LOADED  # The change that the file says the log has reached (log_end.py).
+        self._failed = False  # After a failed write nothing more is written, at close either.
         self._oldest = 1
         self._index: SqliteIndex | None = None
         self._owner = None if vfs is not None else Owner(path)
@@ -105,14 +109,14 @@ class SqliteJournal:
                 # What a failed sync left only in the cache of the kernel is written once more before it counts, and
                 # a log that was given up does not come back: one write that is synced settles both.
                 self._checkpoint()
-                self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('opened', ?)", (time.time_ns(),))
+                insert(self._connection, "meta", ("opened", time.time_ns(), REACHED, book.seq), 2)
         except apsw.Error as error:
             raise translated(error, self._path) from error
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise damaged(self._path, f"a row is not what was written: {error}") from error
         self._log_bytes = loading.log_bytes
         self._domain = loading.domain
-        self._last = book.seq
+        self._last = self._reached = book.seq
         self._oldest = book.seq + 1 if oldest is None else cast(int, oldest)
         return covered
 
@@ -138,6 +142,7 @@ class SqliteJournal:
                 if self._wal_bytes > CHECKPOINT_BYTES:
                     self._checkpoint()
         except apsw.Error as error:
+            self._failed = True
             raise StoreFailed(
                 f"{self._name} could not be written: {error}",
                 "the last calls may or may not have taken effect; free space or mend the disk, and open the bus again",
@@ -292,8 +297,20 @@ class SqliteJournal:
     def close(self) -> None:
         with self._mutex:
             try:
-                self._connection.close()
+                try:
+                    self._write_reached()
+                finally:
+                    self._connection.close()
+            except apsw.Error as error:
+                raise StoreFailed(f"{self._name} could not be closed in order: {error}", "repair the disk") from error
             finally:
                 if self._owner is not None:
                     self._owner.release()
                     self._owner = None
+
+    def _write_reached(self) -> None:
+        """The last write of an orderly close. It is synced, and with it everything before it in the file."""
+        if NOT_LOADED < self._reached < self._last and not self._failed:
+            self._sync(True)
+            insert(self._connection, "meta", (REACHED, self._last), 2)
+            self._reached = self._last

@@ -12,6 +12,7 @@ from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entity
 from unibus.core.life.playing import replay
 from unibus.core.life.standing import restore, restore_session
+from unibus.stores.journals.log_end import REACHED, check_end
 from unibus.stores.journals.sqlite_file import damaged
 from unibus.stores.journals.sqlite_rows import (
     SEQUENCE_BITS,
@@ -49,6 +50,7 @@ class Loading:
         book.seq = snapshot
         overlap = cast(int, meta.get("overlap", 0))
         self._replay(snapshot, overlap)
+        check_end(self._path, book.seq, cast(int, meta.get(REACHED, 0)), overlap)
         if overlap > snapshot:
             for entity in book.entities.values():
                 entity.entries = dict(sorted(entity.entries.items()))
