@@ -166,6 +166,9 @@ class Machine:
         except (BusError, apsw.Error):
             self._cut(worker.store)
         else:
+            if not self.disk.on:
+                self._cut(worker.store)  # In the last write of the close, which is no error.
+                return
             self.disk.heal()
             self.floor = len(self.ledger.ops)
 

@@ -40,16 +40,13 @@ def work(store: EmbeddedStore, done: list[str]) -> None:
         done.append(name)
 
 
-def work_and_close(store: EmbeddedStore, done: list[str]) -> None:
-    work(store, done)
-    store.close()
-
-
 def steps() -> range:
     machine, store = prepared("count")
     before = machine.disk.steps
-    work_and_close(store, [])
-    return range(1, machine.disk.steps - before + 1)
+    work(store, [])
+    taken = machine.disk.steps - before
+    store.close()
+    return range(1, taken + 1)
 
 
 def check(store: EmbeddedStore, done: list[str]) -> None:
@@ -72,7 +69,7 @@ def test_a_cut_at_every_step_of_a_snapshot() -> None:
         done: list[str] = []
         machine.disk.cut_at(step)
         with pytest.raises(StoreFailed):
-            work_and_close(store, done)
+            work(store, done)
         cuts += 1
         machine.let_go(store)
         store = machine.start()

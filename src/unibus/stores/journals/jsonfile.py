@@ -10,6 +10,7 @@ The log is written first, in groups, and synced where that was asked for; the ot
 is acknowledged is in the log. One process owns the folder (`state.json.lock`).
 """
 
+import logging
 import os
 import threading
 import time
@@ -22,7 +23,7 @@ from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event, event_of, is_about, kind_of
-from unibus.errors import StoreFailed
+from unibus.errors import BusError, StoreFailed
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
@@ -43,8 +44,10 @@ from unibus.stores.journals.jsonfile_state import (
     write_cursors,
     write_state,
 )
-from unibus.stores.journals.log_end import NOT_LOADED
+from unibus.stores.journals.log_end import NOT_IN_ORDER, NOT_LOADED
 from unibus.stores.owner import Owner
+
+log = logging.getLogger("unibus")
 
 TRIM_SEGMENTS: Final = 8
 """Segments that are forgotten in one step: what a commit may have to wait for."""
@@ -252,12 +255,12 @@ class JsonFileJournal:
     def trim(self, now_ns: int, up_to_seq: int) -> bool:
         """Whole segments from the old end, as long as they are too old or all of it is too much; a few at a time."""
         with self._reading():
-            log = self._log
-            oldest, left, count = 0, log.size_bytes(), 0
-            for segment, after in zip(log.segments[:TRIM_SEGMENTS], log.segments[1:], strict=False):
+            kept = self._log
+            oldest, left, count = 0, kept.size_bytes(), 0
+            for segment, after in zip(kept.segments[:TRIM_SEGMENTS], kept.segments[1:], strict=False):
                 if after.first - 1 > up_to_seq:
                     break
-                if left <= self._history_bytes and log.last_ns(segment) >= now_ns - self._history_age_ns:
+                if left <= self._history_bytes and kept.last_ns(segment) >= now_ns - self._history_age_ns:
                     break
                 oldest, left, count = after.first, left - segment.size, count + 1
             if oldest:
@@ -285,11 +288,9 @@ class JsonFileJournal:
     def close(self) -> None:
         with self._mutex:
             try:
-                try:
-                    self._write_reached()
-                finally:
-                    self._snapshots.close()
-                    self._log.close()
+                self._write_reached()
+                self._snapshots.close()
+                self._log.close()
             except OSError as error:
                 raise StoreFailed(f"{self._name}: {error.strerror or error}", "mend the disk") from error
             finally:
@@ -300,10 +301,14 @@ class JsonFileJournal:
     def _write_reached(self) -> None:
         """The last write of an orderly close."""
         if NOT_LOADED < self._reached < self._log.last and not self._failure:
-            self._log.sync()
-            state = read_state(self._files, self._folder)
-            state.reached = self._reached = self._log.last
-            write_state(self._files, self._folder, state)
+            self._reached = self._log.last  # Whatever happens, once is enough.
+            try:
+                self._log.sync()
+                state = read_state(self._files, self._folder)
+                state.reached = self._reached
+                write_state(self._files, self._folder, state)
+            except (OSError, BusError) as error:
+                log.warning(NOT_IN_ORDER, self._name, error)
 
 
 def failed(what: str) -> StoreFailed:

@@ -21,6 +21,9 @@ REACHED: Final = "reached"
 NOT_LOADED: Final = -1
 """The number of a journal that was not read yet: it may not write one."""
 
+NOT_IN_ORDER: Final = "%s was closed, and how far its log reaches could not be written: %s"
+"""A warning and no error: everything that was answered is as durable as it was before."""
+
 
 def check_end(path: str, last: int, reached: int, overlap: int) -> None:
     """`last` is where the log ends; `overlap` the last change that the snapshot has something of. StoreDamaged."""

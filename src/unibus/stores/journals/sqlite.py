@@ -5,6 +5,7 @@ which matters because each call gives up the interpreter and may have to wait fo
 WAL mode, not exclusive: other processes may read it, read-only.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from unibus.errors import StoreFailed
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.journal import Slice
-from unibus.stores.journals.log_end import NOT_LOADED, REACHED
+from unibus.stores.journals.log_end import NOT_IN_ORDER, NOT_LOADED, REACHED
 from unibus.stores.journals.outside_cursors import shown_cursors
 from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
 from unibus.stores.journals.sqlite_file import PAGE_BYTES, Transaction, damaged, open_file, translated
@@ -39,6 +40,8 @@ from unibus.stores.journals.sqlite_rows import (
 )
 from unibus.stores.journals.wal_room import WalRoom
 from unibus.stores.owner import Owner
+
+log = logging.getLogger("unibus")
 
 CHECKPOINT_BYTES: Final = 16_000_000
 """How large the write-ahead log may grow before it is moved into the file."""
@@ -297,12 +300,8 @@ class SqliteJournal:
     def close(self) -> None:
         with self._mutex:
             try:
-                try:
-                    self._write_reached()
-                finally:
-                    self._connection.close()
-            except apsw.Error as error:
-                raise StoreFailed(f"{self._name} could not be closed in order: {error}", "repair the disk") from error
+                self._write_reached()
+                self._connection.close()
             finally:
                 if self._owner is not None:
                     self._owner.release()
@@ -311,6 +310,9 @@ class SqliteJournal:
     def _write_reached(self) -> None:
         """The last write of an orderly close. It is synced, and with it everything before it in the file."""
         if NOT_LOADED < self._reached < self._last and not self._failed:
-            self._sync(True)
-            insert(self._connection, "meta", (REACHED, self._last), 2)
-            self._reached = self._last
+            self._reached = self._last  # Whatever happens, once is enough.
+            try:
+                self._sync(True)
+                insert(self._connection, "meta", (REACHED, self._last), 2)
+            except apsw.Error as error:
+                log.warning(NOT_IN_ORDER, self._name, error)
