@@ -8,7 +8,10 @@ from unibus.stores.store import StoreHealth
 
 @dataclass(frozen=True)
 class HealthStatus:
-    """`status` is "healthy", "degraded" (it works, but not as was asked for) or "unhealthy". May be awaited."""
+    """`status` is "healthy", "degraded" (it works, but not as was asked for, or its disk is full) or "unhealthy".
+
+    May be awaited.
+    """
 
     status: str
     problem: str = ""
@@ -29,4 +32,5 @@ def health_of(closed: bool, degraded: str, store: StoreHealth | None, channels: 
         return HealthStatus("unhealthy", "the bus is closed", channels, store)
     if store is not None and not store.ok:
         return HealthStatus("unhealthy", store.problem, channels, store)
-    return HealthStatus("degraded" if degraded else "healthy", degraded, channels, store)
+    problem = degraded if store is None or not store.warning else store.warning
+    return HealthStatus("degraded" if problem else "healthy", problem, channels, store)

@@ -20,7 +20,7 @@ from unibus.core.life.changes import Change
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.entity import Entry
 from unibus.core.life.states import GONE
-from unibus.errors import BusError, StoreFailed
+from unibus.errors import BusError, StoreFailed, StoreFull
 from unibus.stores.journal import Journal, Slice
 from unibus.stores.pace import Pace
 from unibus.stores.pending import Commits, Outcome, Pending
@@ -49,6 +49,7 @@ class Committer:
     def __init__(self, journal: Journal, book: Book, lock: threading.RLock, snapshot: Snapshot) -> None:
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = _nobody
+        self.on_full: Callable[[], None] = _nobody  # After each group that a full disk has taken.
         self.written = book.seq
         self._journal = journal
         self._book = book
@@ -151,8 +152,9 @@ class Committer:
             if not self._write_group(group):
                 return None
         except BaseException as error:
-            self._fail(error)
-            group.settle(self.as_failure)
+            self.fail(error)
+            # No space is the one failure whose outcome is known: nothing of the group was written.
+            group.settle(_full_of(error) if isinstance(error, StoreFull) else self.as_failure)
             if not isinstance(error, Exception):
                 # Ctrl-C in the middle of a write. Nobody knows whether it took place, so the store has stopped. The
                 # others are told by a thread that holds no lock.
@@ -182,7 +184,7 @@ class Committer:
 
     def _next_part(self, group: Group, count: int) -> tuple[Slice | None, Exception | None]:
         """A piece of a snapshot, or why there is none: what it takes from disk is lost to the snapshot if it fails."""
-        if self.failure is not None:
+        if self.failure is not None or self._journal.reserve.full:
             return None, None
         wanted = {
             (claimed.entry.home_entity, claimed.entry.home_sequence)
@@ -203,12 +205,17 @@ class Committer:
             self._journal.append(self.written + 1, changes, group.sync, part)
             self.written += len(changes)
             self._unsynced = not group.sync and part is None
+            if part is not None:
+                with self._lock:
+                    self._snapshot.wrote(part)
+            if self._journal.reserve.full:
+                self.on_full()
         if group.absent:
             found = self._journal.bodies([claimed.entry for claimed in group.absent])
             for claimed in group.absent:
                 claimed.data = found[claimed.entry]
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """The outcome is unknown and memory may be ahead of the disk: nothing more is taken or answered."""
         if self.failure is None:
             self.failure = error
@@ -243,7 +250,7 @@ class Committer:
         try:
             return self._journal.bodies([entry])[entry]
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
             raise
 
     def trim(self, now_ns: int) -> bool:
@@ -288,6 +295,10 @@ class Committer:
 
 def _nobody() -> None:
     """To be told when the store stops."""
+
+
+def _full_of(error: StoreFull) -> Callable[[], BaseException]:
+    return lambda: StoreFull(error.what, error.hint)
 
 
 def as_failure(error: BaseException) -> BaseException:

@@ -28,14 +28,16 @@ from unibus.core.life.past import Beginning
 from unibus.core.life.sending import entries_of, queue_of, receiving_from
 from unibus.core.life.sessions import accept, held_session
 from unibus.core.life.states import GONE
-from unibus.errors import BusClosed, BusError, UsageError
+from unibus.errors import BusClosed, BusError, StoreFailed, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.stores.committer import Committer, as_failure
 from unibus.stores.durability import Durability
+from unibus.stores.held_files import HINT
 from unibus.stores.history import EmbeddedHistory
 from unibus.stores.journal import Journal
 from unibus.stores.pending import Pending, answered
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
+from unibus.stores.space import Space
 from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
 from unibus.stores.switching import switching
 from unibus.stores.tokens import Tokens
@@ -87,6 +89,12 @@ class EmbeddedStore:
         self._book.fetch = self._committer.fetch
         syncs = self._syncs and not self._in_memory
         self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs)
+        # Where something can be full: else sends have nothing to look at.
+        self._space = Space(journal, self._book, timers) if journal.reserve.wanted else None
+        if self._space is not None:
+            self._committer.on_full = self._space.entered
+            if journal.reserve.full:
+                self._space.entered()
         self._armed_ns: i64 = NEVER
         self._seq_before: i64 = 0  # Where the book stood when this call began.
         self._closed = False
@@ -113,6 +121,8 @@ class EmbeddedStore:
             sync = durability >= Durability.D2
         with self._lock:
             now_ns = self._begin()
+            if self._space is not None:
+                self._space.admit(commands)
             results = batch.run(self._book, commands, now_ns)
             for result in results:
                 if isinstance(result, SendResult):
@@ -168,6 +178,8 @@ class EmbeddedStore:
                 return self._write(0, False)
             if not self._in_memory and self._committer.written != self._book.seq:
                 return None
+            if self._space is not None:
+                self._space.admit([declare])
             batch.check(self._book, [declare], now_ns)
             topic = target_of(self._book, owner_name(declare.name, declare.kind))
             beginning = Beginning(topic, after_sequence, since_ns)
@@ -335,6 +347,10 @@ class EmbeddedStore:
 
     def health(self) -> StoreHealth:
         problem = "closed" if self._closed else str(self._committer.failure or "")
+        if not problem:
+            problem = self._journal.held.problem()
+            if problem:
+                self._committer.fail(StoreFailed(problem, HINT))
         return StoreHealth(
             not problem,
             self.url,
@@ -345,6 +361,7 @@ class EmbeddedStore:
             sum(len(entity.entries) for entity in list(self._book.entities.values())),
             self._journal.size_bytes(),
             0 if problem else self._journal.oldest_seq(),
+            "" if self._space is None else self._space.warning(),
         )
 
     def close(self) -> None:
@@ -352,6 +369,8 @@ class EmbeddedStore:
             if self._closed:
                 return
             self._closed = True
+        if self._space is not None:
+            self._space.close()
         self._watchers.wake_all()
         try:
             self._committer.close()

@@ -9,11 +9,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from unibus.clock import Clock, Timers
 from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
-from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT, MEMORY_BUDGET_MB_DEFAULT
+from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT, MEMORY_BUDGET_MB_DEFAULT, RESERVE_MB_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Journal
 from unibus.stores.journals.memory import MemoryJournal
+from unibus.stores.reserve import Reserve
 from unibus.stores.snapshot import EVERY_CHANGES
 from unibus.stores.store import Store
 
@@ -28,7 +29,16 @@ JSON_EVERY_CHANGES: Final = 100_000
 Opener = Callable[[str, Clock, Timers], Store]
 
 _MOST: Final = {"max_queues": QUEUE, "max_topics": TOPIC, "max_subscriptions": SUBSCRIPTION}
-_OPTIONS: Final = ("durability", "memory_budget_mb", "history_age", "history_bytes", "domain", "capture", *_MOST)
+_OPTIONS: Final = (
+    "durability",
+    "memory_budget_mb",
+    "history_age",
+    "history_bytes",
+    "domain",
+    "capture",
+    "reserve_mb",
+    *_MOST,
+)
 """`capture` is the bus's business, not the store's: bus/capture_child.py."""
 
 
@@ -71,6 +81,7 @@ def open_sqlite(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
         domain=options.get("domain", "local"),
         history_age_s=_number(options, "history_age", HISTORY_AGE_S_DEFAULT),
         history_bytes=round(_number(options, "history_bytes", HISTORY_BYTES_DEFAULT)),
+        reserve=_reserve(f"{path}-reserve", options),
     )
     return _embedded(journal, options, clock, timers)
 
@@ -78,6 +89,7 @@ def open_sqlite(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
 def open_jsonfile(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
     """`jsonfile:///folder`, with the options of SQLite."""
     from unibus.stores.journals.jsonfile import JsonFileJournal
+    from unibus.stores.journals.jsonfile_folder import RESERVE
 
     path, options = _parts(url, "folder", "write jsonfile:///folder, or jsonfile:////absolute/folder")
     journal = JsonFileJournal(
@@ -85,6 +97,7 @@ def open_jsonfile(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
         domain=options.get("domain", "local"),
         history_age_s=_number(options, "history_age", HISTORY_AGE_S_DEFAULT),
         history_bytes=round(_number(options, "history_bytes", HISTORY_BYTES_DEFAULT)),
+        reserve=_reserve(f"{os.path.realpath(path)}/{RESERVE}", options),
     )
     return _embedded(journal, options, clock, timers, JSON_EVERY_CHANGES)
 
@@ -95,6 +108,10 @@ def _parts(url: str, what: str, hint: str) -> tuple[str, dict[str, str]]:
     if parts.netloc or not path:
         raise UsageError(f"{url!r} names no {what}", hint)
     return path, _options(parts.query)
+
+
+def _reserve(path: str, options: dict[str, str]) -> Reserve:
+    return Reserve(path, round(_number(options, "reserve_mb", RESERVE_MB_DEFAULT) * 1024 * 1024))
 
 
 def _embedded(

@@ -10,11 +10,12 @@ The log is written first, in groups, and synced where that was asked for; the ot
 is acknowledged is in the log. One process owns the folder (`state.json.lock`).
 """
 
+import errno
 import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -23,11 +24,12 @@ from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event, event_of, is_about, kind_of
-from unibus.errors import BusError, StoreFailed
+from unibus.errors import BusError, StoreFailed, StoreFull
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
+from unibus.stores.held_files import HeldFiles
 from unibus.stores.journal import Slice
-from unibus.stores.journals.jsonfile_files import Files, RealFiles
+from unibus.stores.journals.jsonfile_files import Files, RealFiles, has_no_space
 from unibus.stores.journals.jsonfile_folder import begin, check_place, own, unavailable
 from unibus.stores.journals.jsonfile_forms import instant_text
 from unibus.stores.journals.jsonfile_lines import mentions
@@ -36,6 +38,7 @@ from unibus.stores.journals.jsonfile_log import Log
 from unibus.stores.journals.jsonfile_snapshot import PART, Snapshots
 from unibus.stores.journals.jsonfile_state import (
     CURSORS,
+    STATE,
     Cursor,
     Cursors,
     State,
@@ -46,6 +49,7 @@ from unibus.stores.journals.jsonfile_state import (
 )
 from unibus.stores.journals.log_end import NOT_IN_ORDER, NOT_LOADED
 from unibus.stores.owner import Owner
+from unibus.stores.reserve import Reserve
 
 log = logging.getLogger("unibus")
 
@@ -65,6 +69,7 @@ class JsonFileJournal:
         domain: str = "local",
         history_age_s: float = HISTORY_AGE_S_DEFAULT,
         history_bytes: int = HISTORY_BYTES_DEFAULT,
+        reserve: Reserve | None = None,
         files: Files | None = None,
     ) -> None:
         self.url = f"jsonfile:///{path}"
@@ -81,12 +86,15 @@ class JsonFileJournal:
         self._cursors = Cursors()
         self._owner: Owner | None = None
         self._files: Files = RealFiles() if files is None else files
-        self._log = Log(self._files, f"{self._folder}/wal")
+        self.held = HeldFiles(self._files.identity)
+        self.reserve = reserve or Reserve("", 0)
+        self._log = Log(self._files, f"{self._folder}/wal", self.reserve, self.held)
         self._snapshots = Snapshots(self._files, self._folder)
         try:
             check_place(self._files, self._folder)
             if files is None:
                 self._owner = own(self._folder)
+            self.reserve.open()
             self._domain = begin(self._files, self._folder, domain)
         except OSError as error:
             self.close()
@@ -105,6 +113,10 @@ class JsonFileJournal:
                 self._log.find()
                 Loading(self._files, self._folder, state, self._snapshots, self._log).run(book)
                 self._settle(state)
+                self.held.hold(self._folder, f"{self._folder}/{STATE}")
+                if self._owner is not None:
+                    self.held.hold(f"{self._folder}/{STATE}.lock")
+                self.reserve.refill()
         except OSError as error:
             raise unavailable(self._folder, error) from error
         self._names = book.known
@@ -116,12 +128,12 @@ class JsonFileJournal:
         A sync that failed may have left in the cache of the kernel what is on no disk; nobody can see that by reading.
         """
         # The log first: `reached` must not count a change that a loss of power could still take.
-        self._log.begin()
+        self._from_reserve(self._log.begin)
         state.written = instant_text(time.time_ns())
         state.reached = self._reached = self._log.last
-        write_state(self._files, self._folder, state)
+        self._from_reserve(lambda: write_state(self._files, self._folder, state))
         if self._cursors.readers or self._cursors.oldest > 1:
-            write_cursors(self._files, self._folder, self._cursors)
+            self._from_reserve(lambda: write_cursors(self._files, self._folder, self._cursors))
         self._snapshots.tidy(state)
         if self._files.size(f"{self._folder}/{PART}") >= 0:
             self._files.remove(f"{self._folder}/{PART}")
@@ -131,14 +143,41 @@ class JsonFileJournal:
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
         with self._mutex, self._writing():
+            self.held.check()
             if changes:
-                self._log.append(first_seq, changes, self._names)
+                self._from_reserve(lambda: self._log.append(first_seq, changes, self._names))
             if sync or part is not None:
                 self._log.sync()
-            if part is not None and (part.entries or part.entities or part.gone or part.last is not None):
-                self._take(part)
-            elif self._log.is_full():
-                self._log.roll()
+            more = part is not None and not part.is_empty()
+            if not more and not self._log.is_full():
+                return
+            try:
+                if self.reserve.full:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                if part is not None and more:
+                    self._take(part)
+                else:
+                    self._log.roll()
+            except OSError as error:
+                if not has_no_space(error):
+                    raise
+                if part is not None and more:
+                    part.put_off = True  # The group is written. This is only what goes along with it.
+
+    def _from_reserve(self, write: Callable[[], None]) -> None:
+        """Write, from the reserve where there is no other space."""
+        while True:
+            try:
+                write()
+                return
+            except OSError as error:
+                if not has_no_space(error):
+                    raise
+                if not self.reserve.release():
+                    raise StoreFull(
+                        f"{self._name} could not be written: {error.strerror}",
+                        "nothing of the last calls was stored; free space, and open the bus again",
+                    ) from error
 
     def _take(self, part: Slice) -> None:
         if not self._snapshots.is_running():
@@ -146,6 +185,7 @@ class JsonFileJournal:
         self._snapshots.take(part)
         if part.last is not None:
             self._snapshots.finish(part.last, instant_text(time.time_ns()))
+            self.held.hold(f"{self._folder}/{STATE}")
             self._log.forget_bodies(part.last.seq)
 
     @contextmanager
@@ -249,6 +289,10 @@ class JsonFileJournal:
         try:
             write_cursors(self._files, self._folder, cursors)
         except OSError as error:
+            if has_no_space(error):
+                raise StoreFull(
+                    f"{self._name}/{CURSORS} could not be written: the disk is full", "free space"
+                ) from error
             raise failed(f"{self._name}/{CURSORS} could not be written: {error.strerror or error}") from error
         self._cursors = cursors
 
@@ -288,7 +332,9 @@ class JsonFileJournal:
     def close(self) -> None:
         with self._mutex:
             try:
-                self._write_reached()
+                if not self.held.release_all():
+                    self._write_reached()
+                    self.reserve.close()
                 self._snapshots.close()
                 self._log.close()
             except OSError as error:
