@@ -39,5 +39,6 @@ if __name__ == "__main__":
     for number in range(BEFORE):
         bus.send("orders", [number, BODY])
     fill(filler)
-    print(send_until_full(bus, BEFORE), flush=True)
+    sys.stdout.write(f"{send_until_full(bus, BEFORE)}\n")
+    sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGKILL)

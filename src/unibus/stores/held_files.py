@@ -6,13 +6,13 @@ name only. Opening the file of a SQLite database a second time and closing it wo
 """
 
 import os
-import time
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Final
 
 from unibus.errors import StoreFailed
 
-LOOK_EVERY_NS = 1_000_000_000  # Not final, so that tests need not wait.
+LOOK_EVERY_NS: Final = 1_000_000_000
 
 Identity = tuple[int, int]
 HINT: Final = "what was written since then may be lost; put the files back, and open the bus again"
@@ -62,7 +62,7 @@ class HeldFiles:
 
     def check(self) -> None:
         """Called with every commit. StoreFailed, at most a second after it happened."""
-        now_ns = time.monotonic_ns()
+        now_ns = monotonic_ns()
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + LOOK_EVERY_NS
             problem = self.problem()
