@@ -187,6 +187,24 @@ def run_full(seed: str, site: int, kind: str) -> bool:
     return was_full
 
 
+def test_opening_must_copy_the_log_also_on_a_full_disk() -> None:
+    """What a failed sync left in the cache of the kernel only must be written once more before it is served."""
+    machine = machine_of("one", "sqlite")
+    store, _ = worked(machine)
+    assert store is not None
+    machine.disk.kill()
+    machine.let_go(store)
+    machine.disk.fail_at(1, Fault.FULL)  # The first page of the file; the log has room.
+    with pytest.raises(StoreFull):
+        machine.start()
+    machine.reserve = Spare(machine, 1)
+    machine.disk.fail_at(1, Fault.FULL, lasting=True)
+    store = machine.start()
+    audit(store, machine.ledger, len(machine.ledger.ops))
+    assert machine.ledger.findings.all() == []
+    store.close()
+
+
 @kinds
 def test_a_disk_that_stays_full_stops_the_store_and_loses_nothing(kind: str) -> None:
     """Without a reserve, or with one that is used up. The outcome is known all the same: not stored."""

@@ -46,7 +46,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mounted(folder, "-t", "tmpfs", "-o", "size=1m", "tmpfs")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])
@@ -62,7 +62,7 @@ def small(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
         mounted(folder, "-o", "loop", str(image))
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.fixture(params=["sqlite", "jsonfile"])
@@ -102,6 +102,9 @@ def test_sends_are_refused_and_deliveries_go_on(
     bus = opened(url, virtual_clock)
     for number in range(BEFORE):
         bus.send("orders", [number, BODY])
+    bus.send("failed", 1)
+    for message in bus.receive_batch("failed", 1, timeout=0):
+        message.dead_letter("why")
     assert bus.health_check().status == "healthy"
     fill(str(filler))
     stored = send_until_full(bus, BEFORE)
@@ -110,6 +113,8 @@ def test_sends_are_refused_and_deliveries_go_on(
     assert "full" in health.problem
     with pytest.raises(StoreFull):
         bus.create_queue("more")
+    with pytest.raises(StoreFull):
+        bus.dead_letter_queue().retry_all()
     virtual_clock.advance(5.0)
     with pytest.raises(StoreFull):
         bus.send("orders", "still full")

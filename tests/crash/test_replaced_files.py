@@ -93,6 +93,15 @@ def test_closing_leaves_the_log_of_another_database_alone(bus: MessageBus, tmp_p
         assert [message.body for message in again.peek("orders", 10)] == [1]
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_closing_saves_what_is_in_a_deleted_log(bus: MessageBus, tmp_path: Path) -> None:
+    (tmp_path / "bus-wal").unlink()
+    assert not bus.health_check().ok
+    bus.close()
+    with MessageBus(f"sqlite:///{tmp_path}/bus") as again:
+        assert [message.body for message in again.peek("orders", 10)] == [1]
+
+
 @pytest.mark.parametrize("kind", ["jsonfile"])
 def test_closing_writes_nothing_into_another_folder(bus: MessageBus, tmp_path: Path) -> None:
     new_folder(tmp_path / "bus")

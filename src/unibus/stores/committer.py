@@ -184,7 +184,7 @@ class Committer:
 
     def _next_part(self, group: Group, count: int) -> tuple[Slice | None, Exception | None]:
         """A piece of a snapshot, or why there is none: what it takes from disk is lost to the snapshot if it fails."""
-        if self.failure is not None or self._journal.reserve.full:
+        if self.failure is not None:
             return None, None
         wanted = {
             (claimed.entry.home_entity, claimed.entry.home_sequence)

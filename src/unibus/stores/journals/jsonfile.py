@@ -10,7 +10,6 @@ The log is written first, in groups, and synced where that was asked for; the ot
 is acknowledged is in the log. One process owns the folder (`state.json.lock`).
 """
 
-import errno
 import logging
 import os
 import threading
@@ -123,7 +122,7 @@ class JsonFileJournal:
         return state.covers
 
     def _settle(self, state: State) -> None:
-        """Everything that was read is written once more, or follows from that.
+        """Everything that was read is written once more, or follows from that. From the reserve, if it must be.
 
         A sync that failed may have left in the cache of the kernel what is on no disk; nobody can see that by reading.
         """
@@ -148,36 +147,10 @@ class JsonFileJournal:
                 self._from_reserve(lambda: self._log.append(first_seq, changes, self._names))
             if sync or part is not None:
                 self._log.sync()
-            more = part is not None and not part.is_empty()
-            if not more and not self._log.is_full():
-                return
-            try:
-                if self.reserve.full:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                if part is not None and more:
-                    self._take(part)
-                else:
-                    self._log.roll()
-            except OSError as error:
-                if not has_no_space(error):
-                    raise
-                if part is not None and more:
-                    part.put_off = True  # The group is written. This is only what goes along with it.
-
-    def _from_reserve(self, write: Callable[[], None]) -> None:
-        """Write, from the reserve where there is no other space."""
-        while True:
-            try:
-                write()
-                return
-            except OSError as error:
-                if not has_no_space(error):
-                    raise
-                if not self.reserve.release():
-                    raise StoreFull(
-                        f"{self._name} could not be written: {error.strerror}",
-                        "nothing of the last calls was stored; free space, and open the bus again",
-                    ) from error
+            if part is not None and not part.is_empty():
+                part.put_off = not _goes_along(self.reserve, lambda: self._take(part))
+            elif self._log.is_full():
+                _goes_along(self.reserve, self._log.roll)
 
     def _take(self, part: Slice) -> None:
         if not self._snapshots.is_running():
@@ -356,8 +329,39 @@ class JsonFileJournal:
             except (OSError, BusError) as error:
                 log.warning(NOT_IN_ORDER, self._name, error)
 
+    def _from_reserve(self, write: Callable[[], None]) -> None:
+        """Write, from the reserve where there is no other space."""
+        while True:
+            try:
+                write()
+                return
+            except OSError as error:
+                if not has_no_space(error):
+                    raise
+                if not self.reserve.release():
+                    raise StoreFull(
+                        f"{self._name} could not be written: {error.strerror}",
+                        "nothing of the last calls was stored; free space, and open the bus again",
+                    ) from error
+
 
 def failed(what: str) -> StoreFailed:
     return StoreFailed(
         what, "the last calls may or may not have taken effect; free space or mend the disk, and open the bus again"
     )
+
+
+def _goes_along(reserve: Reserve, write: Callable[[], None]) -> bool:
+    """What is written beside a group, which is written already. False where there is no space for it.
+
+    The reserve is for groups, so a full store does not try.
+    """
+    if reserve.full:
+        return False
+    try:
+        write()
+    except OSError as error:
+        if not has_no_space(error):
+            raise
+        return False
+    return True

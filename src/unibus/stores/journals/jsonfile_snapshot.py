@@ -148,7 +148,6 @@ class Snapshots:
         self._declared: dict[str, list[tuple[int, bytes]]] = {}  # What the files of entities have, if we wrote them.
         self._handle = -1
         self._part_bytes = 0
-        self._tries = 0  # How often the end of this snapshot has found no space.
         # By the entity's number: what the pieces have, with offset and length, and what goes.
         self._taken: dict[int, dict[int, tuple[int, int]]] = {}
         self._gone: dict[int, set[int]] = {}
@@ -212,11 +211,9 @@ class Snapshots:
             state, rows = self._switch(before, summary, written)
         except OSError as error:
             if has_no_space(error):
-                self._tries += 1  # The name of a new file is never used twice.
-                self._declared = {}
+                self._declared = {}  # What it says was written is removed again.
                 self.tidy(before)
             raise
-        self._tries = 0
         self.listed, self.rows = {listed.file: listed for listed in state.files}, rows
         self.covers, self.generation = summary.seq, state.generation
         self._clear()
@@ -224,7 +221,7 @@ class Snapshots:
 
     def _switch(self, before: State, summary: Summary, written: str) -> tuple[State, dict[int, Rows]]:
         files = self._files
-        generation = before.generation + 1 + self._tries
+        generation = before.generation + 1
         self._entities.update((row.number, row) for row in summary.entities)
         summary.entities = sorted(self._entities.values(), key=lambda row: row.number)
         fresh = self._write_entities(summary, generation)

@@ -293,11 +293,10 @@ class SqliteJournal:
     def close(self) -> None:
         with self._mutex:
             try:
-                if self.held.release_all():
-                    # Closing would copy and delete the log by its name: by now that may be one of another database.
-                    self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                else:
+                if not self.held.release_all():
                     self._write_reached()
+                # If its log was deleted, SQLite saves into the file what it holds. If the file itself was replaced, it
+                # leaves the names alone.
                 self._connection.close()
                 self.reserve.close()
             finally:
