@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from tests.crash.audit import audit
-from tests.crash.power import MACHINES, Machine
+from tests.crash.power import MACHINES, JsonMachine, Machine, one_cycle
 from tests.crash.workload import Worker
 from unibus.core.life.commands import Declare
 from unibus.core.life.entity import QUEUE
@@ -185,6 +185,43 @@ def run_full(seed: str, site: int, kind: str) -> bool:
     assert ledger.findings.all() == [], f"write {site}, then a kill"
     store.close()
     return was_full
+
+
+class FullMachine(Machine):
+    """A machine whose disk runs full now and then, beside all that happens to it anyway (power.py)."""
+
+    def start(self) -> EmbeddedStore:
+        self.reserve = Spare(self, 3)
+        return super().start()
+
+    def work(self, worker: Worker, steps: int) -> None:
+        assert self.reserve is not None
+        for _ in range(steps):
+            if self.chance.random() < 0.05:
+                self.disk.fail_at(self.chance.randrange(1, 30), Fault.FULL, lasting=True)
+            if self.reserve.full:
+                self.ledger.counts["full"] += 1
+                if self.chance.random() < 0.2:
+                    self.reserve.refill()
+            super().work(worker, 1)
+
+    def live(self, worker: Worker) -> None:
+        super().live(worker)
+        self.disk.heal()
+
+
+class FullJsonMachine(FullMachine, JsonMachine):
+    """The same with a folder of JSON files."""
+
+
+@pytest.mark.parametrize("kind", [FullMachine, FullJsonMachine])
+def test_a_disk_that_runs_full_now_and_then_loses_nothing_in_cuts_and_kills(kind: type[Machine]) -> None:
+    full = 0
+    for number in range(5):
+        ledger = one_cycle(f"full {number}", kind=kind)
+        assert ledger.findings.all() == [], number
+        full += ledger.counts["full"]
+    assert full > 20
 
 
 def test_opening_must_copy_the_log_also_on_a_full_disk() -> None:

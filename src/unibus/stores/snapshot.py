@@ -95,10 +95,11 @@ class Snapshot:
             self._resume_ns = self._now_ns() + PUT_OFF_NS
             return
         self._resume_ns = 0
-        for entry, (number, sequence, _, _) in zip(part.sources, part.entries, strict=True):
+        for index, entry in enumerate(part.sources):
             # Not before: until now its data could only be read where it was.
-            entry.home_entity = number
-            entry.home_sequence = sequence
+            row = part.entries[index]
+            entry.home_entity = row[0]
+            entry.home_sequence = row[1]
         if part.last is not None:
             self._running = False
             self._marks, self._dropped, self._entities = [], [], []

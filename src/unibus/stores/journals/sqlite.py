@@ -297,7 +297,10 @@ class SqliteJournal:
                     self._write_reached()
                 # If its log was deleted, SQLite saves into the file what it holds. If the file itself was replaced, it
                 # leaves the names alone.
-                self._connection.close()
+                try:
+                    self._connection.close()
+                except apsw.FullError as error:
+                    log.warning("%s keeps its write-ahead log: %s", self._name, error)  # Nothing is lost by that.
                 self.reserve.close()
             finally:
                 if self._owner is not None:
