@@ -1,6 +1,5 @@
 """A log that lost its end is refused wherever something proves it; a crash alone never looks like that."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from unibus.errors import BusError, StoreDamaged
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journals.jsonfile_files import RealFiles
 from unibus.stores.journals.jsonfile_state import read_state, write_state
-from unibus.stores.journals.log_end import REACHED
+from unibus.stores.journals.log_end import REACHED, check_end
 from unibus.stores.opening import open_store
 from unibus.sync import MessageBus
 
@@ -136,11 +135,21 @@ def test_a_store_of_another_version_opens(place: Place, seq: int | None) -> None
         place.bodies()  # Opening and closing it has set the number.
 
 
-@kinds
-def test_a_copy_without_the_lock_and_the_log_of_sqlite_opens_after_an_orderly_close(place: Place) -> None:
-    place.fill()
-    assert not os.path.exists(f"{place.path}-wal")
-    assert place.bodies() == list(range(MESSAGES))
+def test_a_snapshot_of_changes_that_the_log_does_not_have_is_damage() -> None:
+    check_end("bus.db", 7, 0, 7)
+    with pytest.raises(StoreDamaged, match=r"bus\.db.*the snapshot has changes up to 9: 2 changes are missing"):
+        check_end("bus.db", 7, 0, 9)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_copy_of_an_open_file_without_its_log_is_the_store_of_the_last_checkpoint(
+    place: Place, tmp_path: Path
+) -> None:
+    """The other limit that the guide states: the copy contradicts itself nowhere."""
+    (tmp_path / "copy").mkdir()
+    copy = place.killed_copy(tmp_path / "copy", before=4, after=3)
+    Path(f"{copy.path}-wal").unlink()
+    assert copy.bodies() == [0, 1, 2, 3]
 
 
 @kinds

@@ -172,14 +172,15 @@ def replace(files: Files, path: str, data: bytes) -> None:
 def write_synced(files: Files, path: str, data: bytes) -> None:
     handle = files.create(path)
     try:
-        files.write(handle, data)
-        files.sync(handle)
+        try:
+            files.write(handle, data)
+            files.sync(handle)
+        finally:
+            files.close(handle)
     except OSError as error:
         if has_no_space(error):
             files.remove(path)  # Of no use, and in the way of others.
         raise
-    finally:
-        files.close(handle)
 
 
 def folder_of(path: str) -> str:
