@@ -143,6 +143,26 @@ def test_another_program_that_takes_whatever_is_freed_does_not_stop_deliveries(
     bus.close()
 
 
+def test_a_disk_that_is_filled_in_a_moment_leaves_enough_for_a_checkpoint(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    """With much in the write-ahead log that the file has no pages for yet: more than the reserve."""
+    folder = tmp_path / "wide"
+    folder.mkdir()
+    mounted(folder, "-t", "tmpfs", "-o", "size=80m", "tmpfs")
+    try:
+        bus = opened(f"sqlite:///{folder}/bus", virtual_clock)
+        for first in range(0, 3_000, 50):
+            bus.send_many("orders", [[number, BODY] for number in range(first, first + 50)])
+        fill(str(folder / "filler"))
+        stored = send_until_full(bus, 3_000)
+        assert receive_all(bus) == list(range(stored))
+        check_works_again(bus, virtual_clock, folder / "filler")
+        bus.close()
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
 def test_a_full_store_that_was_killed_opens_full(url: str, small: Path, virtual_clock: VirtualClock) -> None:
     filler = small / "filler"
     child = subprocess.run(

@@ -3,8 +3,14 @@
 Usually that is when the log is large. Where the disk is nearly full it is much sooner (decision 0022): deliveries write
 the same few pages again and again into the log, which take hardly any space in the file; and a log that was copied is
 written over from its beginning. So what is left of the disk lasts for many more of them.
+
+    log   ████████████████░░░░        the file has the space for all of this before it is copied,
+    file  ██████░░░░░░░░              but for the last part: at most a quarter of the reserve
+
+A store with a reserve therefore lets the file grow along with the log, without writing to it.
 """
 
+import ctypes
 import os
 from typing import Final
 
@@ -20,7 +26,10 @@ QUICK_BYTES: Final = 2_000_000
 """Before a checkpoint comes this near, an append counts as one that may take a while."""
 
 _STEPS: Final = 4
-"""Short of space, a checkpoint comes after this part of the reserve."""
+"""Short of space, a checkpoint comes after this part of the reserve; and so often the file is made longer."""
+
+_CHUNK_BYTES: Final = 65_536
+"""The file is a multiple of this. Without it SQLite allocates nothing ahead."""
 
 
 class Checkpoints:
@@ -33,6 +42,8 @@ class Checkpoints:
         self._reserve = reserve
         self._step = reserve.wanted // _STEPS
         self._look_at = self._step  # When to ask the file system for its free space.
+        if self._step:
+            self._control(apsw.SQLITE_FCNTL_CHUNK_SIZE, ctypes.c_int(_CHUNK_BYTES))
 
     def is_due(self, limit: int) -> bool:
         if self.wal_bytes > limit:
@@ -40,7 +51,25 @@ class Checkpoints:
         if not self._step or self.wal_bytes < self._look_at:
             return False
         self._look_at = self.wal_bytes + self._step
+        self._allocate()
         return self._reserve.full or self._reserve.is_low(2 * limit)
+
+    def _allocate(self) -> None:
+        """Let the file have the space that a checkpoint will need, while there is some. If not, the store is full."""
+        size = self._connection.pragma("page_count") * PAGE_BYTES
+        try:
+            missing = size - os.stat(self._path).st_size
+        except OSError:
+            return  # The next look at the files finds out.
+        if missing > 0 and not self._control(apsw.SQLITE_FCNTL_SIZE_HINT, ctypes.c_int64(size)):
+            if self._reserve.is_low(missing):
+                self._reserve.enter()
+
+    def _control(self, code: int, value: ctypes.c_int | ctypes.c_int64) -> bool:
+        try:
+            return self._connection.file_control("main", code, ctypes.addressof(value))
+        except apsw.Error:
+            return False
 
     def is_near(self, limit: int) -> bool:
         return self.wal_bytes > limit - QUICK_BYTES or (self._step > 0 and self.wal_bytes >= self._look_at)
