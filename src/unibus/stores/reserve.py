@@ -46,11 +46,13 @@ class Reserve:
         self._folder = os.path.dirname(path) or "."
         self._guard = threading.Lock()  # A group that finds no space waits for a refill that has just taken it.
         self._piece = 0
+        self._is_open = False
 
     def open(self) -> None:
         """Before the files of the store are opened: a disk that is full to the last block would not let them be."""
         if not self.wanted:
             return
+        self._is_open = True  # The store is ours: whoever was refused must not touch the file.
         try:
             total = shutil.disk_usage(self._folder).total
             self.wanted = min(self.wanted, total // SHARE_OF_DISK) // _BLOCK * _BLOCK
@@ -139,7 +141,7 @@ class Reserve:
     def close(self) -> None:
         """A store that is closed needs none; one that is full needs it to be opened again."""
         with self._guard:
-            if self.wanted and not self.full:
+            if self._is_open and self.wanted and not self.full:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._path)
                 self.size = 0

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from unibus.errors import StoreBusy
 from unibus.stores import reserve as module
 from unibus.stores.reserve import PIECES, Reserve
+from unibus.sync import MessageBus
 
 WANTED = 4 * 1024 * 1024
 
@@ -139,3 +141,21 @@ def test_a_link_is_not_followed(path: Path, tmp_path: Path, caplog: pytest.LogCa
     assert other.read_text() == "words"
     assert reserve.wanted == 0
     assert "without a reserve" in caplog.text
+
+
+@pytest.mark.parametrize(("kind", "name"), [("sqlite", "bus-reserve"), ("jsonfile", "bus/reserve")])
+def test_a_second_bus_leaves_the_reserve_of_the_owner_alone(tmp_path: Path, kind: str, name: str) -> None:
+    url = f"{kind}:///{tmp_path}/bus"
+    with MessageBus(url):
+        assert (tmp_path / name).stat().st_size == WANTED
+        with pytest.raises(StoreBusy):
+            MessageBus(url)
+        assert (tmp_path / name).exists()
+    assert not (tmp_path / name).exists()
+
+
+def test_a_url_may_ask_for_none(tmp_path: Path) -> None:
+    with MessageBus(f"sqlite:///{tmp_path}/bus?reserve_mb=0") as bus:
+        bus.send("orders", 1)
+        assert not (tmp_path / "bus-reserve").exists()
+        assert bus.health_check().status == "healthy"
