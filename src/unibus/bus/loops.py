@@ -140,8 +140,11 @@ class LoopLauncher(Launcher):
         self._parked.pop(consumer.id, None)
         return self._cancelled(self._slots.pop(consumer.id, []))
 
-    def cancel_all(self) -> list["asyncio.Task[None]"]:
+    def cancel_all(self, spared: list["asyncio.Task[None]"] | None = None) -> list["asyncio.Task[None]"]:
+        """The same for every consumer; but for some slots, which end after what they are doing."""
         slots = [slot for slots in self._slots.values() for slot in slots]
+        if spared:
+            slots = [slot for slot in slots if slot.task not in spared]
         self._parked.clear()
         self._slots.clear()
         return self._cancelled(slots)
