@@ -61,13 +61,3 @@ def queue_of(channel: Any) -> list[Any]:
 
 def bodies(messages: list[Held]) -> list[str]:
     return sorted(str(body) for _, body, _, _ in messages)
-
-
-def assert_no_slot_is_lost(bus: MessageBus) -> None:
-    """Each consumer that can run has all of its slots to offer."""
-    for group in bus._hub.registry.groups():
-        usable = [consumer for consumer in group.consumers if not consumer.stranded]
-        if not group.inline:
-            assert [int(consumer.active) for consumer in usable] == [0] * len(usable), group.name
-            assert group.idle == sum(consumer.concurrency for consumer in usable), group.name
-        assert (int(group.running), int(group.delayed), len(group.queue)) == (0, 0, 0), group.name

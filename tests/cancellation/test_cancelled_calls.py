@@ -13,9 +13,9 @@ import pytest
 
 from tests.cancellation.api import suspending_calls
 from tests.cancellation.scenarios import DONE, EITHER, FOLDER, SCENARIOS, UNDONE, Scenario
-from tests.cancellation.state import assert_no_slot_is_lost, bodies, held, state_of, store_of
+from tests.cancellation.state import bodies, held, state_of, store_of
 from tests.cancellation.steps import TURNS, Run, cancelled_at
-from tests.unit.bus.probes import GUARD_S, assert_all_end, bus_threads
+from tests.unit.bus.probes import GUARD_S, assert_all_end, assert_slots_are_free_here, bus_threads
 from unibus.bus.message_bus import MessageBus
 from unibus.core.life.states import LOCKED
 from unibus.testing.virtual_clock import VirtualClock
@@ -85,7 +85,7 @@ class Trial:
         """What the bus holds when its handlers have nothing left to do."""
         self.bus.start()
         assert await self.bus.drain(GUARD_S), "drain() does not become true"
-        assert_no_slot_is_lost(self.bus)
+        await assert_slots_are_free_here(self.bus)
         return state_of(self.bus)
 
     async def end(self, opens_again: bool) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.bus.probes import GUARD_S, Collector, Gate, within
-from unibus.bus.group import Consumer, Group
+from tests.unit.bus.probes import GUARD_S, Collector, Gate, assert_slots_are_free, assert_slots_are_free_here, within
+from unibus.bus.group import Consumer
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.subscription import Subscription
 from unibus.bus.sync_bus import SyncMessageBus
@@ -51,18 +51,6 @@ def collector(got: list[object]) -> Handler:
     return handler
 
 
-def groups(bus: MessageBus | SyncMessageBus) -> list[Group]:
-    return [group for group in bus._hub.registry.groups() if group.consumers]
-
-
-def assert_all_idle(bus: MessageBus | SyncMessageBus) -> None:
-    """No slot is missing: each consumer that can run has all of its slots to offer."""
-    for group in groups(bus):
-        usable = [consumer for consumer in group.consumers if not consumer.stranded]
-        assert [consumer.active for consumer in usable] == [0] * len(usable)
-        assert (group.idle, group.running) == (sum(consumer.concurrency for consumer in usable), 0)
-
-
 async def claimed(got: list[object], *subscriptions: Subscription) -> Subscription:
     """The one whose slot was claimed; any, if its handler was quicker. On a persistent channel the store is asked."""
     async with asyncio.timeout(GUARD_S):
@@ -93,7 +81,7 @@ async def test_a_woken_consumer_that_is_cancelled_leaves_its_message_to_the_othe
         await published
         assert await bus.drain(GUARD_S)
         assert got == ["last"]
-        assert_all_idle(bus)
+        await assert_slots_are_free_here(bus)
         await one.cancel()
         await two.cancel()
         assert await bus.drain(GUARD_S)
@@ -149,7 +137,7 @@ async def test_a_slot_whose_task_is_cancelled_by_others_is_claimed_again(
     await published
     assert await bus.drain(GUARD_S)
     assert got == [1]
-    assert_all_idle(bus)
+    await assert_slots_are_free_here(bus)
     await bus.close(GUARD_S)
 
 
@@ -171,7 +159,7 @@ async def test_a_handler_that_is_cancelled_at_its_work_leaves_its_message_to_the
     subscription.cancel()
     assert await bus.drain(GUARD_S)
     assert got == [1]
-    assert_all_idle(bus)
+    await assert_slots_are_free_here(bus)
     await bus.close(GUARD_S)
 
 
@@ -191,7 +179,7 @@ async def test_a_woken_thread_whose_consumer_is_cancelled_leaves_its_message_to_
     gate.open()
     assert await bus.drain(GUARD_S)
     assert got.bodies == [1]
-    assert_all_idle(bus)
+    await assert_slots_are_free_here(bus)
     await bus.close(GUARD_S)
 
 
@@ -236,7 +224,7 @@ def test_a_consumer_on_a_stopped_loop_leaves_messages_to_the_others(kind: str, t
             got.wait(number + 1)
         assert within(lambda: asyncio.run(drained(bus)))
         on(loop, lambda: None)  # What was woken there finds nothing to do, and its slot is free again.
-        assert_all_idle(bus)
+        assert_slots_are_free(bus)
         assert there == []
         on(loop, stopped.cancel)
     asyncio.run(bus.close(GUARD_S))
@@ -268,7 +256,7 @@ def test_a_call_that_a_closed_loop_drops_leaves_its_message_to_the_other(
     bus.subscribe("c", got, group="g")
     assert got.wait(1) == [1]
     assert within(lambda: asyncio.run(drained(bus)))
-    assert_all_idle(bus)
+    assert_slots_are_free(bus)
     asyncio.run(bus.close(GUARD_S))
     gc.collect()
 
@@ -304,7 +292,7 @@ def test_a_loop_that_is_closed_while_it_is_called_leaves_the_message_to_the_othe
         loop.close()
     assert got.wait(1) == [1]
     assert within(lambda: asyncio.run(drained(bus)))
-    assert_all_idle(bus)
+    assert_slots_are_free(bus)
     asyncio.run(bus.close(GUARD_S))
 
 
@@ -332,7 +320,7 @@ def test_a_handler_in_the_middle_of_its_work_on_a_loop_that_is_closed(kind: str,
     assert got.wait(1) == [1]
     assert ended == [1]
     assert within(lambda: asyncio.run(drained(bus)))
-    assert_all_idle(bus)
+    assert_slots_are_free(bus)
     asyncio.run(bus.close(GUARD_S))
     gc.collect()
 
