@@ -207,6 +207,20 @@ async def first_of(messages: Any) -> Received:
     raise AssertionError("nothing came")
 
 
+async def noise(bus: MessageBus, given: object) -> None:
+    bus.send("noise", "noise")
+
+
+def not_alone(call: Call) -> Call:
+    """A claim that nothing else is written with is written at once. Here it is not: so it is suspended."""
+
+    async def called(bus: MessageBus, given: Any) -> Any:
+        await noise(bus, given)
+        return await call(bus, given)
+
+    return called
+
+
 async def all_of(messages: Any) -> list[object]:
     return [message.body async for message in messages]
 
@@ -328,9 +342,21 @@ SCENARIOS: Final = (
     Scenario(
         "cancel scheduled", ("MessageBus.cancel_scheduled",), lambda bus, seq: bus.cancel_scheduled("q", seq), scheduled
     ),
-    Scenario("receive", ("MessageBus.receive",), lambda bus, _: first_of(bus.receive("q")), one_message, UNDONE),
     Scenario(
-        "receive batch", ("MessageBus.receive_batch",), lambda bus, _: bus.receive_batch("q", 2), two_messages, UNDONE
+        "receive",
+        ("MessageBus.receive",),
+        not_alone(lambda bus, _: first_of(bus.receive("q"))),
+        one_message,
+        UNDONE,
+        undo=noise,
+    ),
+    Scenario(
+        "receive batch",
+        ("MessageBus.receive_batch",),
+        not_alone(lambda bus, _: bus.receive_batch("q", 2)),
+        two_messages,
+        UNDONE,
+        undo=noise,
     ),
     Scenario(
         "receive what comes later",
@@ -344,16 +370,18 @@ SCENARIOS: Final = (
     Scenario(
         "receive and delete",  # At most once: what was removed for a call that is cancelled then is gone.
         (),
-        lambda bus, _: bus.receive_batch("q", 2, mode="receive_and_delete"),
+        not_alone(lambda bus, _: bus.receive_batch("q", 2, mode="receive_and_delete")),
         two_messages,
         EITHER,
+        undo=noise,
     ),
     Scenario(
         "receive deferred",
         ("MessageBus.receive_deferred",),
-        lambda bus, seq: bus.receive_deferred("q", [seq]),
+        not_alone(lambda bus, seq: bus.receive_deferred("q", [seq])),
         deferred,
         UNDONE,
+        undo=noise,
     ),
     Scenario("peek", ("MessageBus.peek",), lambda bus, _: bus.peek("q"), one_message, reads=True),
     Scenario("complete many", ("MessageBus.complete_many",), lambda bus, all_: bus.complete_many(all_), locked_two),
@@ -369,31 +397,43 @@ SCENARIOS: Final = (
     Scenario(
         "accept session",
         ("MessageBus.accept_session",),
-        lambda bus, _: bus.accept_session("s", None, None),
+        not_alone(lambda bus, _: bus.accept_session("s", None, None)),
         sessions,
         UNDONE,
+        undo=noise,
     ),
     Scenario(
         "accept a session that comes later",
         (),
-        lambda bus, _: bus.accept_session("s", "a", None),
+        lambda bus, _: bus.accept_session("s", None, None),
         lambda bus: bus.create_queue("s", requires_session=True),
         UNDONE,
         lambda bus: bus.send("s", "one", session_id="a"),
         kinds=BOTH,
     ),
     Scenario(
-        "session.receive", ("SessionReceiver.receive",), lambda _, held: first_of(held.receive()), session, UNDONE
+        "session.receive",
+        ("SessionReceiver.receive",),
+        not_alone(lambda _, held: first_of(held.receive())),
+        session,
+        UNDONE,
+        undo=noise,
     ),
     Scenario(
         "session.receive_batch",
         ("SessionReceiver.receive_batch",),
-        lambda _, held: held.receive_batch(2),
+        not_alone(lambda _, held: held.receive_batch(2)),
         session,
         UNDONE,
+        undo=noise,
     ),
     Scenario(
-        "session.receive_deferred", ("SessionReceiver.receive_deferred",), received_again, session_with_deferred, UNDONE
+        "session.receive_deferred",
+        ("SessionReceiver.receive_deferred",),
+        not_alone(received_again),
+        session_with_deferred,
+        UNDONE,
+        undo=noise,
     ),
     Scenario("session.state", ("SessionReceiver.state",), lambda _, held: held.state(), session, reads=True),
     Scenario("session.set_state", ("SessionReceiver.set_state",), lambda _, held: held.set_state(b"x"), session),
@@ -490,7 +530,7 @@ SCENARIOS: Final = (
     dlq("retry_all", batch_size=1, promise=PARTLY),
     dlq("redirect_all", None, "other", batch_size=1, promise=PARTLY),
     dlq("discard_all", batch_size=1, promise=PARTLY),
-    dlq("process_dead_letters", 1, promise=PARTLY),
+    dlq("process_dead_letters", 1, [{"action": "discard"}], promise=PARTLY),
 )
 
 _LIMITS: Final[dict[str, object]] = {"time_limit": 5.0, "rows_max": 10, "memory_mb": 50.0}

@@ -11,7 +11,7 @@ from unibus.core.atomic import COMPILED
 
 pytestmark = pytest.mark.skipif(COMPILED, reason="compiled code takes no locks on its fast path")
 
-SAMPLES = 8
+SAMPLES = 4
 
 
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)
