@@ -84,7 +84,7 @@ class Feed:
     def pull(self) -> None:
         """Claim as many as there is room for. From any thread; what comes while a claim is out is not forgotten."""
         with self._lock:
-            slots = sum(consumer.concurrency for consumer in self.group.consumers if not consumer.stranded)
+            slots = sum(consumer.concurrency for consumer in self.group.consumers)
             room = slots + AHEAD - len(self._held) if slots else 0
             if self._pulling or self.stopped or room <= 0:
                 self._again = self._again or room > 0

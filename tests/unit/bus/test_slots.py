@@ -44,6 +44,20 @@ def kind(request: pytest.FixtureRequest) -> str:
     return chosen
 
 
+FIRST, NEW, PARKED = "first of its loop", "new", "parked"
+slots = pytest.mark.parametrize("slot", [FIRST, NEW, PARKED])
+"""The slot that is claimed: the first one on a loop that the bus has not met yet, a new one, or one that has run."""
+
+
+async def warmed_up(bus: MessageBus, slot: str) -> None:
+    if slot == FIRST:
+        return
+    bus.create_channel("warm", persistent=False)
+    bus.subscribe("warm", collector([]))
+    await bus.publish("warm")
+    assert await bus.drain(GUARD_S)
+
+
 def collector(got: list[object]) -> Handler:
     async def handler(message: Message) -> None:
         got.append(message.body)
@@ -59,17 +73,18 @@ async def claimed(got: list[object], *subscriptions: Subscription) -> Subscripti
     return next((each for each in subscriptions if each.consumer.active), subscriptions[0])
 
 
-@pytest.mark.parametrize("parked", [False, True], ids=["new", "parked"])
+@slots
 @pytest.mark.parametrize("concurrency", [1, 3])
 async def test_a_woken_consumer_that_is_cancelled_leaves_its_message_to_the_other(
-    kind: str, parked: bool, concurrency: int, tmp_path: Path
+    kind: str, slot: str, concurrency: int, tmp_path: Path
 ) -> None:
     bus = opened(kind, tmp_path)
+    await warmed_up(bus, slot)
     for turn in range(4):
         got: list[object] = []
         one = bus.subscribe("c", collector(got), group="g", concurrency=concurrency)
         two = bus.subscribe("c", collector(got), group="g", concurrency=concurrency)
-        for number in range(6 if parked else 0):
+        for number in range(6 if slot == PARKED else 0):
             await bus.publish("c", number)
             assert await bus.drain(GUARD_S)
         for number in range(turn % 2):  # So that it is the turn of the one, or of the other.
@@ -88,18 +103,19 @@ async def test_a_woken_consumer_that_is_cancelled_leaves_its_message_to_the_othe
     await bus.close(GUARD_S)
 
 
-@pytest.mark.parametrize("parked", [False, True], ids=["new", "parked"])
+@slots
 async def test_a_woken_consumer_that_is_the_last_leaves_its_message_where_it_waits(
-    kind: str, parked: bool, tmp_path: Path
+    kind: str, slot: str, tmp_path: Path
 ) -> None:
     bus = opened(kind, tmp_path)
+    await warmed_up(bus, slot)
 
     async def handler(message: Message) -> None:
         if message.body:
             await asyncio.Event().wait()
 
     only = bus.subscribe("c", handler, group="g")
-    if parked:
+    if slot == PARKED:
         await bus.publish("c", 0)
         assert await bus.drain(GUARD_S)
     published = bus.publish("c", 1)
@@ -117,15 +133,14 @@ async def test_a_woken_consumer_that_is_the_last_leaves_its_message_where_it_wai
     await bus.close(GUARD_S)
 
 
-@pytest.mark.parametrize("parked", [False, True], ids=["new", "parked"])
-async def test_a_slot_whose_task_is_cancelled_by_others_is_claimed_again(
-    kind: str, parked: bool, tmp_path: Path
-) -> None:
+@slots
+async def test_a_slot_whose_task_is_cancelled_by_others_is_claimed_again(kind: str, slot: str, tmp_path: Path) -> None:
     # A program that cancels all tasks it can find, and goes on.
     bus = opened(kind, tmp_path)
+    await warmed_up(bus, slot)
     got: list[object] = []
     subscription = bus.subscribe("c", collector(got), group="g")
-    if parked:
+    if slot == PARKED:
         await bus.publish("c", 0)
         assert await bus.drain(GUARD_S)
         got.clear()
@@ -296,10 +311,12 @@ def test_a_loop_that_is_closed_while_it_is_called_leaves_the_message_to_the_othe
     asyncio.run(bus.close(GUARD_S))
 
 
-def test_a_handler_in_the_middle_of_its_work_on_a_loop_that_is_closed(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("look", ["subscribe", "drain", "wait", "cancel"])
+def test_a_handler_in_the_middle_of_its_work_on_a_loop_that_is_closed(kind: str, look: str, tmp_path: Path) -> None:
     # Such a task is never resumed. The message it had goes to another consumer as soon as anybody looks.
     bus = opened(kind, tmp_path)
-    entered, ended = threading.Event(), []
+    got, ended = Collector(), list[object]()
+    entered = threading.Event()
 
     async def stuck(message: Message) -> None:
         entered.set()
@@ -309,20 +326,44 @@ def test_a_handler_in_the_middle_of_its_work_on_a_loop_that_is_closed(kind: str,
             ended.append(message.body)
 
     with other_loop() as loop:
-        subscribed_on(loop, bus, stuck)
+        subscription = subscribed_on(loop, bus, stuck)
         bus.publish_from_sync("c", 1)
         while not entered.is_set():
             on(loop, lambda: None)
+        if look != "subscribe":
+            bus.subscribe("c", got, group="g")
         silenced(loop)
         loop.close()
-    got = Collector()
-    bus.subscribe("c", got, group="g")
+    if look == "subscribe":
+        bus.subscribe("c", got, group="g")
+    elif look == "cancel":
+        subscription.cancel()
+    elif look == "wait":
+        assert within(lambda: bus._hub.quiet.wait(GUARD_S))
+    else:
+        assert within(lambda: asyncio.run(drained(bus)))
     assert got.wait(1) == [1]
     assert ended == [1]
     assert within(lambda: asyncio.run(drained(bus)))
     assert_slots_are_free(bus)
     asyncio.run(bus.close(GUARD_S))
     gc.collect()
+
+
+def test_consumers_on_a_closed_loop_are_not_woken_again(kind: str, tmp_path: Path) -> None:
+    bus = opened(kind, tmp_path)
+    got = Collector()
+    with other_loop() as loop:
+        for _ in range(2):
+            subscribed_on(loop, bus, collector([]))
+        loop.close()
+    bus.subscribe("c", got, group="g")
+    for number in range(3):
+        bus.publish_from_sync("c", number)
+        got.wait(number + 1)
+    assert within(lambda: asyncio.run(drained(bus)))
+    assert_slots_are_free(bus)
+    asyncio.run(bus.close(GUARD_S))
 
 
 def silenced(loop: asyncio.AbstractEventLoop) -> None:
@@ -352,10 +393,15 @@ async def entities(bus: MessageBus) -> list[object]:
 
 
 @PLAIN
-def test_a_slot_given_up_while_the_bus_starts_is_claimed_again(sync_bus: SyncMessageBus) -> None:
-    # The publisher sees a stopped pool; the start comes before it has given up the slot, and finds nothing to wake.
+@pytest.mark.parametrize("is_async", [False, True], ids=["pool", "loop"])
+def test_a_slot_given_up_while_the_bus_starts_is_claimed_again(sync_bus: SyncMessageBus, is_async: bool) -> None:
+    # The publisher sees a stopped bus; the start comes before it has given up the slot, and finds nothing to wake.
     got = Collector()
-    subscription = sync_bus.subscribe("c", got)
+
+    async def handler(message: Message) -> None:
+        got(message)
+
+    subscription = sync_bus.subscribe("c", handler if is_async else got)
     assert sync_bus.stop(GUARD_S)
     group = subscription.consumer.group
     give_up = group.give_up
