@@ -231,9 +231,12 @@ class LoopLauncher(Launcher):
         """Called when it has ended, maybe twice: what it still has of the group's counts goes back."""
         consumer = slot.consumer
         group = consumer.group
-        for slots in (self._slots.get(consumer.id), self._parked.get(consumer.id)):
+        for slots_by_id in (self._slots, self._parked):
+            slots = slots_by_id.get(consumer.id)
             if slots is not None and slot in slots:
                 slots.remove(slot)
+                if not slots:
+                    del slots_by_id[consumer.id]  # It may have been cancelled, and then it is not heard of again.
         if slot.running:
             slot.running = False
             self.busy -= 1

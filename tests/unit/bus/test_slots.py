@@ -198,6 +198,26 @@ async def test_a_woken_thread_whose_consumer_is_cancelled_leaves_its_message_to_
     await bus.close(GUARD_S)
 
 
+async def test_consumers_that_have_left_are_forgotten_by_their_loop() -> None:
+    # Also those that were woken from another thread, and left before the loop heard of it.
+    bus = MessageBus()
+    bus.create_channel("c")
+    await warmed_up(bus, NEW)
+    (launcher,) = bus._hub.places._launchers.values()
+    (warm,) = launcher._slots
+    for _ in range(3):
+        subscription = bus.subscribe("c", collector([]), group="g")
+        await asyncio.to_thread(bus.publish_from_sync, "c")
+        await subscription.cancel()
+        subscription = bus.subscribe("c", collector([]), group="g")
+        within(lambda: bus.publish_from_sync("c"))
+        await subscription.cancel()
+    assert await bus.drain(GUARD_S)
+    await assert_slots_are_free_here(bus)
+    assert [*launcher._slots] == [warm]
+    await bus.close(GUARD_S)
+
+
 # Loops that end
 
 
