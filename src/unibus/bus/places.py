@@ -28,7 +28,12 @@ class HomeLauncher(Launcher):
         self._home = home
 
     def launch(self, consumer: Consumer) -> bool:
-        return self._home().launch(consumer)
+        launcher = self._home()
+        if launcher.loop.is_closed():
+            # The loop of the bus's own: the bus is closed, and there is no other loop to go to.
+            consumer.group.give_up(consumer)
+            return True
+        return launcher.launch(consumer)
 
 
 class Places:
@@ -135,6 +140,6 @@ class Places:
             return self._launcher_on(self.home)
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop_thread is None or self._loop_thread.loop.is_closed():
+        if self._loop_thread is None:
             self._loop_thread = LoopThread()
         return self._loop_thread.loop

@@ -8,18 +8,27 @@ import asyncio
 import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.unit.bus.probes import GUARD_S, Collector, Gate, assert_slots_are_free, assert_slots_are_free_here, within
+from tests.unit.bus.probes import (
+    GUARD_S,
+    Collector,
+    Gate,
+    assert_slots_are_free,
+    assert_slots_are_free_here,
+    bus_threads,
+    within,
+)
 from unibus.bus.group import Consumer
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.subscription import Subscription
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.core.atomic import COMPILED
 from unibus.core.message import Message
+from unibus.errors import BusClosed
 
 Handler = Callable[[Message], Awaitable[None]]
 PLAIN = pytest.mark.skipif(COMPILED, reason="replaces a method, to come between two steps of a thread")
@@ -454,6 +463,25 @@ def test_a_slot_made_ready_while_the_pool_stops_is_given_up(sync_bus: SyncMessag
     assert subscription.consumer.active == 0
     sync_bus.start()
     assert got.wait(1) == [1]
+
+
+def test_starting_a_closed_bus_wakes_nobody() -> None:
+    # Its own loop has ended, and what could not be delivered waits for nobody.
+    bus = SyncMessageBus()
+    entered = threading.Event()
+
+    async def stuck(message: Message) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    bus.subscribe("c", stuck)
+    bus.publish("c", 1)
+    assert entered.wait(GUARD_S)
+    before = bus_threads()
+    bus.close(0.01)
+    with suppress(BusClosed):
+        within(bus.start)
+    assert bus_threads() <= before
 
 
 # Inline
