@@ -28,6 +28,7 @@ from unibus.bus.group import Consumer, Group, Launcher, wake, wake_all
 from unibus.bus.letters import described, error_text
 from unibus.bus.loop_call import notify_loop
 from unibus.bus.queues import Queues
+from unibus.bus.store_watch import StoreWatch
 from unibus.bus.subscriptions import next_number
 from unibus.core.atomic import LOCK
 from unibus.core.deadletter import (
@@ -69,8 +70,7 @@ class Feed:
         self._held: dict[int, Claimed] = {}
         self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
         self._cancels: dict[bytes, Callable[[], object]] = {}  # How to stop the handler of a message.
-        self._watching = False
-        self._stop_watching: Callable[[], None] | None = None
+        self._watch = StoreWatch(queues.store, entity, self.pull)
         self._pulling = False
         self._again = False
         self._more = False  # There may be messages in the store: the group is not quiet.
@@ -94,17 +94,11 @@ class Feed:
             self._more = True
             self._mark_busy()
         try:
-            if not self._watching:
-                self._watching = True  # First: it may be called, and be over, before `watch` returns.
-                self._stop_watching = self._queues.store.watch(self.entity, self._woken)
+            self._watch.start()
             wish = Wish(self.entity, room, True, self.group.name)
             self._queues.store.claim(wish).on_done(self._arrived)
         except BusError as error:
             self._failed_pull(error)
-
-    def _woken(self) -> None:
-        self._watching = False
-        self.pull()
 
     def _arrived(self, pending: Pending[list[Claimed]]) -> None:
         if pending.error is not None:
@@ -173,10 +167,7 @@ class Feed:
             self._more = self._pulling  # What a claim brings now has to go back too, before anybody calls it quiet.
             self._retrying.clear()
             self._mark_busy()
-            stop_watching, self._stop_watching = self._stop_watching, None
-            self._watching = False
-        if stop_watching is not None:
-            stop_watching()
+        self._watch.stop()
         for claimed in released:
             self._queues.renewals.stop(claimed)
         try:
