@@ -78,7 +78,7 @@ class Hub:
         self.delivery = Delivery(self.aftermath)
         self.places = Places(self.delivery, config.worker_count)
         self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.aftermath)
-        self.quiet = Quiet(self.registry, self.aftermath)
+        self.quiet = Quiet(self.registry, self.aftermath, self.places)
         self.draining = False
         self.durable: DurableChannels | None = None
         self.on_store: Callable[[], None] | None = None  # Called when the bus has got a store.
