@@ -192,7 +192,7 @@ class Forgetful(SqliteJournal):
 
     def load(self, book: Book) -> int:
         covered = super().load(book)
-        self._index = None
+        self._groups.index = None
         return covered
 
 

@@ -338,6 +338,13 @@ class StoreDamaged(StoreUnavailable):
     code = "store_damaged"
 
 
+class StoreFull(PublishError):
+    """The disk of the store is full. Nothing of the call was stored; what is stored can still be received."""
+
+    code = "store_full"
+    retryable = True
+
+
 class StoreFailed(BusError, OSError):
     """The store could not write. Whether the last calls took effect is unknown until it has been opened again."""
 

@@ -81,6 +81,9 @@ SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 2_000
 BATCH_COMMANDS_MAX: Final = 10_000
 """Commands in one atomic batch: a bound on how long one commit can take. Azure allows 100 in a transaction."""
 
+RESERVE_MB_DEFAULT: Final = 4
+"""Space that a store on a disk keeps for the day when that is full (decision 0022)."""
+
 MEMORY_BUDGET_MB_DEFAULT: Final = 256
 """Bodies of waiting messages that an embedded store keeps in memory; the rest stays on disk until it is received."""
 

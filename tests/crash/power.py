@@ -24,6 +24,7 @@ from unibus.stores.journal import Journal
 from unibus.stores.journals import jsonfile_log, sqlite, trace_index
 from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.reserve import Reserve
 from unibus.testing.files import FolderDisk
 from unibus.testing.power import SimulatedDisk
 from unibus.testing.virtual_clock import VirtualClock
@@ -74,6 +75,7 @@ class Machine:
         self.chance = random.Random(seed)
         self.disk = disk or self.new_disk(seed, sector=self.chance.choice((512, 4096)))
         self.clock = VirtualClock()
+        self.reserve: Reserve | None = None
         self.ledger = Ledger()
         self.floor = -1
         """The last operation that must have survived the end of the life before."""
@@ -95,7 +97,9 @@ class Machine:
         assert isinstance(self.disk, SimulatedDisk)
         sqlite.CHECKPOINT_BYTES = self._checkpoint_bytes
         trace_index.BLOCK_CHANGES = self._block
-        return SqliteJournal(PATH, vfs=self.disk.name, exclusive=True, history_bytes=self._history_bytes)
+        return SqliteJournal(
+            PATH, vfs=self.disk.name, exclusive=True, history_bytes=self._history_bytes, reserve=self.reserve
+        )
 
     # A start
 
@@ -166,6 +170,9 @@ class Machine:
         except (BusError, apsw.Error):
             self._cut(worker.store)
         else:
+            if not self.disk.on:
+                self._cut(worker.store)  # In the last write of the close, which is no error.
+                return
             self.disk.heal()
             self.floor = len(self.ledger.ops)
 
@@ -209,7 +216,7 @@ class JsonMachine(Machine):
     def open_journal(self) -> AnyJournal:
         assert isinstance(self.disk, FolderDisk)
         jsonfile_log.SEGMENT_BYTES = self._checkpoint_bytes
-        return JsonFileJournal(PATH, files=self.disk.start(), history_bytes=self._history_bytes)
+        return JsonFileJournal(PATH, files=self.disk.start(), history_bytes=self._history_bytes, reserve=self.reserve)
 
 
 MACHINES: dict[str, type[Machine]] = {"sqlite": Machine, "jsonfile": JsonMachine}

@@ -281,8 +281,11 @@ def test_an_exception_at_any_call_of_a_recovery_leaves_the_files_as_they_are(
     chance = Random(f"recovery {kind} {every}")
     for at in chance.sample(range(1, counting.seen + 1), min(4 * SAMPLE[kind], counting.seen)):
         faults = Faults(at, (MemoryError, KeyboardInterrupt)[at % 2])
+        opened_at_last: list[EmbeddedStore] = []
         with contextlib.suppress(MemoryError, KeyboardInterrupt), faults.active():
-            ground.reopen().close()
+            opened_at_last.append(ground.reopen())
+        for opened in opened_at_last:
+            opened.close()
         again = ground.reopen()
         assert (picture(again), again.check()) == (held, []), faults.where
         again.close()

@@ -44,8 +44,9 @@ def steps() -> range:
     machine, store = prepared("count")
     before = machine.disk.steps
     work(store, [])
+    taken = machine.disk.steps - before
     store.close()
-    return range(1, machine.disk.steps - before + 1)
+    return range(1, taken + 1)
 
 
 def check(store: EmbeddedStore, done: list[str]) -> None:

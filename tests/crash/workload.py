@@ -45,7 +45,7 @@ from unibus.core.life.commands import (
 )
 from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, Entry
 from unibus.core.life.states import ACTIVE, DEFERRED
-from unibus.errors import BusError, EntityNotFound, StoreFailed
+from unibus.errors import BusError, EntityNotFound, StoreFailed, StoreFull
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.pending import Pending
@@ -131,12 +131,16 @@ class Worker:
             self.flush()
 
     def flush(self) -> None:
-        """Wait for every answer. StoreFailed once all of them are in."""
+        """Wait for every answer. StoreFailed or StoreFull once all of them are in."""
         flight, self._flight = self._flight, []
-        failure: StoreFailed | None = None
+        failure: BusError | None = None
         for op, pending, then in flight:
             try:
                 value = pending.wait(GUARD_S)
+            except StoreFull as error:
+                self._book.refused(op)  # Not stored, and that is certain.
+                failure = error
+                continue
             except StoreFailed as error:
                 failure = error
                 continue

@@ -62,12 +62,20 @@ class Delivery:
         self.paused = False  # Between stop and start: nothing is handed over, messages wait.
 
     def run(self, consumer: Consumer) -> bool:
-        """Let one slot work. True if it was cut short after its quantum and wants to go on."""
+        """Let a claimed slot work. True if it was cut short after its quantum: it is claimed again, and wants to go on.
+
+        Whatever is raised here, too, leaves the slot claimed.
+        """
         inside = INSIDE.set(consumer)
+        consumer.group.begin()
+        is_over = False
         try:
-            return self._run(consumer)
+            is_over = not self._run(consumer)
         finally:
             INSIDE.reset(inside)
+            if not is_over:
+                consumer.group.suspend()
+        return not is_over
 
     def _run(self, consumer: Consumer) -> bool:
         group = consumer.group

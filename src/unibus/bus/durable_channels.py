@@ -163,14 +163,14 @@ class DurableChannels:
         self._declare(channel.name, name, retry, options)
         self._publishing.recount(channel.name)
         feed = self._feed(channel, name, options)
+        self._places.abandon_closed_loops()  # What they hold may be for the new handler.
         with LOCK:
             self._check_alone(feed, handler, given)
             consumer = self._consumer(feed, handler, plan, retry, concurrency)
             subscription = Subscription(pattern, consumer, self._cancel)
             feed.group.add(consumer)
             self._subscriptions.append(subscription)
-        feed.stopped = False
-        feed.pull()
+        feed.resume()
         wake_all(feed.group)
         return subscription
 
@@ -241,13 +241,16 @@ class DurableChannels:
         self._registry.check_process()
         consumer = subscription.consumer
         group = consumer.group
-        group.remove(consumer)
-        self._subscriptions = [each for each in self._subscriptions if each is not subscription]
+        with LOCK:
+            group.remove(consumer)
+            self._subscriptions = [each for each in self._subscriptions if each is not subscription]
         tasks = self._places.end_slots(consumer)
-        if not group.consumers:
-            for feed in self._feeds.values():
-                if feed.group is group:
-                    feed.stop()
+        wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
+        for feed in list(self._feeds.values()):
+            if feed.group is group:
+                feed.inner.pop(subscription.id, None)
+                feed.stop(only_deserted=True)
+        self._aftermath.rested(group)
         return Cancelled(tasks)
 
     def unsubscribe(self, wanted: object) -> bool:

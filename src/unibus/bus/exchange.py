@@ -172,8 +172,13 @@ class Exchange:
         delivery = self.delivery
         consumers = group.consumers
         count: i64 = len(consumers)
-        if delivery is not None and count and message.sequence:
-            delivery.deliver(consumers[0 if count == 1 else message.sequence % count], message)
+        if delivery is not None and message.sequence:
+            if count:
+                delivery.deliver(consumers[0 if count == 1 else message.sequence % count], message)
+            else:
+                # The last consumer was cancelled after the message was admitted: its channel keeps it, or counts it.
+                group.queue.append(message, message.priority)
+                delivery.aftermath.rested(group)
 
     def is_listened_to(self, name: str) -> bool:
         """Whether a message to that name would reach anybody now, or be kept for somebody who comes."""

@@ -26,7 +26,9 @@ from unibus.bus.delivery import TAKES_MESSAGE, call, wants_reply
 from unibus.bus.exchange import Exchange
 from unibus.bus.group import Consumer, Group, Launcher, wake, wake_all
 from unibus.bus.letters import described, error_text
+from unibus.bus.loop_call import notify_loop
 from unibus.bus.queues import Queues
+from unibus.bus.store_watch import StoreWatch
 from unibus.bus.subscriptions import next_number
 from unibus.core.atomic import LOCK
 from unibus.core.deadletter import (
@@ -68,14 +70,14 @@ class Feed:
         self._held: dict[int, Claimed] = {}
         self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
         self._cancels: dict[bytes, Callable[[], object]] = {}  # How to stop the handler of a message.
-        self._watching = False
-        self._stop_watching: Callable[[], None] | None = None
+        self._watch = StoreWatch(queues.store, entity, self.pull)
         self._pulling = False
         self._again = False
         self._more = False  # There may be messages in the store: the group is not quiet.
         self._retrying: set[bytes] = set()  # Locks whose messages went back, and are not due yet.
         self.stopped = False
         self.inner: dict[int, Consumer] = {}  # Those that hold the users' own handlers, by their number.
+        group.deserted = partial(self.stop, True)
 
     # Filling the group
 
@@ -92,17 +94,11 @@ class Feed:
             self._more = True
             self._mark_busy()
         try:
-            if not self._watching:
-                self._watching = True  # First: it may be called, and be over, before `watch` returns.
-                self._stop_watching = self._queues.store.watch(self.entity, self._woken)
+            self._watch.start()
             wish = Wish(self.entity, room, True, self.group.name)
             self._queues.store.claim(wish).on_done(self._arrived)
         except BusError as error:
             self._failed_pull(error)
-
-    def _woken(self) -> None:
-        self._watching = False
-        self.pull()
 
     def _arrived(self, pending: Pending[list[Claimed]]) -> None:
         if pending.error is not None:
@@ -112,6 +108,9 @@ class Feed:
         messages = [message_of(each) for each in claimed]
         for message in messages:
             message.expires_ns = 0  # A locked message is the store's to expire, see _is_late.
+        for each in claimed:
+            # First: once it is in the queue a handler may settle it, and nothing would end the renewals after that.
+            self._queues.renewals.start(each, self._on_lost(each))
         with self._lock:
             self._pulling = False
             self._more = bool(claimed) or self._again
@@ -120,11 +119,10 @@ class Feed:
                 self.group.queue.restore(message, message.priority, message.sequence)
             self._mark_busy()
             again = self._again
-        for each in claimed:
-            self._queues.renewals.start(each, self._on_lost(each))
+        for _ in claimed:
             wake(self.group)
         if self.stopped:
-            self.stop()
+            self._release_unseen()
         elif again or claimed:
             self.pull()
         else:
@@ -142,19 +140,34 @@ class Feed:
     def _mark_busy(self) -> None:
         self.group.delayed = len(self._retrying) + (1 if self._more else 0)
 
-    def stop(self) -> None:
-        """Claim no more, and give back what no handler has seen."""
+    def resume(self) -> None:
+        """Claim for a consumer that has just joined the group."""
         with self._lock:
+            self.stopped = False
+        self.pull()
+
+    def stop(self, only_deserted: bool = False) -> None:
+        """Claim no more, and release what no handler has seen.
+
+        `only_deserted`: unless a consumer is left that could run. That is one look with the stop, so that a consumer
+        which joins in between resumes it.
+        """
+        with self._lock:
+            if only_deserted and not self.group.is_deserted():
+                return
             self.stopped = True
+        self._release_unseen()
+
+    def _release_unseen(self) -> None:
+        with self._lock:
+            if not self.stopped:
+                return  # A consumer has joined meanwhile, and they are for it.
             unseen = self.group.queue.drain()
             released = [self._held.pop(message.sequence) for message in unseen if message.sequence in self._held]
             self._more = self._pulling  # What a claim brings now has to go back too, before anybody calls it quiet.
             self._retrying.clear()
             self._mark_busy()
-            stop_watching, self._stop_watching = self._stop_watching, None
-            self._watching = False
-        if stop_watching is not None:
-            stop_watching()
+        self._watch.stop()
         for claimed in released:
             self._queues.renewals.stop(claimed)
         try:
@@ -204,7 +217,7 @@ class Feed:
             assert task is not None
             loop = asyncio.get_running_loop()
             token = claimed.token
-            self._cancels[token] = partial(loop.call_soon_threadsafe, self._cancel, token, task)
+            self._cancels[token] = partial(notify_loop, loop, partial(self._cancel, token, task))
             try:
                 result = await cast("Awaitable[object]", call(inner, message))
             except asyncio.CancelledError as error:

@@ -7,6 +7,14 @@ A group gets every message of its channel; its consumers compete. A consumer has
 takes one message after the other until the queue is empty, and only then goes idle; a publish wakes at most one
 idle slot, and none while all are busy. That is what makes a burst cheap: no wake-up per message.
 
+    idle ──claim_slot──▶ claimed ──begin──▶ running ──next_for: queue empty──▶ idle
+      ▲                     │ ▲                │
+      └──────give_up────────┘ └────suspend─────┘
+
+A claimed slot was woken and has not taken its first step. It belongs to its launcher, which either lets it begin or
+gives it up; who gives up a slot, or cancels its consumer, wakes another one for the messages that wait. A claimed slot
+is not at work: if others empty the queue before it begins, the group is drained.
+
 Every method here that changes state is one step (see core.atomic) and calls nothing of the user's.
 """
 
@@ -27,8 +35,11 @@ from unibus.core.retry import RetryPolicy
 class Launcher:
     """Where a consumer's slots run: the worker pool, an event loop."""
 
-    def launch(self, consumer: "Consumer") -> None:
-        """Let one more slot of the consumer run, soon. May be called from any thread."""
+    def launch(self, consumer: "Consumer") -> bool:
+        """Let a claimed slot of the consumer run. May be called from any thread.
+
+        False if it will not run, or if that may take long: the caller then wakes a slot of another consumer too.
+        """
         raise NotImplementedError
 
 
@@ -44,8 +55,9 @@ class Consumer:
         self.convert: Callable[[object], object] | None = None
         self.launcher: Launcher | None = None
         self.concurrency: i64 = 1
-        self.active: i64 = 0
+        self.active: i64 = 0  # Slots that are claimed or running.
         self.cancelled = False
+        self.stranded = False  # Its event loop is closed: none of its slots can run again.
         self.retry = RetryPolicy()
         self.requeue_back = False
         self.bus: object = None
@@ -67,9 +79,10 @@ class Group:
         self.consumers: list[Consumer] = []
         self.idle: i64 = 0  # Slots that could start now.
         self.delayed: i64 = 0  # Failed messages that wait for their retry.
-        self.running: i64 = 0  # Slots at work.
+        self.running: i64 = 0  # Slots at work; those that are only claimed are not.
         self.dropped: i64 = 0  # By a lossy queue.
         self.metrics: ChannelMetrics | None = None  # Of its channel; None when it is subscribed to a pattern.
+        self.deserted: Callable[[], None] | None = None  # Called when the last consumer that could run is stranded.
         self._turn: i64 = 0
         self._room: list[Callable[[], None]] = []  # Publishers that wait for room.
 
@@ -83,8 +96,21 @@ class Group:
         with LOCK:
             if not consumer.cancelled:
                 self.consumers = [other for other in self.consumers if other is not consumer]
-                self.idle -= consumer.concurrency - consumer.active
+                if not consumer.stranded:
+                    self.idle -= consumer.concurrency - consumer.active
                 consumer.cancelled = True
+
+    def strand(self, launcher: Launcher) -> None:
+        """The consumers of this launcher cannot run any more: no slot of theirs is claimed again."""
+        with LOCK:
+            for consumer in self.consumers:
+                if consumer.launcher is launcher and not consumer.stranded:
+                    consumer.stranded = True
+                    self.idle -= consumer.concurrency - consumer.active
+
+    def is_deserted(self) -> bool:
+        """Whether no consumer is left that could run."""
+        return all([consumer.stranded for consumer in self.consumers])
 
     def claim_slot(self) -> Consumer | None:
         """Take an idle slot for a message that waits, in turn over the consumers."""
@@ -93,13 +119,20 @@ class Group:
         count: i64 = len(self.consumers)
         for step in range(count):
             consumer = self.consumers[(self._turn + step) % count]
-            if consumer.active < consumer.concurrency:
+            if consumer.active < consumer.concurrency and not consumer.stranded:
                 self._turn += step + 1
                 consumer.active += 1
-                self.running += 1
                 self.idle -= 1
                 return consumer
         return None
+
+    def begin(self) -> None:
+        """A claimed slot takes its first step: before it takes a message, so that none is in nobody's count."""
+        self.running += 1
+
+    def suspend(self) -> None:
+        """A running slot stops without having seen an empty queue. It is claimed again."""
+        self.running -= 1
 
     def next_for(self, consumer: Consumer) -> Message | None:
         """The next message for a running slot. None means that the slot is idle (or cancelled) from now on."""
@@ -107,17 +140,17 @@ class Group:
             message = self.queue.pop()
             if message is not None:
                 return message
+        self.running -= 1
         self._release(consumer)
         return None
 
     def give_up(self, consumer: Consumer) -> None:
-        """A slot that was claimed but cannot run."""
+        """A slot that was claimed and does not run. The caller wakes another one, if one can run now."""
         self._release(consumer)
 
     def _release(self, consumer: Consumer) -> None:
         consumer.active -= 1
-        self.running -= 1
-        if not consumer.cancelled:
+        if not consumer.cancelled and not consumer.stranded:
             self.idle += 1
 
     def is_bounded_here(self) -> bool:
@@ -167,15 +200,16 @@ class Group:
         return len(self._room) > 0
 
 
-atomic(Group, "claim_slot", "next_for", "give_up", "make_room", "acked", "delay", "undelay", "is_quiet")
+atomic(Group, "claim_slot", "begin", "suspend", "next_for", "give_up")
+atomic(Group, "make_room", "acked", "delay", "undelay", "is_quiet")
 
 
 def wake(group: Group) -> None:
-    """Start an idle slot if a message waits for one."""
+    """Start an idle slot if a message waits for one; the next one if the first cannot run soon."""
     if group.idle > 0:
         consumer = group.claim_slot()
-        if consumer is not None and consumer.launcher is not None:
-            consumer.launcher.launch(consumer)
+        while consumer is not None and consumer.launcher is not None and not consumer.launcher.launch(consumer):
+            consumer = group.claim_slot()
 
 
 def notify(waiters: list[Callable[[], None]]) -> None:

@@ -9,9 +9,9 @@ from unibus.stores.store import StoreHealth
 
 @dataclass(frozen=True)
 class HealthStatus:
-    """`status` is "healthy", "degraded" (it works, but not as was asked for) or "unhealthy". May be awaited.
+    """`status` is "healthy", "degraded" (it works, but not as was asked for, or its disk is full) or "unhealthy".
 
-    `build` is "compiled" or "plain" (plain Python, about ten times slower): a fact, not a problem.
+    May be awaited. `build` is "compiled" or "plain" (plain Python, about ten times slower): a fact, not a problem.
     """
 
     status: str
@@ -34,4 +34,5 @@ def health_of(closed: bool, degraded: str, store: StoreHealth | None, channels: 
         return HealthStatus("unhealthy", "the bus is closed", channels, store)
     if store is not None and not store.ok:
         return HealthStatus("unhealthy", store.problem, channels, store)
-    return HealthStatus("degraded" if degraded else "healthy", degraded, channels, store)
+    problem = degraded if store is None or not store.warning else store.warning
+    return HealthStatus("degraded" if problem else "healthy", problem, channels, store)

@@ -75,7 +75,7 @@ class Hub:
         self.delivery = Delivery(self.aftermath)
         self.places = Places(self.delivery, config.worker_count)
         self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.aftermath)
-        self.quiet = Quiet(self.registry, self.aftermath)
+        self.quiet = Quiet(self.registry, self.aftermath, self.places)
         self.shutdown = Shutdown(
             self.exchange, self.registry, self.aftermath, self.delivery, self.places, self.timers, self.quiet
         )

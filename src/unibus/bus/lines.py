@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from unibus.bus.channel import Channel
 from unibus.bus.timers import Timers
 from unibus.core.message import Message
-from unibus.errors import BusClosed, BusError, QueueFull
+from unibus.errors import BusClosed, BusError, QueueFull, StoreFull
 from unibus.stores.pending import Outcome, Pending
 
 log = logging.getLogger("unibus")
@@ -122,6 +122,8 @@ class Line:
             place = self._places.popleft()
         try:
             pending = place.admit()
+        except StoreFull:
+            pending = None  # No room in the store is no room in the channel: it is looked for again.
         except Exception as error:
             self._refused(place, error)
             return True

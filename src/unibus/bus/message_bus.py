@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -13,6 +14,7 @@ from unibus.bus.dead_letters.faces import DeadLetterManager
 from unibus.bus.delivery import QUANTUM
 from unibus.bus.entities import Entities
 from unibus.bus.face import Face, one_or_all, several
+from unibus.bus.loop_call import notify_loop
 from unibus.bus.names import checked_name
 from unibus.bus.queues import PEEK_LOCK
 from unibus.bus.quiet import Deadline
@@ -164,7 +166,7 @@ class MessageBus(Face):
         reply: asyncio.Future[Message] = loop.create_future()
 
         def answer(answered: Message) -> None:
-            loop.call_soon_threadsafe(settle, reply, answered)
+            notify_loop(loop, partial(settle, reply, answered))
 
         self._check_listened(message)
         correlation_id = self._requests.expect(message, answer)

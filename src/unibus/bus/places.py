@@ -28,8 +28,13 @@ class HomeLauncher(Launcher):
         super().__init__()
         self._home = home
 
-    def launch(self, consumer: Consumer) -> None:
-        self._home().launch(consumer)
+    def launch(self, consumer: Consumer) -> bool:
+        launcher = self._home()
+        if launcher.loop.is_closed():
+            # The loop of the bus's own: the bus is closed, and there is no other loop to go to.
+            consumer.group.give_up(consumer)
+            return True
+        return launcher.launch(consumer)
 
 
 class Places:
@@ -65,20 +70,30 @@ class Places:
             try:
                 loop.call_soon_threadsafe(_end_slots, launcher, spared, ended)
             except RuntimeError:
-                continue  # Closed, and its tasks are gone.
-            told.append(loop)
+                launcher.abandon()  # It is closed, and ends nothing any more.
+            else:
+                told.append(loop)
         return told
 
     def _on_each_loop(self, action: "Callable[[LoopLauncher], list[asyncio.Task[None]]]") -> "list[asyncio.Task[None]]":
         tasks: list[asyncio.Task[None]] = []
         for launcher in list(self._launchers.values()):
             if launcher.loop.is_closed():
-                continue
-            if launcher.is_here():
+                launcher.abandon()
+            elif launcher.is_here():
                 tasks += action(launcher)
             else:
-                launcher.loop.call_soon_threadsafe(action, launcher)
+                try:
+                    launcher.loop.call_soon_threadsafe(action, launcher)
+                except RuntimeError:
+                    launcher.abandon()  # It was closed in this very moment.
         return tasks
+
+    def abandon_closed_loops(self) -> None:
+        """Take back what loops that were closed still hold: none of them reports it. May run handlers' `finally`."""
+        for launcher in list(self._launchers.values()):
+            if launcher.loop.is_closed():
+                launcher.abandon()
 
     def can_run(self, group: Group) -> bool:
         """Whether its messages are handled without the main thread: by workers, or on a loop that runs elsewhere."""
@@ -125,8 +140,9 @@ class Places:
     def _launcher_on(self, loop: asyncio.AbstractEventLoop) -> LoopLauncher:
         with LOCK:
             if loop not in self._launchers:
-                for other in [other for other in self._launchers if other.is_closed()]:
-                    del self._launchers[other]
+                closed = [other for other in self._launchers.values() if other.loop.is_closed() and other.is_empty()]
+                for other in closed:
+                    del self._launchers[other.loop]
                 own = self._loop_thread is not None and self._loop_thread.loop is loop
                 self._launchers[loop] = LoopLauncher(self._delivery, loop, report, own)
             return self._launchers[loop]

@@ -16,7 +16,7 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from unibus.bus.delivery import Delivery
-from unibus.bus.group import Consumer, Launcher
+from unibus.bus.group import Consumer, Launcher, wake
 from unibus.core.atomic import LOCK, atomic
 from unibus.core.queue import Ring
 
@@ -41,10 +41,9 @@ class Pool(Launcher):
         self._overseer: LockType | None = None  # The lock that it parks on.
         self._overseer_parked = False
 
-    def launch(self, consumer: Consumer) -> None:
+    def launch(self, consumer: Consumer) -> bool:
         if self.stopped:
-            consumer.group.give_up(consumer)
-            return
+            return self._give_up(consumer)
         lock = self._enqueue(consumer)
         if lock is not None:
             lock.release()
@@ -52,6 +51,8 @@ class Pool(Launcher):
             self._hire()
         elif self._overseer_parked or self._overseer is None:
             self._call_overseer()
+        self._check_stop()
+        return True
 
     def start(self) -> None:
         """Go on after a stop. The caller wakes the groups that have messages waiting."""
@@ -77,9 +78,23 @@ class Pool(Launcher):
         self.stopped = True
         for lock in self._take_parked():
             lock.release()
-        for consumer in self._take_ready():
-            consumer.group.give_up(consumer)
+        self._give_up_ready()
         self._dismiss_overseer()
+
+    def _check_stop(self) -> None:
+        """After a slot was made ready: a stop in the meantime may have looked before it was there."""
+        if self.stopped:
+            self._give_up_ready()
+
+    def _give_up(self, consumer: Consumer) -> bool:
+        """Its messages wait for the start. False if that has come: it found the slot claimed, and did not wake it."""
+        consumer.group.give_up(consumer)
+        return self.stopped
+
+    def _give_up_ready(self) -> None:
+        for consumer in self._take_ready():
+            if not self._give_up(consumer):
+                wake(consumer.group)
 
     def _enqueue(self, consumer: Consumer) -> LockType | None:
         self._ready.push(consumer)
@@ -135,8 +150,8 @@ class Pool(Launcher):
             # A handler raised SystemExit or the like: the message was settled, the thread goes on.
             self._report(error)
             again = True
-        if again:
-            self.launch(consumer)
+        if again and not self.launch(consumer):
+            wake(consumer.group)
 
     def _leave(self, lock: LockType) -> bool:
         """An extra thread ends, unless somebody has just given it work."""

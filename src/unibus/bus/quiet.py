@@ -11,6 +11,8 @@ from typing import Final
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.group import INSIDE, Group
+from unibus.bus.loop_call import notify_loop
+from unibus.bus.places import Places
 from unibus.bus.registry import Registry
 
 LEAST_S: Final = 0.05
@@ -30,9 +32,10 @@ class Deadline:
 class Quiet:
     """Messages that a created channel keeps for its first subscriber are at rest, and do not count."""
 
-    def __init__(self, registry: Registry, aftermath: BusAftermath) -> None:
+    def __init__(self, registry: Registry, aftermath: BusAftermath, places: Places) -> None:
         self._registry = registry
         self._aftermath = aftermath
+        self._places = places
         self._is_over = False  # The bus has closed.
 
     def is_now(self) -> bool:
@@ -68,6 +71,7 @@ class Quiet:
             with changed:
                 changed.notify_all()
 
+        self._places.abandon_closed_loops()
         self._aftermath.watch(look_again)
         try:
             with changed:
@@ -83,9 +87,9 @@ class Quiet:
         reached = until or self.is_now
 
         def look_again() -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(changed.set)
+            notify_loop(loop, changed.set)
 
+        self._places.abandon_closed_loops()
         self._aftermath.watch(look_again)
         try:
             async with asyncio.timeout(timeout_s):

@@ -11,11 +11,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from uuid import UUID
 
 from mypy_extensions import mypyc_attr
 
 from unibus.bus.letters import error_text
+from unibus.bus.loop_call import notify_loop
 from unibus.bus.queues import Queues
 from unibus.bus.transactions import current
 from unibus.core.cold import HeaderValue
@@ -199,7 +201,7 @@ class Received(Delivery):
 
     def _on_lost(self, error: LockLost) -> None:
         assert self._task is not None
-        self._task.get_loop().call_soon_threadsafe(self._cancel, error)
+        notify_loop(self._task.get_loop(), partial(self._cancel, error))
 
     def _cancel(self, error: LockLost) -> None:
         """The message may be with somebody else by now: whatever is being done with it here must stop."""

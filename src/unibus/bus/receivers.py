@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar, cast
 
+from unibus.bus.loop_call import notify_loop
 from unibus.bus.queues import PEEK_LOCK, RECEIVE_AND_DELETE, Queues
 from unibus.bus.received import Received, SyncReceived
 from unibus.bus.renewals import KeptSession
@@ -115,7 +116,7 @@ async def until_async(queues: Queues, entity: str, look: Callable[[], Pending[T]
     deadline_s = None if timeout_s is None else loop.time() + timeout_s
     while True:
         woken = asyncio.Event()
-        stop = queues.store.watch(entity, partial(_set_soon, loop, woken))
+        stop = queues.store.watch(entity, partial(notify_loop, loop, woken.set))
         looks_again = False
         try:
             found = await _cancellable(queues, look())
@@ -129,11 +130,6 @@ async def until_async(queues: Queues, entity: str, look: Callable[[], Pending[T]
         finally:
             if not looks_again:  # Who goes away passes the wake-up on. Two who stay would pass it to and fro for ever.
                 stop()
-
-
-def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(event.set)
 
 
 async def _cancellable(queues: Queues, pending: Pending[T]) -> T:
@@ -348,8 +344,7 @@ class SessionReceiver(HeldSession):
         return self
 
     def _on_lost(self, loop: asyncio.AbstractEventLoop, error: LockLost) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(self._cancel, error)
+        notify_loop(loop, partial(self._cancel, error))
 
     def _cancel(self, error: LockLost) -> None:
         """The session may be with somebody else by now: whatever is being done in it here must stop."""

@@ -8,6 +8,7 @@ import threading
 
 from unibus.bus.channel import FULL, Channel
 from unibus.bus.exchange import Exchange
+from unibus.bus.loop_call import notify_loop
 from unibus.core.message import Message
 
 
@@ -40,8 +41,7 @@ async def post_when_room_async(
     freed = asyncio.Event()
 
     def free() -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(freed.set)
+        notify_loop(loop, freed.set)
 
     try:
         async with asyncio.timeout(timeout_s):

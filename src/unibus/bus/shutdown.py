@@ -115,6 +115,7 @@ class Shutdown:
         closing = self.closing
         if self.is_exit:
             return
+        self._places.abandon_closed_loops()
         self._aftermath.watch(closing.wake)
         try:
             closing.wait_for(lambda: self._quiet.is_quiet_but_for(closing.callers.groups()))

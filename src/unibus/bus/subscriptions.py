@@ -49,6 +49,7 @@ class Subscriptions:
         checked_options(plan, concurrency, options)
         pattern = pattern_of(target, options)
         default = plan.name if module is None else f"{module}/{plan.name}"
+        self._places.abandon_closed_loops()  # What they hold may be for the new handler.
         with LOCK:
             if pattern.kind == EXACT:
                 self._registry.get_or_make(str(pattern.text))
@@ -86,6 +87,7 @@ class Subscriptions:
             if not group.consumers:
                 self._close(group, subscription.pattern)
         tasks = self._places.end_slots(consumer)
+        wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
         self._aftermath.rested(group)
         return Cancelled(tasks)
 

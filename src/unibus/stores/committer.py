@@ -20,7 +20,7 @@ from unibus.core.life.changes import Change
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.entity import Entry
 from unibus.core.life.states import GONE
-from unibus.errors import BusError, BusForked, StoreFailed
+from unibus.errors import BusError, BusForked, StoreFailed, StoreFull
 from unibus.stores.journal import Journal, Slice
 from unibus.stores.pace import Pace
 from unibus.stores.pending import Commits, Outcome, Pending
@@ -52,6 +52,7 @@ class Committer:
     def __init__(self, journal: Journal, book: Book, lock: threading.RLock, snapshot: Snapshot) -> None:
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = _nobody
+        self.on_full: Callable[[], None] = _nobody  # After each group that a full disk has taken.
         self.written = book.seq
         self._journal = journal
         self._book = book
@@ -161,7 +162,8 @@ class Committer:
                 return None
         except BaseException as error:
             self.fail(error)
-            group.settle(self.as_failure)
+            # No space is the one failure whose outcome is known: nothing of the group was written.
+            group.settle(_full_of(error) if isinstance(error, StoreFull) else self.as_failure)
             if not isinstance(error, Exception):
                 # Ctrl-C in the middle of a write. Nobody knows whether it took place, so the store has stopped. The
                 # others are told by a thread that holds no lock.
@@ -216,6 +218,11 @@ class Committer:
             self._journal.append(self.written + 1, changes, group.sync, part)
             self.written += len(changes)
             self._unsynced = not group.sync and part is None
+            if part is not None:
+                with self._lock:
+                    self._snapshot.wrote(part)
+            if self._journal.reserve.full:
+                self.on_full()
         if group.absent:
             found = self._journal.bodies([claimed.entry for claimed in group.absent])
             for claimed in group.absent:
@@ -323,6 +330,10 @@ def _nobody() -> None:
 def described(error: BaseException) -> str:
     """Never empty: MemoryError and Ctrl-C have no text of their own."""
     return str(error) or type(error).__name__
+
+
+def _full_of(error: StoreFull) -> Callable[[], BaseException]:
+    return lambda: StoreFull(error.what, error.hint)
 
 
 def as_failure(error: BaseException) -> BaseException:

@@ -25,22 +25,24 @@ from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.declaring import drop_idle
 from unibus.core.life.due import NEVER
 from unibus.core.life.entity import Entry, Session
-from unibus.core.life.invariants import differences, violations
 from unibus.core.life.past import Beginning
 from unibus.core.life.sending import entries_of, queue_of, receiving_from
 from unibus.core.life.sessions import accept, held_session
 from unibus.core.life.states import GONE
-from unibus.errors import BusClosed, BusError, UsageError
+from unibus.errors import BusClosed, BusError, StoreFailed, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
+from unibus.stores.checking import checked
 from unibus.stores.closing_steps import ClosingSteps
 from unibus.stores.committer import Committer, as_failure, described
 from unibus.stores.durability import Durability
-from unibus.stores.entity_info import info_of
 from unibus.stores.forked import ForkedJournal, keep_for_ever, on_fork, opened_by, renew
+from unibus.stores.held_files import HINT
 from unibus.stores.history import EmbeddedHistory
+from unibus.stores.info_of import info_of
 from unibus.stores.journal import Journal
 from unibus.stores.pending import Pending, answered
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
+from unibus.stores.space import Space
 from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
 from unibus.stores.switching import switching
 from unibus.stores.tokens import Tokens
@@ -96,6 +98,12 @@ class EmbeddedStore:
         self._book.fetch = self._committer.fetch
         syncs = self._syncs and not self._in_memory
         self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs)
+        # Where something can be full: else sends have nothing to look at.
+        self._space = Space(journal, self._book, timers) if journal.reserve.wanted else None
+        if self._space is not None:
+            self._committer.on_full = self._space.entered
+            if journal.reserve.full:
+                self._space.entered()
         self._armed_ns: i64 = NEVER
         self._seq_before: i64 = 0  # Where the book stood when this call began.
         self._closed = False
@@ -126,6 +134,8 @@ class EmbeddedStore:
         with self._lock:
             try:
                 now_ns = self._begin()
+                if self._space is not None:
+                    self._space.admit(commands)
                 results = batch.run(self._book, commands, now_ns)
                 for result in results:
                     if isinstance(result, SendResult):
@@ -175,6 +185,8 @@ class EmbeddedStore:
                     if book.find(declare.name) is not None:
                         pending = self._write(0, False)
                     elif self._in_memory or self._committer.written == book.seq:
+                        if self._space is not None:
+                            self._space.admit([declare])
                         batch.check(book, [declare], now_ns)
                         topic = target_of(book, owner_name(declare.name, declare.kind))
                         beginning = Beginning(topic, after_sequence, since_ns)
@@ -373,6 +385,10 @@ class EmbeddedStore:
     def health(self) -> StoreHealth:
         failure = self._committer.failure
         problem = "closed" if self._closed else "" if failure is None else described(failure)
+        if not problem:
+            problem = self._journal.held.problem()
+            if problem:
+                self._committer.fail(StoreFailed(problem, HINT))
         return StoreHealth(
             not problem,
             self.url,
@@ -383,6 +399,7 @@ class EmbeddedStore:
             sum(len(entity.entries) for entity in list(self._book.entities.values())),
             self._journal.size_bytes(),
             0 if problem else self._journal.oldest_seq(),
+            "" if self._space is None else self._space.warning(),
         )
 
     def check(self) -> list[str]:
@@ -410,6 +427,8 @@ class EmbeddedStore:
             before_close(self)
         with self._lock:
             self._closed = True
+        if self._space is not None:
+            self._space.close()
         steps: list[Callable[[], None]] = [
             self._watchers.wake_all,
             self._committer.close,
@@ -459,17 +478,6 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
 def _absent(claims: list[Claimed]) -> list[Claimed]:
     """Those whose data is on disk only."""
     return [claimed for claimed in claims if claimed.data is None]
-
-
-def checked(book: Book, journal: Journal, now_ns: int) -> list[str]:
-    """Whether the state keeps its invariants and is the one that the journal describes. The caller sees to it that
-    nobody changes either."""
-    found = violations(book)
-    other = Book(NEVER)
-    if journal.reload(other):
-        found += violations(other)
-        found += differences(book, other, now_ns)
-    return found
 
 
 def checked_level(asked: Durability | None, journal: Journal) -> Durability:

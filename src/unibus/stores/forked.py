@@ -23,6 +23,8 @@ from typing import Final, NoReturn
 from unibus.core.atomic import LOCK
 from unibus.errors import BusForked
 from unibus.stores.durability import Durability
+from unibus.stores.held_files import HeldFiles
+from unibus.stores.reserve import Reserve
 
 log = logging.getLogger("unibus")
 
@@ -98,6 +100,8 @@ class ForkedJournal:
         self.url = url
         self.durability = durability
         self.snapshots = False
+        self.held = HeldFiles()
+        self.reserve = Reserve("", 0)
         self._pid = pid
 
     def _refuse(self, *arguments: object, **keywords: object) -> NoReturn:

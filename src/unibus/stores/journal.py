@@ -12,6 +12,8 @@ from unibus.core.life.changes import Change, SavedEntry, SavedSession, Settings
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event
 from unibus.stores.durability import Durability
+from unibus.stores.held_files import HeldFiles
+from unibus.stores.reserve import Reserve
 
 
 class EntityRow(NamedTuple):
@@ -34,6 +36,11 @@ class Slice:
     gone: list[tuple[int, int]] = field(default_factory=list)
     entities: list[EntityRow] = field(default_factory=list)  # Those that are new.
     last: "Summary | None" = None
+    sources: list[Entry] = field(default_factory=list)  # Whose rows `entries` are, in their order.
+    put_off: bool = False  # Set by a journal that had no space for it: the group was written without it.
+
+    def is_empty(self) -> bool:
+        return not (self.entries or self.gone or self.entities or self.last is not None)
 
 
 @dataclass
@@ -55,6 +62,8 @@ class Journal(Protocol):
     url: str
     durability: Durability  # The best it can do.
     snapshots: bool  # Whether it wants snapshots at all.
+    reserve: Reserve  # Space for the day when the disk is full.
+    held: HeldFiles  # The files that it has open.
 
     def load(self, book: Book) -> int:
         """Play everything that was written into an empty book. StoreDamaged names what is wrong.
@@ -69,7 +78,10 @@ class Journal(Protocol):
         """
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
-        """Write a group; with `sync` it is on disk after that. StoreFailed: unknown, and no more is taken."""
+        """Write a group; with `sync` it is on disk after that. A part that finds no space is put off.
+
+        StoreFailed: unknown, and no more is taken. StoreFull: nothing of the group was written, and no more is taken.
+        """
 
     def is_quick(self) -> bool:
         """Whether an append without sync would return at once: nobody is at the file, nothing has to be moved."""

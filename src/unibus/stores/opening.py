@@ -10,12 +10,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from unibus.clock import Clock, Timers
 from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.errors import BusError, ConfigInvalid, StoreFailed, StoreUnavailable, UsageError
-from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT, MEMORY_BUDGET_MB_DEFAULT
+from unibus.errors import BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
+from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT, MEMORY_BUDGET_MB_DEFAULT, RESERVE_MB_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Journal
 from unibus.stores.journals.memory import MemoryJournal
+from unibus.stores.reserve import Reserve
 from unibus.stores.snapshot import EVERY_CHANGES
 from unibus.stores.store import Store
 
@@ -32,7 +33,16 @@ JSON_EVERY_CHANGES: Final = 100_000
 Opener = Callable[[str, Clock, Timers], Store]
 
 _MOST: Final = {"max_queues": QUEUE, "max_topics": TOPIC, "max_subscriptions": SUBSCRIPTION}
-_OPTIONS: Final = ("durability", "memory_budget_mb", "history_age", "history_bytes", "domain", "capture", *_MOST)
+_OPTIONS: Final = (
+    "durability",
+    "memory_budget_mb",
+    "history_age",
+    "history_bytes",
+    "domain",
+    "capture",
+    "reserve_mb",
+    *_MOST,
+)
 """`capture` is the bus's business, not the store's: bus/capture_child.py."""
 
 
@@ -73,7 +83,11 @@ def open_sqlite(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
         raise StoreUnavailable(f"{path} is a folder, not a file", f"JSON files in a folder are jsonfile:///{path}")
     with _opening(path):
         journal = SqliteJournal(
-            path, domain=chosen.domain, history_age_s=chosen.history_age_s, history_bytes=chosen.history_bytes
+            path,
+            domain=chosen.domain,
+            history_age_s=chosen.history_age_s,
+            history_bytes=chosen.history_bytes,
+            reserve=Reserve(f"{os.path.realpath(path)}-reserve", chosen.reserve_bytes),
         )
         return _embedded(journal, chosen, clock, timers)
 
@@ -81,6 +95,7 @@ def open_sqlite(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
 def open_jsonfile(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
     """`jsonfile:///folder`, with the options of SQLite."""
     from unibus.stores.journals.jsonfile import JsonFileJournal
+    from unibus.stores.journals.jsonfile_folder import RESERVE
 
     path, options = _parts(url, "folder", "write jsonfile:///folder, or jsonfile:////absolute/folder")
     chosen = _Chosen(url, options, JSON_EVERY_CHANGES)
@@ -90,6 +105,7 @@ def open_jsonfile(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
             domain=chosen.domain,
             history_age_s=chosen.history_age_s,
             history_bytes=chosen.history_bytes,
+            reserve=Reserve(f"{os.path.realpath(path)}/{RESERVE}", chosen.reserve_bytes),
         )
         return _embedded(journal, chosen, clock, timers)
 
@@ -99,8 +115,11 @@ def _opening(path: str) -> Iterator[None]:
     """A disk that fails while a store is opened: the store is not available, and no call has an unknown outcome."""
     try:
         yield
-    except OSError as error:  # A StoreFailed is one too.
-        what = error.what if isinstance(error, StoreFailed) else f"cannot open {path}: {error.strerror or error}"
+    except (OSError, StoreFull) as error:  # A StoreFailed is an OSError too.
+        if isinstance(error, (StoreFailed, StoreFull)):
+            what = error.what
+        else:
+            what = f"cannot open {path}: {error.strerror or error}"
         raise StoreUnavailable(what, "free space or repair the disk, and open the store again") from error
 
 
@@ -124,6 +143,7 @@ class _Chosen:
         self.history_age_s = _number(options, "history_age", HISTORY_AGE_S_DEFAULT)
         self.history_bytes = round(_number(options, "history_bytes", HISTORY_BYTES_DEFAULT))
         self.memory_budget_mb = _number(options, "memory_budget_mb", MEMORY_BUDGET_MB_DEFAULT)
+        self.reserve_bytes = round(_number(options, "reserve_mb", RESERVE_MB_DEFAULT) * 1024 * 1024)
         self.most = {kind: round(_number(options, name, 0)) for name, kind in _MOST.items() if name in options}
         self.snapshot_every = snapshot_every
 

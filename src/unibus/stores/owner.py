@@ -56,14 +56,14 @@ class Owner:
             if not _lock(self._file):
                 raise self._busy(_identity(os.fstat(self._file)) in _open_here)
             self._take(_identity(os.fstat(self._file)))
+            self._write_text(json.dumps(_self()).encode())
+            _owners.add(self)
         except OSError as error:
             self._close()
             raise StoreUnavailable(f"cannot lock {self._path}: {error.strerror}", hint_for(error)) from error
         except BaseException:
             self._close()
             raise
-        self._write_text(json.dumps(_self()).encode())
-        _owners.add(self)
 
     def take(self, path: str) -> None:
         """Register the file that the lock is about. Refuses one that this process has open under another name."""

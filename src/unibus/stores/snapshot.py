@@ -22,6 +22,9 @@ PART_ENTRIES = 500  # Not final, so that tests can make pieces of one message.
 PART_BYTES: Final = 4_000_000
 """Of one piece: what a sender may have to wait for in addition."""
 
+PUT_OFF_NS: Final = 60_000_000_000
+"""Where there was no space for a piece, so much time passes before the next try."""
+
 EVERY_CHANGES: Final = 500_000
 """How many changes recovery may have to play again: a second or two of its time."""
 
@@ -44,9 +47,13 @@ class Snapshot:
         self._dropped: list[int] = []
         self._entities: list[Entity] = []  # Those of the beginning: the log may speak of one that is deleted by now.
         self._numbered = 0  # Entities up to this one have rows.
+        self._held: Slice | None = None  # A piece that found no space,
+        self._resume_ns = 0  # and when it is tried again.
 
     def is_due(self, seq: int) -> bool:
-        return self._journal.snapshots and (self._running or seq - self.seq >= self.every)
+        if not self._journal.snapshots or not (self._running or seq - self.seq >= self.every):
+            return False
+        return self._resume_ns == 0 or self._now_ns() >= self._resume_ns
 
     def next_part(self, seq: int, wanted: set[tuple[int, int]]) -> Slice | None:
         """The next piece, if there is one to write; `seq` is that of the last change in the group it goes with.
@@ -55,6 +62,12 @@ class Snapshot:
         """
         if not self.is_due(seq):
             return None
+        held, self._held = self._held, None
+        if held is not None:
+            self._gone += [key for key in held.gone if key in wanted]
+            held.gone = [key for key in held.gone if key not in wanted]
+            held.put_off = False
+            return held
         if not self._running:
             self.begin(seq)
         if self._entries:
@@ -72,6 +85,25 @@ class Snapshot:
             return Slice(gone=[key for key in gone if key not in wanted])
         self._entries = self._late_copies()
         return self._entries_part() if self._entries else self._last_part(seq)
+
+    def wrote(self, part: Slice) -> None:
+        """The piece was written, or put off: then it is kept as it is. A row that is older than the log is no matter,
+        because the log is played from the snapshot's beginning over it.
+        """
+        if part.put_off:
+            self._held = part
+            self._resume_ns = self._now_ns() + PUT_OFF_NS
+            return
+        self._resume_ns = 0
+        for index, entry in enumerate(part.sources):
+            # Not before: until now its data could only be read where it was.
+            row = part.entries[index]
+            entry.home_entity = row[0]
+            entry.home_sequence = row[1]
+        if part.last is not None:
+            self._running = False
+            self._marks, self._dropped, self._entities = [], [], []
+            self.seq = part.last.seq
 
     def _late_copies(self) -> list[Entry]:
         """Copies, made since, of messages from before: what they are copies of may be in no row, and not in the log."""
@@ -104,10 +136,9 @@ class Snapshot:
             if entry.state != GONE:
                 data = entry.data if entry.data is not None else self._journal.bodies([entry])[entry]
                 part.entries.append((entry.entity.number, entry.sequence, entry.as_saved(), data))
+                part.sources.append(entry)
                 size += len(data)
                 entry.saved = True
-                entry.home_entity = entry.entity.number
-                entry.home_sequence = entry.sequence
         return part
 
     def _last_part(self, seq: int) -> Slice:
@@ -136,9 +167,6 @@ class Snapshot:
             over,
             dict(book.positions),
         )
-        self._running = False
-        self._marks, self._dropped, self._entities = [], [], []
-        self.seq = self._begun_at
         return Slice(last=summary)
 
 

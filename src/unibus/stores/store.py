@@ -100,6 +100,8 @@ class StoreHealth:
     messages: int = 0
     history_bytes: int = 0
     oldest_seq: int = 0
+    warning: str = ""
+    """Why it does less than it should, though it works: the disk is full."""
 
 
 class Store(Protocol):

@@ -20,8 +20,10 @@ class Watchers:
 
         def stop() -> None:
             with self._lock:
-                if call in entity.wakers:
-                    entity.wakers.remove(call)
+                others = [waker for waker in entity.wakers if waker is not call]
+                if len(others) < len(entity.wakers):
+                    # By identity: the same method may watch again, and then it is equal to the one that was called.
+                    entity.wakers = others
                 elif entity.active and entity.wakers and not entity.settings.requires_session:
                     # It was woken and goes away: the message it was woken for is another one's. Those who wait for
                     # sessions were all woken together.

@@ -387,7 +387,9 @@ class Disk:
         if fault is None:
             file.write(data, offset)
             return
-        file.write(data if fault is Fault.POWER else data[: self._chance.randrange(len(data) + 1)], offset)
+        # A write that finds no space has written less than all of it; one that fails in another way may have.
+        most = len(data) if fault is Fault.FULL else len(data) + 1
+        file.write(data if fault is Fault.POWER else data[: self._chance.randrange(most)], offset)
         self._fail(fault)
 
     def truncate(self, file: DiskFile, size: int) -> None:

@@ -262,6 +262,12 @@ class SimulatedFiles:
             file = self._open[handle]
             self._disk.write(file, bytes(data), len(file.content))
 
+    def truncate(self, handle: int, size: int) -> None:
+        """Only what was never synced is ever cut off."""
+        with self._disk.guard:
+            self._living()
+            self._disk.truncate(self._open[handle], size)
+
     def sync(self, handle: int) -> None:
         with self._disk.guard:
             self._living()
@@ -284,6 +290,10 @@ class SimulatedFiles:
         with self._disk.guard:
             self._living()
             self._disk.sync_folder(path)
+
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Nobody takes files away from a simulated disk."""
+        return 0, 0
 
 
 def failure(number: int) -> OSError:

@@ -3,10 +3,12 @@
 Nothing here sleeps. GUARD_S only ends a test that has gone wrong.
 """
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from unibus.clock import Clock
 from unibus.core.message import Message
@@ -234,3 +236,33 @@ class Publisher:
     @property
     def is_waiting(self) -> bool:
         return self._thread.is_alive()
+
+
+def taken_slots(bus: Any) -> list[str]:
+    """Groups that cannot offer all of their slots. A slot that was claimed in vain is free a little later."""
+    found = []
+    for group in bus._hub.registry.groups():
+        usable = [consumer for consumer in group.consumers if not consumer.stranded]
+        free = sum(consumer.concurrency for consumer in usable)
+        counts = [int(group.running), *[int(consumer.active) for consumer in usable]]
+        if any(counts) or group.idle != free:
+            found.append(f"{group.name}: {group.idle} of {free} idle, running and active {counts}")
+    return found
+
+
+def assert_slots_are_free(bus: Any) -> None:
+    """No slot was lost: each consumer that can run gets all of its slots back. Not on a loop that handlers need."""
+    for _ in range(int(GUARD_S * 1_000)):
+        if not taken_slots(bus):
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError(taken_slots(bus))
+
+
+async def assert_slots_are_free_here(bus: Any) -> None:
+    """The same on a loop."""
+    for _ in range(int(GUARD_S * 1_000)):
+        if not taken_slots(bus):
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError(taken_slots(bus))

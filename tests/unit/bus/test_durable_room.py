@@ -17,7 +17,16 @@ from unibus.bus.sync_bus import SyncMessageBus
 from unibus.clock import SYSTEM_CLOCK
 from unibus.core.life.changes import Change
 from unibus.core.message import Message
-from unibus.errors import BusClosed, ConfigInvalid, QueueFull, QuotaExceeded, RateLimited, StoreFailed, UsageError
+from unibus.errors import (
+    BusClosed,
+    ConfigInvalid,
+    QueueFull,
+    QuotaExceeded,
+    RateLimited,
+    StoreFailed,
+    StoreFull,
+    UsageError,
+)
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Slice
 
@@ -504,3 +513,21 @@ async def test_nobody_has_to_await_a_publish_for_it_to_be_heard(queue_bus: Messa
         queue_bus.publish_from_sync("c", body)
     assert await queue_bus.drain(GUARD_S)
     assert live.bodies == [0, 1, 2]
+
+
+def test_a_publisher_in_line_waits_through_a_full_disk(file_rig: Rig) -> None:
+    """Room on the channel is no use while there is none on the disk; the publisher is not refused for that."""
+    full(file_rig, drop_policy="block")
+    publisher = stand_in_line(file_rig, "later")
+    reserve = file_rig.bus._hub.queues().store._journal.reserve
+    reserve.enter()
+    with pytest.raises(StoreFull):
+        file_rig.create_channel("other", persistent=True)
+    file_rig.do(file_rig.one(GROUP).complete)
+    assert in_line(file_rig) == 1
+    assert publisher.is_waiting
+    assert reserve.refill()
+    file_rig.bus._durable._publishing._lines["c"].advance()  # As it does once per second.
+    publisher.join()
+    assert publisher.error is None
+    assert bodies(file_rig) == [1, "later"]

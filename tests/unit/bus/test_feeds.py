@@ -3,18 +3,21 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Flaky, Gate, HandClock, HandTimers, event_wait, within
 from tests.unit.bus.rigs import Rig, breaking_store
+from unibus.bus.feeds import Feed
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
+from unibus.core.life.claiming import Claimed
 from unibus.core.message import Message
 from unibus.errors import StoreFailed
 from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.pending import Pending
 
 GROUP = "c/Subscriptions/g"
 EMPTY = (0, 0, 0, 0, 0)
@@ -590,3 +593,129 @@ def test_a_stopped_store_is_told_to_every_publisher(tmp_path: Path, caplog: pyte
     again = SyncMessageBus(tmp_path / "bus.db")
     assert again.receive_batch(GROUP, timeout=0) == []
     again.close()
+
+
+# Consumers that come and go while a feed claims
+
+
+@pytest.fixture
+def feed_bus() -> Iterator[SyncMessageBus]:
+    bus = SyncMessageBus()
+    bus.with_persistence("memory://")
+    bus.create_channel("c", persistent=True)
+    yield bus
+    bus.close(0.2)
+
+
+def feed_of(bus: SyncMessageBus) -> Feed:
+    assert bus._hub.durable is not None
+    return bus._hub.durable._feeds[GROUP]
+
+
+def test_a_consumer_that_joins_while_the_last_one_leaves_is_served(
+    feed_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got = Collector()
+    leaving = feed_bus.subscribe("c", Collector(), group="g")
+    feed = feed_of(feed_bus)
+    stop = feed.stop
+
+    def late(only_deserted: bool = False) -> None:
+        monkeypatch.undo()
+        feed_bus.subscribe("c", got, group="g")  # The group has nobody, and is about to be stopped.
+        stop(only_deserted)
+
+    monkeypatch.setattr(feed, "stop", late)
+    leaving.cancel()  # type: ignore[attr-defined]
+    feed_bus.publish("c", 1)
+    assert got.wait(1) == [1]
+
+
+def test_a_consumer_that_joins_while_a_late_claim_is_released_is_served(
+    feed_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The claim was under way when the last consumer left. What it brings is for the one that has joined since.
+    got = Collector()
+    leaving = feed_bus.subscribe("c", Collector(), group="g")
+    feed = feed_of(feed_bus)
+    arrived, release = feed._arrived, feed._release_unseen
+
+    def late_release() -> None:
+        monkeypatch.undo()
+        feed_bus.subscribe("c", got, group="g")
+        release()
+
+    def late_arrival(pending: Pending[list[Claimed]]) -> None:
+        if pending.value:
+            leaving.cancel()  # type: ignore[attr-defined]
+            monkeypatch.setattr(feed, "_release_unseen", late_release)
+        arrived(pending)
+
+    monkeypatch.setattr(feed, "_arrived", late_arrival)
+    feed_bus.publish("c", 1)
+    assert got.wait(1) == [1]
+    assert not feed.stopped
+    assert feed_bus.drain(GUARD_S)
+
+
+def test_a_lock_is_kept_before_any_handler_can_settle_its_message(
+    feed_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else a quick handler would be first, and the lock of a message that is gone would be renewed for ever.
+    got = Collector()
+    feed_bus.subscribe("c", got, group="g")
+    feed = feed_of(feed_bus)
+    renewals = feed_bus._hub.queues().renewals
+    start = renewals.start
+    offered: list[int] = []
+
+    def late(claimed: Claimed, on_lost: object) -> None:
+        offered.append(len(feed.group.queue) + len(got.bodies))
+        start(claimed, on_lost)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(renewals, "start", late)
+    feed_bus.publish("c", 1)
+    assert got.wait(1) == [1]
+    assert feed_bus.drain(GUARD_S)
+    assert offered == [0]
+    assert renewals._held == {}
+
+
+async def test_a_message_handed_back_after_its_feed_was_stopped_goes_back_to_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Its handler is cancelled while another consumer is left; that one leaves before the message is back in the queue.
+    bus = MessageBus()
+    bus.with_persistence("memory://")
+    bus.create_channel("c", persistent=True)
+    entered = asyncio.Event()
+
+    async def stuck(message: Message) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    first = bus.subscribe("c", stuck, group="g")
+    await bus.publish("c", 1)
+    await asyncio.wait_for(entered.wait(), GUARD_S)
+    second = bus.subscribe("c", stuck, group="g")
+    assert bus._hub.durable is not None
+    feed = bus._hub.durable._feeds[GROUP]
+    is_ours = feed._is_ours
+
+    def late(claimed: Claimed) -> bool:
+        decided = is_ours(claimed)
+        second.cancel()
+        return decided
+
+    monkeypatch.setattr(feed, "_is_ours", late)
+    await first.cancel()
+    assert await bus.drain(GUARD_S)
+    (info,) = [info for info in await bus.entities() if info.name == GROUP]
+    assert (info.active, info.locked) == (1, 0)
+    await bus.close(GUARD_S)
+
+
+def test_consumers_that_have_left_are_forgotten(feed_bus: SyncMessageBus) -> None:
+    for _ in range(3):
+        feed_bus.subscribe("c", Collector(), group="g").cancel()  # type: ignore[attr-defined]
+    assert feed_of(feed_bus).inner == {}

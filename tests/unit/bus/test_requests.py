@@ -178,3 +178,36 @@ def test_a_request_that_nobody_hears_fails_at_once(sync_bus: SyncMessageBus) -> 
     with pytest.raises(RequestTimeout) as caught:
         sync_bus.request("nobody", 1, timeout=None)
     assert "nobody" in str(caught.value)
+
+
+def test_a_reply_for_a_loop_that_is_closed_hurts_nobody() -> None:
+    # The handler has done its work. That the one who asked is gone is no failure of the handler.
+    bus = MessageBus()
+    entered, go_on = threading.Event(), threading.Event()
+
+    def handler(message: Message) -> object:
+        entered.set()
+        assert go_on.wait(GUARD_S)
+        return message.body
+
+    bus.subscribe("c", handler)
+    loop = asyncio.new_event_loop()
+    asking = loop.create_task(asked(bus))
+    while not entered.is_set():
+        loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    go_on.set()
+    assert asyncio.run(drained(bus))
+    assert bus.metrics()["errors"] == 0
+    assert bus.metrics()["dispatched"] == 2  # The request and its reply.
+    asyncio.run(bus.close(GUARD_S))
+    asking._log_destroy_pending = False  # type: ignore[attr-defined]
+    asking.get_coro().close()  # type: ignore[union-attr]
+
+
+async def asked(bus: MessageBus) -> object:
+    return await bus.request("c", 1, None)
+
+
+async def drained(bus: MessageBus) -> bool:
+    return await bus.drain(GUARD_S)

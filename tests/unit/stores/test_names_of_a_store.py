@@ -262,7 +262,7 @@ def test_everything_beside_the_file_is_beside_the_real_one(tmp_path: Path) -> No
         other = open_history(f"sqlite:///{tmp_path}/inner/bus.db")
         assert other.cursors() == {"audit": 1}
         other.close()
-        beside = {"bus.db", "bus.db-wal", "bus.db-shm", "bus.db.lock", "bus.db-cursors"}
+        beside = {"bus.db", "bus.db-wal", "bus.db-shm", "bus.db.lock", "bus.db-cursors", "bus.db-reserve"}
         assert {path.name for path in (tmp_path / "inner").iterdir()} == beside
     assert {path.name for path in tmp_path.iterdir()} == {"inner", "alias.db"}
 

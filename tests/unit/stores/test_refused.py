@@ -11,10 +11,11 @@ import apsw
 import pytest
 
 from unibus.bus import capture_child
-from unibus.errors import BusError, StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion, UsageError
+from unibus.errors import BusError, StoreDamaged, StoreFailed, StoreFull, StoreUnavailable, StoreVersion, UsageError
 from unibus.stores.journals import jsonfile_files, sqlite_place
 from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.journals.sqlite_checkpoints import Checkpoints
 from unibus.stores.journals.sqlite_file import APPLICATION_ID, open_file
 from unibus.sync import MessageBus
 
@@ -241,14 +242,14 @@ def test_a_store_that_cannot_be_read_is_not_available(
 ) -> None:
     """`StoreFailed` would say that a call has an unknown outcome; there was no call."""
 
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **named: object) -> None:
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteJournal, "_checkpoint", fail)
+        patch.setattr(Checkpoints, "run", fail)
         with pytest.raises(StoreUnavailable) as caught:
             MessageBus(tmp_path / "bus.db")
-    assert isinstance(caught.value.__cause__, StoreFailed)
+    assert isinstance(caught.value.__cause__, (StoreFailed, StoreFull))
     assert caught.value.__cause__.__cause__ is error
     MessageBus(tmp_path / "bus.db").close()
 

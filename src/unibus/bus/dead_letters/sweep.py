@@ -21,7 +21,7 @@ from unibus.core.life.commands import MOVE_REDIRECT, MOVE_RETRY, Move, Remove
 from unibus.core.life.entity import Entry
 from unibus.core.life.states import LOCKED
 from unibus.core.limiter import TokenBucket
-from unibus.errors import BusClosed, BusError, ConfigInvalid, StoreFailed, StoreUnavailable, UsageError
+from unibus.errors import BusClosed, BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
 Progress: TypeAlias = Callable[[int, int], object]
@@ -32,7 +32,7 @@ BATCH_SIZE: Final = 500
 STEPS_PER_SECOND: Final = 10
 """A rate is kept in steps of a tenth of a second, however large the batches may be."""
 
-STOPPED: Final = (StoreFailed, StoreUnavailable, BusClosed)
+STOPPED: Final = (StoreFailed, StoreFull, StoreUnavailable, BusClosed)
 """Errors of the store, not of a letter: nothing more can be done."""
 
 DISCARDED: Final = "discarded from the dead letters"

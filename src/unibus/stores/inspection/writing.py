@@ -49,6 +49,7 @@ def write_sqlite(path: str, salvage: Salvage, files: StoreFiles) -> None:
 def write_jsonfile(folder: str, salvage: Salvage, files: StoreFiles) -> None:
     disk: Files = RealFiles()
     check_place(disk, folder)
+    disk.make_folder(folder)
     begin(disk, folder, files.domain)
     log, snapshots = Log(disk, f"{folder}/wal"), Snapshots(disk, folder)
     try:

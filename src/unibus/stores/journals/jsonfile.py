@@ -10,10 +10,11 @@ The log is written first, in groups, and synced where that was asked for; the ot
 is acknowledged is in the log. One process owns the folder (`state.json.lock`).
 """
 
+import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -22,11 +23,12 @@ from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event, event_of, is_about, kind_of
-from unibus.errors import StoreFailed
+from unibus.errors import BusError, StoreFailed, StoreFull
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
+from unibus.stores.held_files import HeldFiles
 from unibus.stores.journal import Slice
-from unibus.stores.journals.jsonfile_files import Files, RealFiles
+from unibus.stores.journals.jsonfile_files import Files, RealFiles, has_no_space
 from unibus.stores.journals.jsonfile_folder import begin, check_place, own, unavailable
 from unibus.stores.journals.jsonfile_forms import instant_text
 from unibus.stores.journals.jsonfile_lines import mentions
@@ -35,6 +37,7 @@ from unibus.stores.journals.jsonfile_log import Log
 from unibus.stores.journals.jsonfile_snapshot import PART, Snapshots
 from unibus.stores.journals.jsonfile_state import (
     CURSORS,
+    STATE,
     Cursor,
     Cursors,
     State,
@@ -43,7 +46,11 @@ from unibus.stores.journals.jsonfile_state import (
     write_cursors,
     write_state,
 )
+from unibus.stores.journals.log_end import NOT_IN_ORDER, NOT_LOADED
 from unibus.stores.owner import Owner
+from unibus.stores.reserve import Reserve
+
+log = logging.getLogger("unibus")
 
 TRIM_SEGMENTS: Final = 8
 """Segments that are forgotten in one step: what a commit may have to wait for."""
@@ -61,6 +68,7 @@ class JsonFileJournal:
         domain: str = "local",
         history_age_s: float = HISTORY_AGE_S_DEFAULT,
         history_bytes: int = HISTORY_BYTES_DEFAULT,
+        reserve: Reserve | None = None,
         files: Files | None = None,
     ) -> None:
         self.url = f"jsonfile:///{path}"
@@ -72,17 +80,21 @@ class JsonFileJournal:
         self._history_bytes = history_bytes
         self._mutex = threading.RLock()
         self._failure = ""
+        self._reached = NOT_LOADED  # The change that state.json says the log has reached (log_end.py).
         self._names: dict[int, str] = {}
         self._cursors = Cursors()
         self._owner: Owner | None = None
         self._files: Files = RealFiles() if files is None else files
-        self._log = Log(self._files, f"{self._folder}/wal")
+        self.held = HeldFiles(self._files.identity)
+        self.reserve = reserve or Reserve("", 0)
+        self._log = Log(self._files, f"{self._folder}/wal", self.reserve, self.held)
         self._snapshots = Snapshots(self._files, self._folder)
         try:
             check_place(self._files, self._folder)
             self._files.make_folder(self._folder)
             if files is None:
                 self._owner = own(self._folder)
+            self.reserve.open()
             self._domain = begin(self._files, self._folder, domain)
         except OSError as error:
             self.close()
@@ -101,6 +113,10 @@ class JsonFileJournal:
                 self._log.find()
                 Loading(self._files, self._folder, state, self._snapshots, self._log).run(book)
                 self._settle(state)
+                self.held.hold(self._folder, f"{self._folder}/{STATE}")
+                if self._owner is not None:
+                    self.held.hold(f"{self._folder}/{STATE}.lock")
+                self.reserve.refill()
         except OSError as error:
             raise unavailable(self._folder, error) from error
         self._names = book.known
@@ -115,32 +131,35 @@ class JsonFileJournal:
         return True
 
     def _settle(self, state: State) -> None:
-        """Everything that was read is written once more, or follows from that.
+        """Everything that was read is written once more, or follows from that. From the reserve, if it must be.
 
         A sync that failed may have left in the cache of the kernel what is on no disk; nobody can see that by reading.
         """
+        # The log first: `reached` must not count a change that a loss of power could still take.
+        self._from_reserve(self._log.begin)
         state.written = instant_text(time.time_ns())
-        write_state(self._files, self._folder, state)
+        state.reached = self._reached = self._log.last
+        self._from_reserve(lambda: write_state(self._files, self._folder, state))
         if self._cursors.readers or self._cursors.oldest > 1:
-            write_cursors(self._files, self._folder, self._cursors)
+            self._from_reserve(lambda: write_cursors(self._files, self._folder, self._cursors))
         self._snapshots.tidy(state)
         if self._files.size(f"{self._folder}/{PART}") >= 0:
             self._files.remove(f"{self._folder}/{PART}")
-        self._log.begin()
         self._log.drop_before(self._cursors.oldest)
 
     # Writing
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
         with self._mutex, self._writing():
+            self.held.check()
             if changes:
-                self._log.append(first_seq, changes, self._names)
+                self._from_reserve(lambda: self._log.append(first_seq, changes, self._names))
             if sync or part is not None:
                 self._log.sync()
-            if part is not None and (part.entries or part.entities or part.gone or part.last is not None):
-                self._take(part)
+            if part is not None and not part.is_empty():
+                part.put_off = not _goes_along(self.reserve, lambda: self._take(part))
             elif self._log.is_full():
-                self._log.roll()
+                _goes_along(self.reserve, self._log.roll)
 
     def _take(self, part: Slice) -> None:
         if not self._snapshots.is_running():
@@ -148,6 +167,7 @@ class JsonFileJournal:
         self._snapshots.take(part)
         if part.last is not None:
             self._snapshots.finish(part.last, instant_text(time.time_ns()))
+            self.held.hold(f"{self._folder}/{STATE}")
             self._log.forget_bodies(part.last.seq)
 
     @contextmanager
@@ -251,33 +271,34 @@ class JsonFileJournal:
         try:
             write_cursors(self._files, self._folder, cursors)
         except OSError as error:
+            if has_no_space(error):
+                raise StoreFull(
+                    f"{self._name}/{CURSORS} could not be written: the disk is full", "free space"
+                ) from error
             raise failed(f"{self._name}/{CURSORS} could not be written: {error.strerror or error}") from error
         self._cursors = cursors
 
     def trim(self, now_ns: int, up_to_seq: int) -> bool:
         """Whole segments from the old end, as long as they are too old or all of it is too much; a few at a time."""
         with self._reading():
-            log = self._log
-            oldest, left, count = 0, log.size_bytes(), 0
-            for segment, after in zip(log.segments[:TRIM_SEGMENTS], log.segments[1:], strict=False):
+            kept = self._log
+            oldest, left, count = 0, kept.size_bytes(), 0
+            for segment, after in zip(kept.segments[:TRIM_SEGMENTS], kept.segments[1:], strict=False):
                 if after.first - 1 > up_to_seq:
                     break
-                if left <= self._history_bytes and log.last_ns(segment) >= now_ns - self._history_age_ns:
+                if left <= self._history_bytes and kept.last_ns(segment) >= now_ns - self._history_age_ns:
                     break
                 oldest, left, count = after.first, left - segment.size, count + 1
             if oldest:
-                self._forget(oldest)
+                # Who has missed what is written down before anything goes, so that nothing is counted twice.
+                known = self.oldest_seq()
+                readers = {
+                    name: Cursor(cursor.seq, cursor.missed + max(0, oldest - max(cursor.seq + 1, known)))
+                    for name, cursor in self._cursors.readers.items()
+                }
+                self._keep_cursors(oldest, readers)
+                kept.drop_before(oldest)
         return count == TRIM_SEGMENTS
-
-    def _forget(self, oldest: int) -> None:
-        """First it is written down who has missed what, so that nothing is counted twice."""
-        known = self.oldest_seq()
-        readers = {
-            name: Cursor(cursor.seq, cursor.missed + max(0, oldest - max(cursor.seq + 1, known)))
-            for name, cursor in self._cursors.readers.items()
-        }
-        self._keep_cursors(oldest, readers)
-        self._log.drop_before(oldest)
 
     def size_bytes(self) -> int:
         with self._mutex:
@@ -290,6 +311,9 @@ class JsonFileJournal:
     def close(self) -> None:
         with self._mutex:
             try:
+                if not self.held.release_all():
+                    self._write_reached()
+                    self.reserve.close()
                 try:
                     self._snapshots.close()
                 finally:
@@ -301,8 +325,51 @@ class JsonFileJournal:
                     self._owner.release()
                     self._owner = None
 
+    def _write_reached(self) -> None:
+        """The last write of an orderly close."""
+        if NOT_LOADED < self._reached < self._log.last and not self._failure:
+            self._reached = self._log.last  # Whatever happens, once is enough.
+            try:
+                self._log.sync()
+                state = read_state(self._files, self._folder)
+                state.reached = self._reached
+                write_state(self._files, self._folder, state)
+            except (OSError, BusError) as error:
+                log.warning(NOT_IN_ORDER, self._name, error)
+
+    def _from_reserve(self, write: Callable[[], None]) -> None:
+        """Write, from the reserve where there is no other space."""
+        while True:
+            try:
+                write()
+                return
+            except OSError as error:
+                if not has_no_space(error):
+                    raise
+                if not self.reserve.release():
+                    raise StoreFull(
+                        f"{self._name} could not be written: {error.strerror}",
+                        "nothing of the last calls was stored; free space, and open the bus again",
+                    ) from error
+
 
 def failed(what: str) -> StoreFailed:
     return StoreFailed(
         what, "the last calls may or may not have taken effect; free space or mend the disk, and open the bus again"
     )
+
+
+def _goes_along(reserve: Reserve, write: Callable[[], None]) -> bool:
+    """What is written beside a group, which is written already. False where there is no space for it.
+
+    The reserve is for groups, so a full store does not try.
+    """
+    if reserve.full:
+        return False
+    try:
+        write()
+    except OSError as error:
+        if not has_no_space(error):
+            raise
+        return False
+    return True

@@ -4,10 +4,13 @@
 durable: the content of a file after `sync`, and which name leads to which file after `sync_folder`.
 """
 
+import errno
 import os
 from typing import Final, Protocol
 
+from unibus.stores.held_files import Identity, identity_of
 from unibus.stores.private import FILE_MODE, FOLDER_MODE, keep_mode
+from unibus.stores.reserve import is_no_space
 
 _sync_data: Final = getattr(os, "fdatasync", os.fsync)
 """Of a file that became longer this syncs the size too, which is all that is ever needed here."""
@@ -39,7 +42,11 @@ class Files(Protocol):
     def write(self, handle: int, data: bytes) -> None:
         """All of it. After an error some first part may be there."""
 
-    def sync(self, handle: int) -> None: ...
+    def truncate(self, handle: int, size: int) -> None:
+        """Cut off what is after that."""
+
+    def sync(self, handle: int) -> None:
+        """SyncFailed, if it fails."""
 
     def close(self, handle: int) -> None: ...
 
@@ -48,7 +55,20 @@ class Files(Protocol):
 
     def remove(self, path: str) -> None: ...
 
-    def sync_folder(self, path: str) -> None: ...
+    def sync_folder(self, path: str) -> None:
+        """SyncFailed, if it fails."""
+
+    def identity(self, path: str) -> Identity | None:
+        """Tells apart which file or folder a name leads to."""
+
+
+class SyncFailed(OSError):
+    """A sync did not work, whatever the reason: nobody knows what is on disk, and it must not be tried again."""
+
+
+def has_no_space(error: OSError) -> bool:
+    """Whether a write found no space. A sync that found none is another matter."""
+    return is_no_space(error) and not isinstance(error, SyncFailed)
 
 
 class RealFiles:
@@ -92,8 +112,14 @@ class RealFiles:
         while written < len(data):
             written += os.write(handle, memoryview(data)[written:])
 
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
     def sync(self, handle: int) -> None:
-        _sync_data(handle)
+        try:
+            _sync_data(handle)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror) from error
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -111,11 +137,30 @@ class RealFiles:
         folder = os.open(path, os.O_RDONLY)
         try:
             os.fsync(folder)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror) from error
         finally:
             os.close(folder)
 
+    def identity(self, path: str) -> Identity | None:
+        return identity_of(path)
+
 
 _FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+def append_whole(files: Files, handle: int, data: bytes, end: int) -> None:
+    """Write after `end`, which is where the file ends. What found no space is cut off again before the error leaves."""
+    try:
+        files.write(handle, data)
+    except OSError as error:
+        if has_no_space(error):
+            try:
+                files.truncate(handle, end)
+            except OSError as torn:
+                # Not an error of no space: nothing may be written after this.
+                raise OSError(errno.EIO, f"a write that was cut short stays in the file: {torn}") from error
+        raise
 
 
 def replace(files: Files, path: str, data: bytes) -> None:
@@ -129,10 +174,15 @@ def replace(files: Files, path: str, data: bytes) -> None:
 def write_synced(files: Files, path: str, data: bytes) -> None:
     handle = files.create(path)
     try:
-        files.write(handle, data)
-        files.sync(handle)
-    finally:
-        files.close(handle)
+        try:
+            files.write(handle, data)
+            files.sync(handle)
+        finally:
+            files.close(handle)
+    except OSError as error:
+        if has_no_space(error):
+            files.remove(path)  # Of no use, and in the way of others.
+        raise
 
 
 def folder_of(path: str) -> str:

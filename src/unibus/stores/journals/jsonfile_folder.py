@@ -12,7 +12,8 @@ from unibus.stores.journals.jsonfile_snapshot import PART
 from unibus.stores.journals.jsonfile_state import FOLDERS, FORMAT, STATE, State, read_state, write_state
 from unibus.stores.owner import Owner, checked_links, hint_for
 
-_OURS: Final = frozenset({*FOLDERS, f"{STATE}.lock", f"{STATE}.new", PART})
+RESERVE: Final = "reserve"
+_OURS: Final = frozenset({*FOLDERS, f"{STATE}.lock", f"{STATE}.new", PART, RESERVE})
 """What a folder may have in it that nobody has finished to make."""
 
 

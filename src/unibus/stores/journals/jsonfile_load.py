@@ -12,6 +12,7 @@ from unibus.stores.journals.jsonfile_items import ITEM, Listed, Rows, blame, is_
 from unibus.stores.journals.jsonfile_log import Log, damaged
 from unibus.stores.journals.jsonfile_snapshot import ENTITY_FILES, MARK_NAMES, EntityForm, Snapshots, read_block
 from unibus.stores.journals.jsonfile_state import State
+from unibus.stores.journals.log_end import check_end
 
 _KINDS = {name: kind for kind, name in KIND_NAMES.items()}
 _read_entity = msgspec.json.Decoder(EntityForm).decode
@@ -121,9 +122,4 @@ class Loading:
                 book.strict = book.seq >= overlap
                 replay(book, change)
             book.end_group()
-        if self._log.reached < overlap:
-            raise damaged(
-                f"{self._folder}/wal",
-                0,
-                f"the log ends with change {self._log.reached}, and the snapshot has changes up to {overlap}",
-            )
+        check_end(f"{self._folder}/wal", self._log.reached, self._state.reached, overlap)

@@ -14,13 +14,17 @@ from typing import Final, NamedTuple
 
 from unibus.core.life.changes import Change, Passed, Sent
 from unibus.errors import StoreDamaged
-from unibus.stores.journals.jsonfile_files import Files, replace
+from unibus.stores.held_files import HeldFiles
+from unibus.stores.journals.jsonfile_files import Files, append_whole, replace
 from unibus.stores.journals.jsonfile_lines import Line, is_whole, line_of, read_line
+from unibus.stores.reserve import Reserve
 
 SEGMENT_BYTES = 8_000_000  # Not final, so that tests can make small segments.
 _HINT_BYTES: Final = 65_536
 _NAME_DIGITS: Final = 12
 _ENDING: Final = ".jsonl"
+_STEPS: Final = 4
+"""Short of space, a segment is as long as this part of the reserve."""
 
 
 class Place(NamedTuple):
@@ -54,12 +58,19 @@ class Segment:
 class Log:
     """The segments of one folder. The caller sees to it that one thread at a time is here."""
 
-    def __init__(self, files: Files, folder: str) -> None:
+    def __init__(
+        self, files: Files, folder: str, reserve: Reserve | None = None, held: HeldFiles | None = None
+    ) -> None:
+        """Without `reserve` and `held` it is to be read, or is nobody else's yet."""
         self.last = 0
         self.reached = 0  # The last change that recovery found in the log itself.
         self.segments: list[Segment] = []
         self._files = files
         self._folder = folder
+        self._reserve = reserve or Reserve("", 0)
+        self._held = held or HeldFiles()
+        self._look_at = 0  # At which size of the segment to ask the file system for its free space.
+        self._is_low = False
         self._handle = -1
         self._synced = 0  # How many bytes of the last segment are on disk.
         self._lines = 0  # How many lines it has.
@@ -137,34 +148,48 @@ class Log:
         segment = self.segments[-1]
         replace(self._files, segment.path, self._files.read(segment.path, 0, segment.size))
         self._handle = self._files.open(segment.path)
+        self._held.hold(segment.path)
         self._synced = segment.size
 
     def _create(self, first: int) -> None:
+        """The new segment is the last one when it is there; if it cannot be, the one before stays that."""
         segment = Segment(self._folder, first, 0)
-        self._handle = self._files.create(segment.path)
+        handle = self._files.create(segment.path)
         self._files.sync_folder(self._folder)
+        before, self._handle = self._handle, handle
+        if before >= 0:
+            self._held.release(self.segments[-1].path)
+            self._files.close(before)
+        self._held.hold(segment.path)
         self.segments.append(segment)
         self._synced, self._lines = 0, 0
+        self._look_at, self._is_low = 0, False
 
     # Writing
 
     def append(self, first_seq: int, changes: Sequence[Change], names: dict[int, str]) -> None:
+        """OSError: nothing of the group is there, if it is one of no space; else nobody knows."""
         segment = self.segments[-1]
         last = first_seq + len(changes) - 1
         group = last if len(changes) > 1 else 0
         offset = segment.size
-        lines = []
+        lines = [
+            line_of(seq, change, names.get(change.entity, ""), group, self._synced)
+            for seq, change in enumerate(changes, first_seq)
+        ]
+        append_whole(self._files, self._handle, b"".join(lines), segment.size)
         segment.hint(first_seq, offset, self._lines + 1)
         for seq, change in enumerate(changes, first_seq):
-            line = line_of(seq, change, names.get(change.entity, ""), group, self._synced)
-            self._note(seq, change, offset, len(line))
-            offset += len(line)
-            lines.append(line)
-        self._files.write(self._handle, b"".join(lines))
+            length = len(lines[seq - first_seq])
+            self._note(seq, change, offset, length)
+            offset += length
         segment.size = offset
         segment.last_ns = changes[-1].at_ns
         self._lines += len(lines)
         self.last = last
+        if self._reserve.wanted and offset >= self._look_at:
+            self._look_at = offset + self._reserve.wanted // _STEPS
+            self._is_low = self._reserve.is_low(2 * SEGMENT_BYTES)
 
     def sync(self) -> None:
         if self._synced < self.segments[-1].size:
@@ -172,15 +197,15 @@ class Log:
             self._synced = self.segments[-1].size
 
     def is_full(self) -> bool:
-        return self.segments[-1].size >= SEGMENT_BYTES
+        """Where the disk is nearly full a segment is short: opening the folder copies the last one."""
+        size = self.segments[-1].size
+        return size >= SEGMENT_BYTES or (self._is_low and size >= self._reserve.wanted // _STEPS)
 
     def roll(self) -> None:
         """Begin another segment, if there is anything in this one."""
         if self.segments[-1].first > self.last:
             return
         self.sync()
-        self._files.close(self._handle)
-        self._handle = -1
         self._create(self.last + 1)
 
     def close(self) -> None:

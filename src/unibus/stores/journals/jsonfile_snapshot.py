@@ -19,7 +19,7 @@ from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, QUEUE, SUBSCRIPTIO
 from unibus.core.life.states import STATE_NAMES
 from unibus.errors import StoreDamaged
 from unibus.stores.journal import EntityRow, Slice, Summary
-from unibus.stores.journals.jsonfile_files import Files
+from unibus.stores.journals.jsonfile_files import Files, append_whole, has_no_space
 from unibus.stores.journals.jsonfile_forms import (
     NO_DOCUMENT,
     WhoForm,
@@ -164,15 +164,13 @@ class Snapshots:
         if not self.is_running():
             self._handle = self._files.create(self._path(PART))
             self._part_bytes = 0
-        blocks = []
+        blocks = [message_block(sequence, saved, data) for _, sequence, saved, data in part.entries]
+        if blocks:
+            append_whole(self._files, self._handle, b"".join(blocks), self._part_bytes)
         self._entities.update((row.number, row) for row in part.entities)
-        for number, sequence, saved, data in part.entries:
-            block = message_block(sequence, saved, data)
+        for (number, sequence, _, _), block in zip(part.entries, blocks, strict=True):
             self._taken.setdefault(number, {})[sequence] = (self._part_bytes, len(block))
             self._part_bytes += len(block)
-            blocks.append(block)
-        if blocks:
-            self._files.write(self._handle, b"".join(blocks))
         for number, sequence in part.gone:
             self._gone.setdefault(number, set()).add(sequence)
 
@@ -207,7 +205,22 @@ class Snapshots:
     # The end
 
     def finish(self, summary: Summary, written: str) -> None:
-        files, before = self._files, read_state(self._files, self._folder)
+        """Switch to the new files. OSError of no space: all is as it was, and it can be tried again."""
+        before = read_state(self._files, self._folder)
+        try:
+            state, rows = self._switch(before, summary, written)
+        except OSError as error:
+            if has_no_space(error):
+                self._declared = {}  # What it says was written is removed again.
+                self.tidy(before)
+            raise
+        self.listed, self.rows = {listed.file: listed for listed in state.files}, rows
+        self.covers, self.generation = summary.seq, state.generation
+        self._clear()
+        self.tidy(state)
+
+    def _switch(self, before: State, summary: Summary, written: str) -> tuple[State, dict[int, Rows]]:
+        files = self._files
         generation = before.generation + 1
         self._entities.update((row.number, row) for row in summary.entities)
         summary.entities = sorted(self._entities.values(), key=lambda row: row.number)
@@ -221,10 +234,7 @@ class Snapshots:
         state.files = list(fresh.values())
         state.obsolete = [name for name in self.listed if name not in fresh]
         write_state(files, self._folder, state)
-        self.listed, self.rows = fresh, rows
-        self.covers, self.generation = summary.seq, generation
-        self._clear()
-        self.tidy(state)
+        return state, rows
 
     def _write_entities(self, summary: Summary, generation: int) -> dict[str, Listed]:
         fresh = {}
@@ -332,6 +342,7 @@ def merged(before: State, summary: Summary) -> State:
         before.domain,
         covers=summary.seq,
         overlap=summary.overlap,
+        reached=max(before.reached, summary.overlap),
         sequences=[Counter(row.number, row.name, row.sequence) for row in summary.entities],
         retired=summary.retired,
         deleted=before.deleted | dropped,

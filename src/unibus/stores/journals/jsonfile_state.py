@@ -44,6 +44,8 @@ class State(msgspec.Struct):
     generation: int = 0
     covers: int = 0
     overlap: int = 0
+    reached: int = 0
+    """The last change that the log had when the folder was opened, or closed in order (log_end.py)."""
     sequences: list[Counter] = []
     retired: dict[str, int] = {}
     deleted: dict[int, str] = {}
@@ -97,7 +99,7 @@ def read_state(files: Files, folder: str) -> State:
         known = msgspec.json.decode(data, type=_Known)
     except msgspec.ValidationError:
         known = _Known()
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise malformed(path, data) from error
     if known.unibus != "store":
         raise StoreUnavailable(f"{path} is not one of unibus", "choose another folder")
@@ -121,7 +123,7 @@ def opened(path: str, data: bytes, kind: type[T]) -> T:
         found = msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         raise damaged(path, 1, str(error)) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise malformed(path, data) from error
     if rest != checksum(body).encode() + _TAIL:
         line = data.count(b"\n", 0, len(body)) + 2

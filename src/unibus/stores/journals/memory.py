@@ -11,7 +11,9 @@ from unibus.core.life.events import Event, event_of, is_about, kind_of
 from unibus.core.life.playing import replay
 from unibus.errors import StoreFailed
 from unibus.stores.durability import Durability
+from unibus.stores.held_files import HeldFiles
 from unibus.stores.journal import Slice
+from unibus.stores.reserve import Reserve
 
 CHANGES_KEPT_MAX: Final = 100_000
 """How much history a process keeps when nobody asked for a file: some tens of megabytes."""
@@ -22,6 +24,8 @@ class MemoryJournal:
         self.url = "memory://"
         self.durability = Durability.D0
         self.snapshots = False
+        self.reserve = Reserve("", 0)
+        self.held = HeldFiles()
         self._domain = domain
         self._changes: deque[Change] = deque(maxlen=changes_kept_max)
         self._last = 0

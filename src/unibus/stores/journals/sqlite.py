@@ -5,6 +5,7 @@ which matters because each call gives up the interpreter and may have to wait fo
 WAL mode, not exclusive: other processes may read it, read-only.
 """
 
+import logging
 import os
 import threading
 import time
@@ -20,25 +21,39 @@ from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event, event_of, is_about, kind_of
-from unibus.errors import StoreFailed
+from unibus.errors import StoreFailed, StoreFull
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.durability import Durability
 from unibus.stores.forked import hold_at_fork
+from unibus.stores.held_files import HeldFiles
 from unibus.stores.journal import Slice
+from unibus.stores.journals.log_end import NOT_IN_ORDER, NOT_LOADED, REACHED
 from unibus.stores.journals.outside_cursors import shown_cursors
 from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
-from unibus.stores.journals.sqlite_file import PAGE_BYTES, Transaction, damaged, open_file, translated
+from unibus.stores.journals.sqlite_checkpoints import Checkpoints
+from unibus.stores.journals.sqlite_file import (
+    PAGE_BYTES,
+    Transaction,
+    close_after_error,
+    damaged,
+    is_no_space,
+    open_file,
+    translated,
+)
+from unibus.stores.journals.sqlite_groups import Groups
 from unibus.stores.journals.sqlite_index import SqliteIndex
 from unibus.stores.journals.sqlite_load import Loading, rows_after
 from unibus.stores.journals.sqlite_place import own_file
 from unibus.stores.journals.sqlite_rows import (
     changes_of,
     checksum,
+    insert,
     pack,
-    save_part,
-    save_summary,
 )
 from unibus.stores.journals.wal_room import WalRoom
+from unibus.stores.reserve import Reserve
+
+log = logging.getLogger("unibus")
 
 CHECKPOINT_BYTES: Final = 16_000_000
 """How large the write-ahead log may grow before it is moved into the file."""
@@ -46,16 +61,8 @@ CHECKPOINT_BYTES: Final = 16_000_000
 _ROW_BYTES: Final = 4 * PAGE_BYTES
 """What a row costs in the write-ahead log beside its content: parts of pages, and pages that know of the others."""
 
-_CHECKPOINT_AGAIN_BYTES: Final = 4_000_000
-"""Where a reader was in the way, so much comes before the next try."""
-
-_QUICK_BYTES: Final = 2_000_000
-"""Before a checkpoint comes this near, an append counts as one that may take a while."""
-
 TRIM_ROWS: Final = 500
 """Groups that are forgotten in one step: what a commit may have to wait for."""
-
-_INSERT: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 
 
 class SqliteJournal:
@@ -70,6 +77,7 @@ class SqliteJournal:
         domain: str = "local",
         history_age_s: float = HISTORY_AGE_S_DEFAULT,
         history_bytes: int = HISTORY_BYTES_DEFAULT,
+        reserve: Reserve | None = None,
         vfs: str | None = None,
         exclusive: bool = False,
     ) -> None:
@@ -84,20 +92,30 @@ class SqliteJournal:
         self._mutex = threading.RLock()
         hold_at_fork(self._mutex)
         self._synced = True
-        self._wal_bytes = 0
         self._log_bytes = 0
         self._last = 0
+        self._reached = NOT_LOADED  # The change that the file says the log has reached (log_end.py).
+        self._failed = False  # After a failed write nothing more is written, at close either.
         self._oldest = 1
-        self._index: SqliteIndex | None = None
-        self._owner = None if vfs is not None else own_file(self._path)
         self._room = None if vfs is not None else WalRoom(self._path, CHECKPOINT_BYTES)
+        self.held = HeldFiles()
+        self.reserve = reserve or Reserve("", 0)
+        connection: apsw.Connection | None = None
+        self._owner = None if vfs is not None else own_file(self._path)
         try:
-            self._connection = open_file(self._path, domain, vfs, exclusive)
+            self.reserve.open()
+            connection = open_file(self._path, domain, vfs, exclusive)
+            self._connection = connection
+            self._bodies = Bodies(self._connection, self._path)
+            self._checkpoints = Checkpoints(self._connection, self._path, self.reserve)
+            self._groups = Groups(self._connection, self.reserve, self._checkpoints)
         except BaseException:
+            # Whatever it was: the caller has no journal to close.
+            if connection is not None:
+                close_after_error(connection)
             if self._owner is not None:
                 self._owner.release()
             raise
-        self._bodies = Bodies(self._connection, self._path)
 
     def load(self, book: Book) -> int:
         try:
@@ -105,19 +123,22 @@ class SqliteJournal:
                 loading = Loading(self._connection, self._path, book)
                 covered = loading.run()
                 oldest = self._connection.execute("SELECT min(seq) FROM log").get
-                self._index = SqliteIndex(self._connection, book.seq, self._rows_after)
+                self._groups.index = SqliteIndex(self._connection, book.seq, self._rows_after)
                 # What a failed sync left only in the cache of the kernel is written once more before it counts, and
                 # a log that was given up does not come back: one write that is synced settles both.
-                self._checkpoint()
-                self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('opened', ?)", (time.time_ns(),))
+                self._checkpoints.run(CHECKPOINT_BYTES, must=True)
+                self._groups.write_meta("opened", time.time_ns(), REACHED, book.seq)
         except apsw.Error as error:
             raise translated(error, self._path) from error
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise damaged(self._path, f"a row is not what was written: {error}") from error
         self._log_bytes = loading.log_bytes
         self._domain = loading.domain
-        self._last = book.seq
+        self._last = self._reached = book.seq
         self._oldest = book.seq + 1 if oldest is None else cast(int, oldest)
+        if self._owner is not None:
+            self.held.hold(self._path, f"{self._path}-wal", f"{self._path}-shm", f"{self._path}.lock")
+        self.reserve.refill()
         return covered
 
     def reload(self, book: Book) -> bool:
@@ -133,31 +154,28 @@ class SqliteJournal:
         last = first_seq + len(changes) - 1
         try:
             with self._mutex:
+                self.held.check()
                 self._sync(sync or part is not None)
-                if sync and self._room is not None and self._room.is_due(self._wal_bytes):
-                    self._room.make(self._wal_bytes)
+                if sync and self._room is not None and self._room.is_due(self._checkpoints.wal_bytes):
+                    self._room.make(self._checkpoints.wal_bytes)
                 row = (first_seq, last, changes[0].at_ns if changes else 0, crc, records)
-                if part is None and not self._is_index_due():
-                    self._connection.execute(_INSERT, row)
-                else:
-                    self._append_more(row if changes else None, part, last)
-                if self._index is not None:
-                    self._index.add(changes)
-                self._wal_bytes += len(records) + _ROW_BYTES
-                if self._wal_bytes > CHECKPOINT_BYTES:
-                    self._checkpoint()
+                self._groups.write(row if changes else None, part, self._oldest, self._log_bytes, last)
+                if self._groups.index is not None:
+                    self._groups.index.add(changes)
+                self._checkpoints.wal_bytes += len(records) + _ROW_BYTES
+                if self._checkpoints.is_due(CHECKPOINT_BYTES):
+                    self._checkpoints.run(CHECKPOINT_BYTES)
         except apsw.Error as error:
-            raise StoreFailed(
-                f"{self._name} could not be written: {error}",
-                "the last calls may or may not have taken effect; free space or mend the disk, and open the bus again",
-            ) from error
+            self._failed = True
+            raise self._failure(error) from error
         self._last = last
         self._log_bytes += len(records)
 
     def is_quick(self) -> bool:
-        if self._wal_bytes > CHECKPOINT_BYTES - _QUICK_BYTES or self._is_index_due():
+        if self._checkpoints.is_near(CHECKPOINT_BYTES) or self._groups.is_index_due():
             return False
-        if (self._room is not None and self._room.is_due(self._wal_bytes)) or not self._mutex.acquire(blocking=False):
+        wal_bytes = self._checkpoints.wal_bytes
+        if (self._room is not None and self._room.is_due(wal_bytes)) or not self._mutex.acquire(blocking=False):
             return False
         self._mutex.release()
         return True
@@ -167,30 +185,19 @@ class SqliteJournal:
             self._connection.execute("PRAGMA synchronous = FULL" if sync else "PRAGMA synchronous = NORMAL")
             self._synced = sync
 
-    def _append_more(self, row: tuple[int, int, int, int, bytes] | None, part: Slice | None, last: int) -> None:
-        """A group with a piece of a snapshot, or with a block of the index that is full."""
-        with Transaction(self._connection):
-            # The index first: it reads what it lacks out of the log, and this group is none of that.
-            if self._index is not None and self._index.is_due():
-                self._wal_bytes += self._index.save(self._oldest) * PAGE_BYTES
-            if row is not None:
-                self._connection.execute(_INSERT, row)
-            if part is not None:
-                save_part(self._connection, part, last)
-                self._wal_bytes += sum(len(data) for _, _, _, data in part.entries)
-                if part.last is not None:
-                    save_summary(self._connection, part.last, self._log_bytes)
-
-    def _is_index_due(self) -> bool:
-        return self._index is not None and self._index.is_due()
+    def _failure(self, error: apsw.Error) -> Exception:
+        if is_no_space(error, self._connection):
+            return StoreFull(
+                f"{self._name} could not be written: the disk is full",
+                "nothing of the last calls was stored; free space, and open the bus again",
+            )
+        return StoreFailed(
+            f"{self._name} could not be written: {error}",
+            "the last calls may or may not have taken effect; free space or mend the disk, and open the bus again",
+        )
 
     def _rows_after(self, seq: int) -> Iterator[tuple[int, list[Change], int]]:
         return rows_after(self._connection, self._path, seq)
-
-    def _checkpoint(self) -> None:
-        """Move what is in the write-ahead log into the file, as far as no reader is in the way."""
-        pages, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._wal_bytes = min((pages - moved) * PAGE_BYTES, max(0, CHECKPOINT_BYTES - _CHECKPOINT_AGAIN_BYTES))
 
     # Reading
 
@@ -221,7 +228,7 @@ class SqliteJournal:
 
     def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
         with self._at_the_file():
-            seqs = [] if self._index is None else self._index.find(message_id, self._oldest)
+            seqs = [] if self._groups.index is None else self._groups.index.find(message_id, self._oldest)
             found = [(seq, change) for seq, change in self.changes_at(seqs) if is_about(change, message_id)]
         return [event_of(seq, change, self._domain, names) for seq, change in found]
 
@@ -279,8 +286,8 @@ class SqliteJournal:
                 "UPDATE cursors SET missed = missed + ? - max(seq, ?) WHERE seq < ?", (cut, self._oldest - 1, cut)
             )
             self._connection.execute("DELETE FROM log WHERE last <= ?", (cut,))
-            if self._index is not None:
-                self._index.forget(cut)
+            if self._groups.index is not None:
+                self._groups.index.forget(cut)
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('log_bytes', ?)", (self._log_bytes - freed,))
         self._oldest = cut + 1
         self._log_bytes -= freed
@@ -301,10 +308,28 @@ class SqliteJournal:
     def close(self) -> None:
         with self._mutex:
             try:
-                self._connection.close()
+                if not self.held.release_all():
+                    self._write_reached()
+                # If its log was deleted, SQLite saves into the file what it holds. If the file itself was replaced, it
+                # leaves the names alone.
+                try:
+                    self._connection.close()
+                except apsw.FullError as error:
+                    log.warning("%s keeps its write-ahead log: %s", self._name, error)  # Nothing is lost by that.
+                self.reserve.close()
             except apsw.Error as error:
                 raise translated(error, self._path) from error
             finally:
                 if self._owner is not None:
                     self._owner.release()
                     self._owner = None
+
+    def _write_reached(self) -> None:
+        """The last write of an orderly close. It is synced, and with it everything before it in the file."""
+        if NOT_LOADED < self._reached < self._last and not self._failed:
+            self._reached = self._last  # Whatever happens, once is enough.
+            try:
+                self._sync(True)
+                insert(self._connection, "meta", (REACHED, self._last), 2)
+            except apsw.Error as error:
+                log.warning(NOT_IN_ORDER, self._name, error)

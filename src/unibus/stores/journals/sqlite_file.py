@@ -1,12 +1,13 @@
 """Opening a SQLite file: whose it is, how it is set up, and bringing its schema up to date."""
 
+import errno
 import logging
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
+from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreFull, StoreUnavailable, StoreVersion
 
 log = logging.getLogger("unibus")
 
@@ -105,7 +106,13 @@ class Transaction:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
-            self._connection.execute("COMMIT")
+            try:
+                self._connection.execute("COMMIT")
+            except apsw.Error:
+                # SQLite rolls back by itself where a commit finds no space; make sure that nothing stays open.
+                if not self._connection.get_autocommit():
+                    self._connection.execute("ROLLBACK")
+                raise
         elif not self._connection.get_autocommit():
             self._connection.execute("ROLLBACK")
 
@@ -116,6 +123,14 @@ def migrations() -> list[tuple[int, str]]:
 
 def newest_version() -> int:
     return migrations()[-1][0]
+
+
+def is_no_space(error: apsw.Error, connection: apsw.Connection) -> bool:
+    """Whether a write found no space. SQLite has a code of its own for a full disk, and none for a quota."""
+    if isinstance(error, apsw.FullError):
+        return True
+    is_write = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
+    return is_write and connection.system_errno == errno.EDQUOT
 
 
 def damaged(path: str, what: str) -> StoreDamaged:
@@ -130,6 +145,8 @@ def translated(error: apsw.Error, path: str) -> Exception:
         )
     if isinstance(error, apsw.CorruptError) or "unsupported file format" in str(error):
         return damaged(path, str(error))
+    if isinstance(error, apsw.FullError):
+        return StoreFull(f"{path}: the disk is full", "free space, and try again")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return StoreBusy(f"{path} is locked by another program", "close that program")
     if isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):

@@ -32,8 +32,8 @@ class SqliteIndex:
     def is_due(self) -> bool:
         return self._block.next - 1 - self._saved >= trace_index.BLOCK_CHANGES
 
-    def save(self, oldest: int) -> int:
-        """Write the block, inside of a transaction. Gives about how many pages that were."""
+    def save(self, oldest: int) -> Block:
+        """Write the block, inside of a transaction. `saved` is called with it once that is committed."""
         block = self._completed(oldest)
         rows: list[Bound] = []
         for bucket in range(BUCKETS):
@@ -41,6 +41,10 @@ class SqliteIndex:
                 rows += (bucket, block.first, block.data(bucket))
         insert(self._connection, "trace_index", rows, 3)
         insert(self._connection, "trace_blocks", (block.first, block.next - 1), 2)
+        return block
+
+    def saved(self, block: Block) -> int:
+        """The block is in the file. Gives about how many pages that were."""
         self._saved = block.next - 1
         self._block = Block(block.next)
         return 2 * BUCKETS

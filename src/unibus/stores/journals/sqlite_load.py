@@ -12,6 +12,7 @@ from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entity
 from unibus.core.life.playing import replay
 from unibus.core.life.standing import restore, restore_session
+from unibus.stores.journals.log_end import REACHED, check_end
 from unibus.stores.journals.sqlite_file import damaged
 from unibus.stores.journals.sqlite_rows import (
     SEQUENCE_BITS,
@@ -28,6 +29,7 @@ class Loading:
     def __init__(self, connection: apsw.Connection, path: str, book: Book) -> None:
         self.log_bytes = 0
         self.domain = ""
+        self.reached = 0  # The change that the log has reached at least (log_end.py).
         self._connection = connection
         self._path = path
         self._book = book
@@ -38,6 +40,7 @@ class Loading:
         snapshot, overlap = self.load_snapshot()
         book.seq = snapshot
         self._replay(snapshot, overlap)
+        check_end(self._path, book.seq, self.reached, overlap)
         if overlap > snapshot:
             for entity in book.entities.values():
                 entity.entries = dict(sorted(entity.entries.items()))
@@ -59,6 +62,7 @@ class Loading:
         self._load_sessions()
         self._load_marks()
         book.positions.update(self._connection.execute("SELECT name, position FROM positions"))
+        self.reached = cast(int, meta.get(REACHED, 0))
         return snapshot, cast(int, meta.get("overlap", 0))
 
     def _load_entities(self) -> None:

@@ -11,7 +11,7 @@ from unibus.core.life.changes import Change, Declared, Passed, Sent
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event, event_of, is_about, kind_of
 from unibus.core.life.past import Past
-from unibus.stores.entity_info import info_of
+from unibus.stores.info_of import info_of
 from unibus.stores.journals.sqlite_file import damaged
 from unibus.stores.journals.sqlite_look import FollowedBook, ReadOnlyFile
 from unibus.stores.journals.sqlite_rows import SEQUENCE_BITS, changes_of

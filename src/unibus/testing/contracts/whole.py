@@ -386,6 +386,23 @@ class WatchContract(Contract):
         stop_first()  # Whether it was called or not: the message is there for somebody.
         assert calls in (["first", "second"], ["second"])
 
+    def test_a_watch_that_is_over_does_not_stop_the_next_one_of_the_same_caller(self, rig: Rig) -> None:
+        rig.queue("q")
+        calls: list[str] = []
+
+        class Caller:
+            def woken(self) -> None:
+                calls.append("woken")
+
+        caller = Caller()
+        stop_first = rig.store.watch("q", caller.woken)
+        rig.send("q", "a")
+        rig.drain("q")
+        rig.store.watch("q", caller.woken)
+        stop_first()
+        rig.send("q", "b")
+        assert calls == ["woken", "woken"]
+
     def test_a_session_that_becomes_free_wakes(self, rig: Rig) -> None:
         rig.queue("q", requires_session=True)
         calls = self.watched(rig, "q")

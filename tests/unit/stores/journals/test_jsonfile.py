@@ -1,6 +1,8 @@
 """A folder of JSON files: what stands in it, whose it is, how much of the past it keeps, and what a crash leaves."""
 
+import errno
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,9 @@ from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import EntityRow, Slice, Summary
 from unibus.stores.journals import jsonfile_log
 from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.jsonfile_files import RealFiles
+from unibus.stores.journals.jsonfile_files import RealFiles, SyncFailed
 from unibus.stores.journals.jsonfile_state import FORMAT, sealed
+from unibus.stores.reserve import Reserve
 from unibus.stores.store import Wish
 
 SECOND = 1_000_000_000
@@ -545,3 +548,95 @@ def test_a_damaged_line_of_history_is_named_when_it_is_read(journal: JsonFileJou
     path.write_bytes(path.read_bytes().replace(b'"seq":3', b'"seq":4', 1))
     with pytest.raises(StoreDamaged, match=r"000000000001\.jsonl, line 3"):
         journal.events_after(0, 10, {})
+
+
+class ScriptedFiles(RealFiles):
+    """Real files, with errors where a test wants them."""
+
+    def __init__(self) -> None:
+        self.sync_error = self.truncate_error = 0
+        self.space: int | None = None
+
+    def write(self, handle: int, data: bytes) -> None:
+        if self.space is not None and len(data) > self.space:
+            os.write(handle, data[: self.space])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write(handle, data)
+
+    def truncate(self, handle: int, size: int) -> None:
+        if self.truncate_error:
+            raise OSError(self.truncate_error, os.strerror(self.truncate_error))
+        super().truncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        if self.sync_error:
+            raise SyncFailed(self.sync_error, os.strerror(self.sync_error))
+        super().sync(handle)
+
+
+class OnePiece(Reserve):
+    """A reserve whose release makes space."""
+
+    def __init__(self, files: ScriptedFiles) -> None:
+        super().__init__("", 1_000_000)
+        self.files = files
+
+    def open(self) -> None:
+        self.size = self.wanted
+
+    def release(self) -> bool:
+        self.full = True
+        had, self.files.space = self.files.space, None
+        return had is not None
+
+    def refill(self) -> bool:
+        return True
+
+
+def scripted(folder: Path) -> tuple[JsonFileJournal, ScriptedFiles]:
+    files = ScriptedFiles()
+    folder.mkdir()
+    journal = JsonFileJournal(str(folder), files=files, reserve=OnePiece(files))
+    journal.load(Book(0))
+    journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
+    return journal, files
+
+
+def a_group(first: int) -> list[Change]:
+    return [Sent(NOW_NS, 1, each, Who(f"m{each}", 3), 50, 0, 0, None, b"abc") for each in (first, first + 1)]
+
+
+def test_a_group_that_was_cut_short_is_cut_off_and_written_again(folder: Path) -> None:
+    journal, files = scripted(folder)
+    files.space = 100
+    journal.append(2, a_group(1), True)
+    assert journal.reserve.full
+    journal.append(4, a_group(3), True)
+    journal.close()
+    lines = [json.loads(line) for line in (folder / "wal/000000000001.jsonl").read_text("utf-8").splitlines()]
+    assert [line["seq"] for line in lines] == [1, 2, 3, 4, 5]
+
+
+def test_a_group_that_cannot_be_cut_off_stops_the_journal(folder: Path) -> None:
+    """Whatever is written after it would be lost."""
+    journal, files = scripted(folder)
+    files.space, files.truncate_error = 100, errno.ENOSPC
+    with pytest.raises(StoreFailed):
+        journal.append(2, a_group(1), True)
+    files.space, files.truncate_error = None, 0
+    with pytest.raises(StoreFailed):
+        journal.append(2, a_group(1), True)
+    journal.close()
+
+
+def test_a_sync_that_finds_no_space_is_a_failed_sync(folder: Path) -> None:
+    """A network file system may find out that late. A sync is never tried again."""
+    journal, files = scripted(folder)
+    files.sync_error = errno.ENOSPC
+    with pytest.raises(StoreFailed):
+        journal.append(2, a_group(1), True)
+    assert not journal.reserve.full
+    files.sync_error = 0
+    with pytest.raises(StoreFailed):
+        journal.append(4, a_group(3), True)
+    journal.close()

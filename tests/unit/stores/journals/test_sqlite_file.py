@@ -1,7 +1,9 @@
 """Opening a SQLite file: ours, new, foreign, newer, damaged, or not there."""
 
+import errno
 import sqlite3
 from pathlib import Path
+from typing import cast
 
 import apsw
 import pytest
@@ -17,6 +19,7 @@ from unibus.stores.journals.sqlite_file import (
     APPLICATION_ID,
     PRAGMAS,
     Transaction,
+    is_no_space,
     migrations,
     newest_version,
     open_file,
@@ -138,3 +141,27 @@ def test_the_drivers_errors_become_ours_with_their_text(error: apsw.Error, ours:
     found = translated(error, "bus.db")
     assert type(found) is ours
     assert "bus.db" in str(found)
+
+
+class LastError:
+    """As much of a connection as tells why the last call failed."""
+
+    def __init__(self, number: int) -> None:
+        self.system_errno = number
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "no_space"),
+    [
+        (apsw.SQLITE_FULL, 0, True),
+        (apsw.SQLITE_IOERR_WRITE, errno.EDQUOT, True),
+        (apsw.SQLITE_IOERR_WRITE, errno.EIO, False),
+        (apsw.SQLITE_IOERR_FSYNC, errno.EDQUOT, False),
+        (apsw.SQLITE_IOERR_FSYNC, errno.ENOSPC, False),
+    ],
+)
+def test_what_counts_as_no_space(code: int, number: int, no_space: bool) -> None:
+    """A quota too; but never a sync, whatever it has found."""
+    error = apsw.exception_for(code)
+    assert isinstance(error, apsw.Error)
+    assert is_no_space(error, cast(apsw.Connection, LastError(number))) == no_space

@@ -1,5 +1,4 @@
-# mypyc: compiled
-"""What a store tells about one of its entities, from its state in memory."""
+"""What a store tells of an entity: from the live object to a frozen record."""
 
 from unibus.core.life.entity import KIND_NAMES, Entity
 from unibus.stores.store import EntityInfo

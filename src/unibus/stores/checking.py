@@ -1,0 +1,17 @@
+"""The check of an open store: its invariants, and its state against the one that its journal describes."""
+
+from unibus.core.life.book import Book
+from unibus.core.life.due import NEVER
+from unibus.core.life.invariants import differences, violations
+from unibus.stores.journal import Journal
+
+
+def checked(book: Book, journal: Journal, now_ns: int) -> list[str]:
+    """Whether the state keeps its invariants and is the one that the journal describes. The caller sees to it that
+    nobody changes either."""
+    found = violations(book)
+    other = Book(NEVER)
+    if journal.reload(other):
+        found += violations(other)
+        found += differences(book, other, now_ns)
+    return found
