@@ -33,3 +33,8 @@ class ClosingSteps:
             first, self._error = self._error, None
         if first is not None:
             raise first
+
+
+def under(lock: threading.RLock, call: Callable[[], None]) -> None:
+    with lock:
+        call()

@@ -32,7 +32,7 @@ from unibus.core.life.states import GONE
 from unibus.errors import BusClosed, BusError, StoreFailed, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.stores.checking import checked
-from unibus.stores.closing_steps import ClosingSteps
+from unibus.stores.closing_steps import ClosingSteps, under
 from unibus.stores.committer import Committer, as_failure, described
 from unibus.stores.durability import Durability
 from unibus.stores.forked import ForkedJournal, keep_for_ever, on_fork, opened_by, renew
@@ -106,8 +106,7 @@ class EmbeddedStore:
                 self._space.entered()
         self._armed_ns: i64 = NEVER
         self._seq_before: i64 = 0  # Where the book stood when this call began.
-        self._closed = False
-        self._closing = ClosingSteps()
+        self._closed, self._closing = False, ClosingSteps()
         self._opened_by = 0  # The process that opened it, where this is a child of that.
         self._tokens = Tokens()
         # Whoever waits for messages looks again, and is told.
@@ -416,11 +415,6 @@ class EmbeddedStore:
 
     def close(self) -> None:
         """Write what was decided, and release the file. One that was interrupted is finished by the next."""
-
-        def forget() -> None:
-            with self._lock:
-                self._book.let_go()
-
         if self._opened_by:
             return  # In a forked child: everything is the parent's.
         if before_close is not None and not self._closed:
@@ -433,7 +427,7 @@ class EmbeddedStore:
             self._watchers.wake_all,
             self._committer.close,
             partial(switching.restore, self),
-            forget,
+            partial(under, self._lock, self._book.let_go),
             self._journal.close,
         ]
         self._closing.run(self.url, steps)
