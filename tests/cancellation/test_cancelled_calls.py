@@ -146,7 +146,6 @@ async def test_a_cancelled_call_is_done_or_not_done(scenario: Scenario, kind: st
         await trial.end(run.cancelled and not scenario.reads)
 
 
-@pytest.mark.xfail(strict=True, reason="a close that is cancelled leaves the store open, and no other call closes it")
 @cases(CLOSING)
 async def test_a_cancelled_close_ends_with_the_next_one(scenario: Scenario, kind: str, tmp_path: Path) -> None:
     one_thread()
