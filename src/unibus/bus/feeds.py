@@ -74,6 +74,7 @@ class Feed:
         self._pulling = False
         self._again = False
         self._more = False  # There may be messages in the store: the group is not quiet.
+        self._releasing = 0  # Threads that release messages: these are neither here nor in the store.
         self._retrying: set[bytes] = set()  # Locks whose messages went back, and are not due yet.
         self.stopped = False
         self.inner: dict[int, Consumer] = {}  # Those that hold the users' own handlers, by their number.
@@ -138,7 +139,7 @@ class Feed:
         self._aftermath.rested(self.group)
 
     def _mark_busy(self) -> None:
-        self.group.delayed = len(self._retrying) + (1 if self._more else 0)
+        self.group.delayed = len(self._retrying) + self._releasing + (1 if self._more else 0)
 
     def resume(self) -> None:
         """Claim for a consumer that has just joined the group."""
@@ -166,16 +167,22 @@ class Feed:
             released = [self._held.pop(message.sequence) for message in unseen if message.sequence in self._held]
             self._more = self._pulling  # What a claim brings now has to go back too, before anybody calls it quiet.
             self._retrying.clear()
+            self._releasing += 1
             self._mark_busy()
-        self._watch.stop()
-        for claimed in released:
-            self._queues.renewals.stop(claimed)
+            stop_watching = self._watch.end()  # Here: a consumer that joins after this begins a watch of its own.
         try:
+            stop_watching()
+            for claimed in released:
+                self._queues.renewals.stop(claimed)
             if released:
                 commands = [Settle(RELEASE, each.entity, each.sequence, each.token) for each in released]
                 self._queues.store.apply(commands).on_done(_ignore)
         except BusError as error:
             log.warning("messages of %r stay locked until their locks end: %s", self.entity, error)
+        finally:
+            with self._lock:
+                self._releasing -= 1
+                self._mark_busy()
         self._aftermath.rested(self.group)
 
     def _on_lost(self, claimed: Claimed) -> Callable[[LockLost], None]:

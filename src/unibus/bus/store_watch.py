@@ -43,17 +43,19 @@ class StoreWatch:
             raise
         with self._lock:
             watch.stop = stop
-            is_stopped = self._current is not watch and not watch.was_called
-        if is_stopped:
+            was_ended = self._current is not watch and not watch.was_called
+        if was_ended:
             stop()
 
-    def stop(self) -> None:
-        """Watch no longer. A call that has come meanwhile is passed on to the next who watches."""
+    def end(self) -> Callable[[], None]:
+        """Watch no longer: a `start` from now on is a new watch. The result, called without any lock, tells the store.
+
+        A call that has come meanwhile is passed on to the next who watches.
+        """
         with self._lock:
             watch, self._current = self._current, None
-            stop = None if watch is None else watch.stop  # None: `start` is at it, and sees that it was stopped.
-        if stop is not None:
-            stop()
+            stop = None if watch is None else watch.stop
+        return _nothing if stop is None else stop  # None: `start` is at it, and sees that it was ended.
 
     def _call(self, watch: _Watch) -> None:
         if self._drop(watch):
@@ -67,3 +69,7 @@ class StoreWatch:
                 watch.was_called = True
                 self._current = None
         return is_current
+
+
+def _nothing() -> None:
+    """There is no watch that the store would have to be told of."""

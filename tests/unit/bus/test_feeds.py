@@ -658,6 +658,31 @@ def test_a_consumer_that_joins_while_a_late_claim_is_released_is_served(
     assert feed_bus.drain(GUARD_S)
 
 
+def test_a_group_is_not_drained_while_its_messages_go_back_to_the_store(
+    feed_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else drain() could say that all is done, and a consumer that has just joined gets them after that.
+    gate = Gate()
+    leaving = feed_bus.subscribe("c", gate, group="g")
+    feed_bus.publish_many("c", [1, 2, 3])
+    gate.wait_entered()
+    feed = feed_of(feed_bus)
+    renewals = feed_bus._hub.queues().renewals
+    stop = renewals.stop
+    delayed: list[int] = []
+
+    def late(claimed: Claimed) -> None:
+        delayed.append(int(feed.group.delayed))
+        stop(claimed)
+
+    monkeypatch.setattr(renewals, "stop", late)
+    leaving.cancel()  # type: ignore[attr-defined]
+    assert delayed == [1, 1]
+    assert feed.group.delayed == 0
+    gate.open()
+    assert feed_bus.drain(GUARD_S)
+
+
 def test_a_lock_is_kept_before_any_handler_can_settle_its_message(
     feed_bus: SyncMessageBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,7 @@ def test_it_watches_once_and_again_after_a_call(store: Store, watch: StoreWatch,
     assert woken == [1]
     watch.start()
     assert len(store.calls) == 2
-    watch.stop()
+    watch.end()()
     assert store.stopped == [1]  # Not the first, which was called and is over.
 
 
@@ -60,7 +60,7 @@ def test_a_call_before_watch_returns_counts(store: Store, watch: StoreWatch, wok
 
 
 def test_a_stop_before_watch_returns_leaves_nothing_behind(store: Store, watch: StoreWatch, woken: list[int]) -> None:
-    store.meanwhile = watch.stop
+    store.meanwhile = lambda: watch.end()()
     watch.start()
     assert store.stopped == [0]
     store.calls[0]()  # It was under way already. It is for others, and the stop has passed it on.
@@ -70,14 +70,26 @@ def test_a_stop_before_watch_returns_leaves_nothing_behind(store: Store, watch: 
 def test_a_stop_and_a_start_before_watch_returns_leave_one(store: Store, watch: StoreWatch) -> None:
     def again() -> None:
         store.meanwhile = lambda: None
-        watch.stop()
+        watch.end()()
         watch.start()
 
     store.meanwhile = again
     watch.start()
     assert (len(store.calls), store.stopped) == (2, [0])
-    watch.stop()
+    watch.end()()
     assert store.stopped == [0, 1]
+
+
+def test_a_start_before_the_store_is_told_of_the_end_is_a_watch_of_its_own(
+    store: Store, watch: StoreWatch, woken: list[int]
+) -> None:
+    watch.start()
+    stop = watch.end()
+    watch.start()
+    stop()
+    assert (len(store.calls), store.stopped) == (2, [0])
+    store.calls[1]()
+    assert woken == [1]
 
 
 def test_a_store_that_refuses_may_be_watched_later(store: Store, watch: StoreWatch) -> None:
