@@ -28,8 +28,11 @@ class Reader:
 
 
 class StoreFiles(Protocol):
+    """`reached` is a change that the log is known to have had (log_end.py), once the snapshot is loaded."""
+
     url: str
     domain: str
+    reached: int
 
     def load_snapshot(self, book: Book) -> tuple[int, int]:
         """Load the last snapshot into an empty book. Returns the change up to which it holds everything, and the one up

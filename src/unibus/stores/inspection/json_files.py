@@ -29,6 +29,7 @@ class JsonFiles:
         except OSError as error:
             raise unavailable(folder, error) from error
         self.domain = self._state.domain
+        self.reached = self._state.reached
         self._snapshots = Snapshots(self._files, folder)
         # Where the data of each message is whose record the log has: segment, offset and length.
         self._places: dict[int, tuple[Segment, int, int]] = {}

@@ -46,6 +46,7 @@ class Salvage:
         gap = False
         for group in self._files.groups(self._covered):
             gap = self._take(group, gap, overlap) or gap
+        self._check_end(overlap)
         self.book.strict = True
         self.book.replaying = False
         for entity in self.book.entities.values():
@@ -129,6 +130,13 @@ class Salvage:
 
     def _name(self, number: int) -> str:
         return repr(self.book.known.get(number, number))
+
+    def _check_end(self, overlap: int) -> None:
+        """A log that was cut between two groups looks whole; two numbers tell how far it must reach."""
+        missing = max(self._files.reached, overlap) - self.book.seq
+        if missing > 0:
+            what = f"the log ends with change {self.book.seq}, and it reached change {self.book.seq + missing}"
+            self._find(what, "what came after it is lost, and messages that it settled are delivered again")
 
     # The outcome
 

@@ -29,6 +29,7 @@ class SqliteFiles:
 
     def __init__(self, path: str, url: str, is_owned: bool = True) -> None:
         self.url = url
+        self.reached = 0
         self._path = path
         has_wal = os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
         self._connection = open_read_only(path, immutable=not is_owned and not has_wal)
@@ -41,12 +42,15 @@ class SqliteFiles:
         self._bodies = Bodies(self._connection, path)
 
     def load_snapshot(self, book: Book) -> tuple[int, int]:
+        loading = Loading(self._connection, self._path, book)
         try:
-            return Loading(self._connection, self._path, book).load_snapshot()
+            covered, overlap = loading.load_snapshot()
         except apsw.Error as error:
             raise translated(error, self._path) from error
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise damaged(self._path, f"a row of the snapshot is not what was written: {error}") from error
+        self.reached = loading.reached
+        return covered, overlap
 
     def groups(self, after: int) -> Iterator[LoggedGroup]:
         first = last = 0

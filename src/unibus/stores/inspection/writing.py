@@ -21,12 +21,14 @@ from unibus.stores.journals.jsonfile_snapshot import Snapshots
 from unibus.stores.journals.jsonfile_state import Cursor, Cursors, write_cursors
 from unibus.stores.journals.sqlite_file import Transaction, open_file
 from unibus.stores.journals.sqlite_rows import checksum, insert, pack, save_part, save_summary
+from unibus.stores.private import make_file
 from unibus.stores.snapshot import row_of
 
 _MESSAGES_AT_ONCE: Final = 500
 
 
 def write_sqlite(path: str, salvage: Salvage, files: StoreFiles) -> None:
+    make_file(path)
     connection = open_file(path, files.domain, None, False)
     try:
         log_bytes = 0
