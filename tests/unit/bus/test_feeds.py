@@ -652,7 +652,9 @@ def test_a_consumer_that_joins_while_a_late_claim_is_released_is_served(
         arrived(pending)
 
     monkeypatch.setattr(feed, "_arrived", late_arrival)
+    assert feed_bus.stop(GUARD_S)  # So that the new one cannot take it before the release looks.
     feed_bus.publish("c", 1)
+    feed_bus.start()
     assert got.wait(1) == [1]
     assert not feed.stopped
     assert feed_bus.drain(GUARD_S)
