@@ -332,6 +332,11 @@ class StoreVersion(StoreUnavailable):
     code = "store_version"
 
 
+DAMAGED_HINT = (
+    "`unibus check` shows what is wrong, `unibus repair` saves what it can; nothing that may be wrong was served"
+)
+
+
 class StoreDamaged(StoreUnavailable):
     """What was read is not what was written. It is named, and never served."""
 

@@ -66,7 +66,8 @@ class Exit:
         shutdown = self._shutdown
         if not self._wait(shutdown.wait_for_handlers, self._left_s(), lambda: described(shutdown.busy_groups())):
             left = sum(group.queue.size + group.running + group.delayed for group in shutdown.busy_groups())
-            log.warning("the program ended with %d messages unhandled; close the bus, or use it in a with block", left)
+            kept = "; a durable bus redelivers them" if shutdown.url != "memory://" else ""
+            log.warning("the program ended with %d messages unhandled%s; close the bus, or use `with`", left, kept)
 
     def _join(self, thread: threading.Thread, timeout_s: float | None) -> None:
         def wait(wait_s: float | None) -> bool:

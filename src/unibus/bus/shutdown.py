@@ -63,16 +63,16 @@ class Shutdown:
         self._quiet = quiet
         self.closing = Closing(
             [
-                Step("its subscriptions", self._stop_feeds),
-                Step("its handlers", self._drain),
-                Step("its async handlers", self._end_slots),
-                Step("its timers", self._stop_timers),
-                Step("its worker threads", self._end_workers),
-                Step("its event loop", self._end_loop),
-                Step("the relay of its outboxes", self._close_outboxes),
-                Step("its store", self._close_store),
-                Step("its capture", self._end_capture),
-                Step("those who wait in drain()", quiet.end),
+                Step("subscriptions", self._stop_feeds),
+                Step("running handlers", self._drain),
+                Step("async handlers", self._end_slots),
+                Step("timers", self._stop_timers),
+                Step("worker threads", self._end_workers),
+                Step("the event loop", self._end_loop),
+                Step("the relay of outboxes", self._close_outboxes),
+                Step("the store", self._close_store),
+                Step("the capture", self._end_capture),
+                Step("callers of drain()", quiet.end),
             ],
             self.refuse,
         )

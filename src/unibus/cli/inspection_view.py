@@ -30,15 +30,15 @@ def show(inspection: "Inspection", kind: Kind, file: str) -> None:
                 "entities": inspection.entities,
                 "messages": inspection.messages,
                 "findings": [{"what": each.what, "effect": each.effect} for each in inspection.findings],
+                # `ok` is about the original; a repair that succeeds names what it wrote.
                 **({"written": file} if kind is Kind.REPAIR and not inspection.ok else {}),
             }
         )
         flush()
         return
-    typer.echo(
-        f"{inspection.url}: {inspection.entities:,} entities, {inspection.messages:,} messages, "
-        f"{inspection.changes:,} changes"
-    )
+    held = ((inspection.entities, "entity", "entities"), (inspection.messages, "message", "messages"))
+    counts = [_counted(*each) for each in (*held, (inspection.changes, "change", "changes"))]
+    typer.echo(f"{inspection.url}: {', '.join(counts)}")
     for number, each in enumerate(inspection.findings[:SHOWN_MAX], 1):
         typer.echo(f"{number:3}. {each.what}")
         typer.echo(f"     {typer.style('effect:', fg='yellow')} {each.effect}")
@@ -47,14 +47,18 @@ def show(inspection: "Inspection", kind: Kind, file: str) -> None:
     typer.echo(_closing(inspection, kind, file))
 
 
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
 def _closing(inspection: "Inspection", kind: Kind, file: str) -> str:
-    count = len(inspection.findings)
+    found = _counted(len(inspection.findings), "finding", "findings")
     if kind is Kind.CHECK:
         if inspection.ok:
             return typer.style("nothing is wrong", fg="green")
         advice = f"`unibus repair {file} --to NEW` writes a new store with everything that can be proven"
-        return f"{typer.style(f'damaged: {count:,} findings', fg='red')}; {advice}"
+        return f"{typer.style(f'damaged: {found}', fg='red')}; {advice}"
     if inspection.ok:
         return "nothing is wrong, so nothing was written"
-    repaired = typer.style(f"repaired: {count:,} findings", fg="green")
+    repaired = typer.style(f"repaired: {found}", fg="green")
     return f"{repaired}; the new store is {file}, the original is unchanged"

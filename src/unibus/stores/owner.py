@@ -78,7 +78,7 @@ class Owner:
         self._taken.append(identity)
 
     def _busy(self, here: bool) -> StoreBusy:
-        return _busy_here(self._name) if here else _busy_elsewhere(self._name, _read(self._path))
+        return _busy_here(self._name) if here else busy_elsewhere(self._name, self._path)
 
     def release(self) -> None:
         """Give the lock up. The text is cleared before that, if the disk allows it; it is for people only."""
@@ -190,7 +190,9 @@ def _busy_here(name: str) -> StoreBusy:
     )
 
 
-def _busy_elsewhere(name: str, holder: str) -> StoreBusy:
+def busy_elsewhere(name: str, lock: str) -> StoreBusy:
+    """The error that names the process which holds this lock file."""
+    holder = _read(lock)
     return StoreBusy(
         f"{name} is in use by {holder}",
         "stop that process, or reach the messages through it; two owners would not see each other's changes",

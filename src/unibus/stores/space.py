@@ -25,7 +25,7 @@ RETRY_NS: Final = 1_000_000_000
 _CHANGE_BYTES: Final = 256
 """What a change takes beside the data of its message, about. A message to a topic makes one for each copy."""
 
-_HINT: Final = "free space, or receive what is stored; it works again when there is space"
+_HINT: Final = "free space on the disk; it works again when there is space, and messages can be received meanwhile"
 
 
 @final

@@ -41,7 +41,7 @@ from unibus.core.life.changes import (
 from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
 from unibus.core.life.standing import enter, forget_session, leave, line_up, put, refresh_ready, remove, touch
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
-from unibus.errors import StoreDamaged
+from unibus.errors import DAMAGED_HINT, StoreDamaged
 
 _ENDS: Final = {
     Completed: "completed",
@@ -433,4 +433,4 @@ def _entity(book: Book, number: int) -> Entity:
 
 
 def _damaged(what: str) -> StoreDamaged:
-    return StoreDamaged(what, "restore a backup; nothing that may be wrong was served")
+    return StoreDamaged(what, DAMAGED_HINT)

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entry
-from unibus.errors import StoreDamaged, StoreFailed, StoreVersion
+from unibus.errors import StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
 from unibus.stores.inspection.files import LoggedGroup, Reader
 from unibus.stores.journals.jsonfile_files import Files, RealFiles
 from unibus.stores.journals.jsonfile_folder import unavailable
 from unibus.stores.journals.jsonfile_lines import Line, is_whole, read_line
 from unibus.stores.journals.jsonfile_load import Loading
-from unibus.stores.journals.jsonfile_log import Log, Segment, lines_of
+from unibus.stores.journals.jsonfile_log import Log, Segment, damaged, lines_of
 from unibus.stores.journals.jsonfile_snapshot import Snapshots
-from unibus.stores.journals.jsonfile_state import read_cursors, read_state
+from unibus.stores.journals.jsonfile_state import STATE, read_cursors, read_state
 
 
 class JsonFiles:
@@ -21,6 +21,10 @@ class JsonFiles:
         self.url = url
         self._files: Files = RealFiles()
         self._folder = folder
+        if self._files.is_folder(folder) and self._files.size(f"{folder}/{STATE}") < 0:
+            if self._files.is_folder(f"{folder}/wal"):
+                raise damaged(f"{folder}/{STATE}", 0, "it is missing")
+            raise StoreUnavailable(f"{folder} has no {STATE}: it is not a store of unibus", "name another folder")
         try:
             self._state = read_state(self._files, folder)
             self._log = Log(self._files, f"{folder}/wal")

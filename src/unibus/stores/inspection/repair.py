@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit
 from unibus.core.life.book import Book
 from unibus.core.life.due import NEVER
 from unibus.core.life.invariants import differences, violations
-from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, UsageError
+from unibus.errors import BusError, StoreBusy, StoreDamaged, StoreUnavailable, UsageError
 from unibus.stores.inspection.files import StoreFiles
-from unibus.stores.inspection.findings import Inspection
+from unibus.stores.inspection.findings import Finding, Inspection
 from unibus.stores.inspection.json_files import JsonFiles
 from unibus.stores.inspection.salvage import Salvage
 from unibus.stores.inspection.sqlite_files import SqliteFiles
@@ -25,6 +25,7 @@ from unibus.stores.inspection.writing import write_jsonfile, write_sqlite
 from unibus.stores.journal import Journal
 from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.owner import busy_elsewhere, checked_links
 
 SQLITE, JSONFILE = "sqlite", "jsonfile"
 
@@ -32,6 +33,16 @@ SQLITE, JSONFILE = "sqlite", "jsonfile"
 def check(given: str) -> Inspection:
     """What a store holds and what is wrong with it. A SQLite file may have an owner; a JSON folder may not."""
     kind, path = located(given)
+    try:
+        with _named(path, path):
+            return _check(kind, path)
+    except StoreDamaged as error:
+        # Its beginning or its snapshot cannot be read, so nothing behind it can be trusted.
+        finding = Finding(error.what, "it cannot be repaired: restore a backup")
+        return Inspection(f"{kind}:///{path}", findings=[finding])
+
+
+def _check(kind: str, path: str) -> Inspection:
     with contextlib.ExitStack() as stack:
         is_owned = False
         try:
@@ -53,10 +64,16 @@ def repair(given: str, to: str) -> Inspection:
     if not Path(target).parent.is_dir():
         raise UsageError(f"there is no folder {Path(target).parent}", "make it first")
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_named(path, target))
         stack.enter_context(_no_owner(kind, path))
         work = stack.enter_context(tempfile.TemporaryDirectory(prefix=".repair-", dir=Path(target).parent))
-        files = stack.enter_context(contextlib.closing(_files(kind, path, _copied(kind, path, work), True)))
+        copy = _copied(kind, path, work)
+        stack.enter_context(_named_by(copy, path))
+        files = stack.enter_context(contextlib.closing(_files(kind, path, copy, True)))
         salvage = Salvage(files).run()
+        salvage.inspection.findings = [
+            Finding(each.what.replace(copy, path), each.effect) for each in salvage.inspection.findings
+        ]
         broken = violations(salvage.book)
         if broken:
             raise StoreDamaged(f"{path} cannot be repaired: {broken[0]}", "restore a backup")
@@ -74,14 +91,51 @@ def located(given: str, kind: str = "") -> tuple[str, str]:
     """The kind of a store and its path, from a path or a URL. `kind` is what a path without a store becomes."""
     scheme, separator, _ = given.partition("://")
     if separator:
-        if scheme not in (SQLITE, JSONFILE) or (kind and scheme != kind):
-            raise UsageError(f"{given} is no {kind or 'SQLite file or JSON'} store", "name a file or a folder")
+        if kind and scheme != kind:
+            raise UsageError(f"{given} is of another kind than the original", f"name a new {kind} store, or a path")
         path = unquote(urlsplit(given).path)[1:]
+        if scheme not in (SQLITE, JSONFILE) or not path:
+            raise UsageError(
+                f"{given!r} names no store in files", "write a path, sqlite:///file.db or jsonfile:///folder"
+            )
     else:
         path, scheme = given, kind or (JSONFILE if os.path.isdir(given) else SQLITE)
     if not kind and not os.path.exists(path):
         raise StoreUnavailable(f"there is no file or folder {path}", "name a SQLite file or a JSON folder")
-    return scheme, os.path.realpath(path)
+    if not kind and os.path.isdir(path) != (scheme == JSONFILE):
+        raise UsageError(
+            f"{path} is a {'folder' if os.path.isdir(path) else 'file'}", "a SQLite store is a file, JSON a folder"
+        )
+    real = os.path.realpath(path)
+    checked_links(real)
+    return scheme, real
+
+
+@contextlib.contextmanager
+def _named(path: str, target: str) -> Iterator[None]:
+    """An error of the operating system leaves as one of ours."""
+    try:
+        yield
+    except BusError:
+        raise
+    except OSError as error:
+        where = path if path == target else f"{path} or {target}"
+        raise StoreUnavailable(
+            f"cannot read or write {where}: {error.strerror or error}",
+            "may you read the store, and write to the folder of the new one? A repair needs space for both",
+        ) from error
+
+
+@contextlib.contextmanager
+def _named_by(copy: str, path: str) -> Iterator[None]:
+    """An error about the copy that is read names the original."""
+    try:
+        yield
+    except BusError as error:
+        if copy != path and copy in error.what:
+            error.what = error.what.replace(copy, path)
+            error.args = tuple(str(each).replace(copy, path) for each in error.args)
+        raise
 
 
 def _files(kind: str, path: str, read: str, is_owned: bool) -> StoreFiles:
@@ -115,7 +169,7 @@ def _no_owner(kind: str, path: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
-            raise StoreBusy(f"{path} is in use", "stop the process that owns it first") from error
+            raise busy_elsewhere(Path(path).name, lock) from error
         yield
     finally:
         os.close(file)

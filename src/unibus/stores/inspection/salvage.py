@@ -5,10 +5,10 @@ group prove what it says, and left out otherwise. Behind a gap in the log change
 played as far as what they refer to is known.
 """
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Copied, Passed, Sent
+from unibus.core.life.book import Book, owner_name
+from unibus.core.life.changes import Change, Copied, Declared, Passed, Sent
 from unibus.core.life.due import NEVER
-from unibus.core.life.entity import TOPIC, Entry
+from unibus.core.life.entity import SUBSCRIPTION, TOPIC, Entry
 from unibus.core.life.events import kind_of
 from unibus.core.life.invariants import differences, violations
 from unibus.core.life.playing import replay
@@ -19,6 +19,7 @@ from unibus.stores.inspection.findings import Finding, Inspection
 
 _BODIES_AT_ONCE = 500
 _LEFT_OUT = "it is left out"
+_LOST = "messages that were stored there are lost, and messages that were settled there are delivered again"
 
 
 class Salvage:
@@ -70,11 +71,10 @@ class Salvage:
         book = self.book
         self.inspection.groups += 1
         if group.problem:
-            self._find(group.problem, "its changes are lost, and messages that they settled are delivered again")
+            self._find(group.problem, _LOST)
             return True
         if group.first != book.seq + 1:
-            missing = f"changes {book.seq + 1} to {group.first - 1} are missing from the log"
-            self._find(missing, "they are lost, and messages that they settled are delivered again")
+            self._find(f"{_span(book.seq + 1, group.first - 1)} missing from the log", _LOST)
             book.seq = group.first - 1
             self.history_from = group.first
             gap = True
@@ -112,12 +112,7 @@ class Salvage:
             self._find(f"change {seq} ({kind_of(change)}): {error.what}", _LEFT_OUT)
 
     def _report_half_sends(self, group: LoggedGroup) -> None:
-        topics = {
-            number: {each.number for each in entity.subscriptions}
-            for number, entity in self.book.entities.items()
-            if entity.kind == TOPIC
-        }
-        for half in half_sends(group.changes, topics):
+        for half in half_sends(group.changes, self._topics(group.changes)):
             topic = self.book.entities.get(half.passed.entity)
             subscriptions = [] if topic is None else topic.subscriptions
             lacking = [each.name for each in subscriptions if each.number not in half.stored]
@@ -128,6 +123,24 @@ class Salvage:
                 f"the copies that were stored are kept; without one: {', '.join(lacking) or 'unknown'}",
             )
 
+    def _topics(self, changes: list[Change]) -> dict[int, set[int]]:
+        """The subscriptions of each topic, by number: those of before, and those that the group itself declares."""
+        topics = {
+            number: {each.number for each in entity.subscriptions}
+            for number, entity in self.book.entities.items()
+            if entity.kind == TOPIC
+        }
+        numbers = {entity.name: number for number, entity in self.book.entities.items()}
+        for change in changes:
+            if isinstance(change, Declared):
+                numbers[change.name] = change.entity
+                if change.kind == TOPIC:
+                    topics.setdefault(change.entity, set())
+                elif change.kind == SUBSCRIPTION:
+                    topic = numbers.get(owner_name(change.name, SUBSCRIPTION), 0)
+                    topics.setdefault(topic, set()).add(change.entity)
+        return topics
+
     def _name(self, number: int) -> str:
         return repr(self.book.known.get(number, number))
 
@@ -136,7 +149,7 @@ class Salvage:
         missing = max(self._files.reached, overlap) - self.book.seq
         if missing > 0:
             what = f"the log ends with change {self.book.seq}, and it reached change {self.book.seq + missing}"
-            self._find(what, "what came after it is lost, and messages that it settled are delivered again")
+            self._find(what, _LOST)
 
     # The outcome
 
@@ -183,6 +196,10 @@ class Salvage:
         latest = max([entity.updated_ns for entity in self.book.entities.values()], default=0)
         for each in differences(self.book, past, latest):
             self._find(f"history does not lead to the snapshot: {each}", "none: the snapshot counts")
+
+
+def _span(first: int, last: int) -> str:
+    return f"change {first} is" if first == last else f"changes {first} to {last} are"
 
 
 def _carried(changes: list[Change], index: int, change: Change) -> bytes | None:

@@ -63,8 +63,9 @@ class SqliteFiles:
     def _group(self, after: int, first: int, last: int, crc: int, records: bytes) -> LoggedGroup:
         try:
             changes = changes_of(self._path, first, last, crc, records)
-        except (StoreDamaged, TypeError) as error:
-            return LoggedGroup(first, last, [], f"changes {first} to {last} are not what was written: {error}")
+        except (StoreDamaged, TypeError):
+            what = f"change {first} is" if first == last else f"changes {first} to {last} are"
+            return LoggedGroup(first, last, [], f"{what} not what was written")
         skipped = max(0, after + 1 - first)
         return LoggedGroup(first + skipped, last, changes[skipped:])
 

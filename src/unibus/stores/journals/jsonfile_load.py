@@ -6,6 +6,7 @@ from unibus.core.life.book import MARK_PROCESSED, Book
 from unibus.core.life.entity import KIND_NAMES, Entity
 from unibus.core.life.playing import replay
 from unibus.core.life.standing import restore, restore_session
+from unibus.errors import StoreDamaged
 from unibus.stores.journals.jsonfile_files import Files
 from unibus.stores.journals.jsonfile_forms import session_of
 from unibus.stores.journals.jsonfile_items import ITEM, Listed, Rows, blame, is_as_listed, line_at, read_items
@@ -118,8 +119,11 @@ class Loading:
         """The log after the snapshot. Up to `overlap` its changes may be older than what the snapshot has."""
         overlap = self._state.overlap
         for changes in self._log.recover(self._state.covers):
-            for change in changes:
-                book.strict = book.seq >= overlap
-                replay(book, change)
+            try:
+                for change in changes:
+                    book.strict = book.seq >= overlap
+                    replay(book, change)
+            except StoreDamaged as error:
+                raise damaged(f"{self._folder}/wal", 0, f"change {book.seq}: {error.what}") from error
             book.end_group()
         check_end(f"{self._folder}/wal", self._log.reached, self._state.reached, overlap)

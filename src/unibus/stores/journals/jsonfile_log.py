@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from unibus.core.life.changes import Change, Passed, Sent
-from unibus.errors import StoreDamaged
+from unibus.errors import DAMAGED_HINT, StoreDamaged
 from unibus.stores.held_files import HeldFiles
 from unibus.stores.journals.jsonfile_files import Files, append_whole, replace
 from unibus.stores.journals.jsonfile_lines import Line, is_whole, line_of, read_line
@@ -333,4 +333,4 @@ def places_of(data: bytes, path: str, expected: int) -> Iterator[Place]:
 
 def damaged(path: str, number: int, what: str) -> StoreDamaged:
     where = f"{path}, line {number}" if number else path
-    return StoreDamaged(f"{where} is damaged: {what}", "restore a backup; nothing that may be wrong was served")
+    return StoreDamaged(f"{where} is damaged: {what}", DAMAGED_HINT)

@@ -13,7 +13,7 @@ version leaves a number that is too small, which is harmless.
 
 from typing import Final
 
-from unibus.errors import StoreDamaged
+from unibus.errors import DAMAGED_HINT, StoreDamaged
 
 REACHED: Final = "reached"
 """What the number is called in the file."""
@@ -37,6 +37,4 @@ def check_end(path: str, last: int, reached: int, overlap: int) -> None:
 
 def _cut(path: str, what: str, missing: int) -> StoreDamaged:
     changes = "1 change is" if missing == 1 else f"{missing} changes are"
-    return StoreDamaged(
-        f"{path} is damaged: {what}: {changes} missing", "restore a backup; nothing that may be wrong was served"
-    )
+    return StoreDamaged(f"{path} is damaged: {what}: {changes} missing", DAMAGED_HINT)

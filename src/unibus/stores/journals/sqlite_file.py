@@ -7,7 +7,7 @@ from typing import Final
 
 import apsw
 
-from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreFull, StoreUnavailable, StoreVersion
+from unibus.errors import DAMAGED_HINT, StoreBusy, StoreDamaged, StoreFailed, StoreFull, StoreUnavailable, StoreVersion
 
 log = logging.getLogger("unibus")
 
@@ -134,7 +134,7 @@ def is_no_space(error: apsw.Error, connection: apsw.Connection) -> bool:
 
 
 def damaged(path: str, what: str) -> StoreDamaged:
-    return StoreDamaged(f"{path} is damaged: {what}", "restore a backup; nothing that may be wrong was served")
+    return StoreDamaged(f"{path} is damaged: {what}", DAMAGED_HINT)
 
 
 def translated(error: apsw.Error, path: str) -> Exception:

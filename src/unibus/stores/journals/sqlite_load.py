@@ -12,6 +12,7 @@ from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entity
 from unibus.core.life.playing import replay
 from unibus.core.life.standing import restore, restore_session
+from unibus.errors import StoreDamaged
 from unibus.stores.journals.log_end import REACHED, check_end
 from unibus.stores.journals.sqlite_file import damaged
 from unibus.stores.journals.sqlite_rows import (
@@ -120,9 +121,12 @@ class Loading:
             if seq != expected:
                 raise damaged(self._path, f"the log, from change {expected} to {seq - 1}: it is missing")
             self.log_bytes += size
-            for change in changes:
-                book.strict = book.seq >= overlap
-                replay(book, change)
+            try:
+                for change in changes:
+                    book.strict = book.seq >= overlap
+                    replay(book, change)
+            except StoreDamaged as error:
+                raise damaged(self._path, f"change {book.seq}: {error.what}") from error
             book.end_group()
             expected = seq + len(changes)
 

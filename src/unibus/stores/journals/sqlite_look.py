@@ -76,6 +76,8 @@ def _check_version(connection: apsw.Connection, path: str) -> None:
         raise StoreVersion(
             f"{path} has schema {version}, this version of unibus knows {newest_version()}", "install the newer unibus"
         )
+    if not tables and not version:
+        raise StoreUnavailable(f"{path} is empty: it has never been a store, or lost everything", "name another file")
     if version < newest_version():
         raise StoreVersion(
             f"{path} has schema {version}, this version of unibus reads {newest_version()}",

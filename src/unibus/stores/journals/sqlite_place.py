@@ -5,14 +5,18 @@ All of that is decided before the lock file is made: a path that is refused is a
 
 import os
 import stat
+from typing import Final
 from urllib.parse import quote
 
 import apsw
 
-from unibus.errors import StoreUnavailable
+from unibus.errors import StoreDamaged, StoreUnavailable
 from unibus.stores.journals.sqlite_file import check_identity, close_after_error, translated
 from unibus.stores.owner import Owner, check_not_open, checked_links, hint_for
 from unibus.stores.private import make_file
+
+_PARTS: Final = (".lock", "-wal", "-shm", "-reserve")
+"""What files beside a store end in."""
 
 
 def own_file(path: str) -> Owner:
@@ -36,7 +40,15 @@ def own_file(path: str) -> Owner:
 
 
 def _check(path: str) -> None:
+    if path.endswith(_PARTS) and os.path.exists(path.removesuffix(next(end for end in _PARTS if path.endswith(end)))):
+        raise StoreUnavailable(f"{path} is a part of another store", "name the store itself, or another file")
     found = checked_links(path)
+    if found is None and _size(f"{path}-wal") > 0:
+        # SQLite would take a log without its file for a leftover and delete it, with every message in it.
+        raise StoreDamaged(
+            f"{path} is missing, and {path}-wal has changes that belong to it",
+            "put the file back beside its log; or move the log away, if it is of no use any more",
+        )
     if found is None:
         if not os.path.isdir(os.path.dirname(path)):
             raise StoreUnavailable(f"cannot open {path}: there is no such folder", "make the folder first")

@@ -9,7 +9,8 @@ import apsw
 import pytest
 
 from unibus.core.life.changes import Copied, Declared, Passed, Who
-from unibus.core.life.commands import DEAD_LETTER
+from unibus.core.life.commands import DEAD_LETTER, Declare
+from unibus.core.life.entity import SUBSCRIPTION, TOPIC, subscription_path
 from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, UsageError
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.inspection.fan_out import half_sends
@@ -17,7 +18,7 @@ from unibus.stores.inspection.repair import check, repair
 from unibus.stores.journal import Journal
 from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.testing.contracts.rig import Rig, bodies
+from unibus.testing.contracts.rig import Rig, bodies, sending
 from unibus.testing.virtual_clock import VirtualClock
 
 DAMAGED = Path(__file__).parents[3] / "crash" / "damaged"
@@ -232,3 +233,78 @@ def test_a_group_without_the_end_of_a_send_is_found() -> None:
     assert half_sends([topic, plain, forward, dead, stored, last, topic, plain, forward, stored, last], topics) == []
     [half] = half_sends([topic, plain, forward, stored, topic, plain, forward, stored, last], topics)
     assert (half.index, half.stored) == (0, (2, 3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_subscription_that_is_declared_with_its_first_message_is_whole(
+    kind: str, tmp_path: Path, clock: VirtualClock
+) -> None:
+    """In one group of the log: the topic, its subscriptions and what is sent to it."""
+    path = tmp_path / "bus"
+    store = opened(kind, path, clock)
+    with store._committer.committing:  # Nothing is written meanwhile.
+        commands = [
+            Declare("t", TOPIC, {}),
+            Declare(subscription_path("t", "one"), SUBSCRIPTION, {}),
+            Declare(subscription_path("t", "two"), SUBSCRIPTION, {}),
+            sending("t", "a"),
+        ]
+        answers = [store.apply([command]) for command in commands]
+    for answer in answers:
+        answer.wait(20)
+    store.close()
+    assert check(str(path)).findings == []
+
+
+def test_what_cannot_be_checked_is_named(tmp_path: Path, clock: VirtualClock) -> None:
+    path = tmp_path / "bus.db"
+    busy_store("sqlite", path, clock)
+    empty, text, folder = tmp_path / "empty.db", tmp_path / "text", tmp_path / "folder"
+    empty.touch()
+    text.write_text("no store")
+    folder.mkdir()
+    for each, error in ((empty, StoreUnavailable), (folder, StoreUnavailable)):
+        with pytest.raises(error, match=each.name):
+            check(str(each))
+    assert [each.effect for each in check(str(text)).findings] == ["it cannot be repaired: restore a backup"]
+    for url in (f"jsonfile:///{path}", f"sqlite:///{folder}", "jsonfile://once", "redis://here"):
+        with pytest.raises(UsageError):
+            check(url)
+    with pytest.raises(UsageError, match="another kind"):
+        repair(str(path), "jsonfile:///new")
+    os.link(path, tmp_path / "second.db")
+    with pytest.raises(StoreUnavailable, match="hard links"):
+        check(str(tmp_path / "second.db"))
+
+
+def test_a_folder_without_its_state_is_a_finding(tmp_path: Path, clock: VirtualClock) -> None:
+    path = tmp_path / "bus"
+    busy_store("jsonfile", path, clock)
+    (path / "state.json").unlink()
+    [finding] = check(str(path)).findings
+    assert "state.json" in finding.what
+
+
+def test_a_file_that_cannot_be_read_by_a_repair_is_named_as_the_user_named_it(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    path = tmp_path / "bus.db"
+    path.write_bytes(b"x" * 5000)
+    with pytest.raises(StoreDamaged) as caught:
+        repair(str(path), str(tmp_path / "new.db"))
+    assert str(path) in str(caught.value)
+    assert ".repair-" not in str(caught.value)
+
+
+def test_a_log_without_its_file_is_kept(tmp_path: Path, clock: VirtualClock) -> None:
+    """SQLite would delete the log that holds the messages of a file which was moved away."""
+    path, aside = tmp_path / "bus.db", tmp_path / "aside.db"
+    (tmp_path / "bus.db-wal").write_bytes(b"a log")
+    with pytest.raises(StoreDamaged, match="belong to it"):
+        opened("sqlite", path, clock)
+    assert (tmp_path / "bus.db-wal").read_bytes() == b"a log"
+    (tmp_path / "bus.db-wal").unlink()
+    busy_store("sqlite", aside, clock)
+    for part in (".lock", "-wal", "-shm", "-reserve"):
+        with pytest.raises(StoreUnavailable, match="part of another store"):
+            opened("sqlite", Path(f"{aside}{part}"), clock)
