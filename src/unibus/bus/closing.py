@@ -139,6 +139,8 @@ class Closing:
 
     async def close_async(self, timeout_s: float | None) -> None:
         """The same without blocking the loop."""
+        if self._is_over():
+            return  # Also in a forked child, where asyncio knows no running loop.
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
         caller = Caller(partial(_wake_task, loop, news), None)
@@ -151,6 +153,9 @@ class Closing:
         finally:
             self._leave(caller)
         self._finish(caller)
+
+    def _is_over(self) -> bool:
+        return self.is_done
 
     def release(self, timeout_s: float) -> None:
         """The bus was dropped: run the steps without waiting in them. Wait for their end, but no longer than that.

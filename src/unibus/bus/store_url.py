@@ -3,10 +3,10 @@
 import re
 from pathlib import PurePath
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
-from unibus.stores.opening import MEMORY_SCHEMES
+from unibus.stores.opening import MEMORY_SCHEMES, split_url
 
 _OPTIONS: Final = re.compile(r"\?[a-z_]+=")
 
@@ -21,9 +21,9 @@ def url_of(store: object) -> str:
         raise UsageError(
             f"a store is a URL or a path, not {type(store).__name__}", "MessageBus() keeps messages in memory"
         )
-    scheme = urlsplit(store).scheme
+    scheme = store.partition("://")[0] if "://" in store else ""
     if store in MEMORY_SCHEMES or scheme in MEMORY_SCHEMES:
-        if urlsplit(store).query:
+        if split_url(store).query:
             raise ConfigInvalid(f"a bus in memory has no options: {store!r}", "give them to a file, or leave them out")
         return ""
     if "://" in store:
@@ -40,4 +40,7 @@ def url_of(store: object) -> str:
 def sqlite_url(path: str) -> str:
     if "\0" in path:
         raise StoreUnavailable(f"{path!r:.80} is no path")
-    return f"sqlite:///{quote(path)}"
+    try:
+        return f"sqlite:///{quote(path)}"
+    except UnicodeEncodeError as error:
+        raise StoreUnavailable(f"{path!r:.80} is a path that is no UTF-8", "rename it") from error

@@ -13,6 +13,7 @@ None of that costs a running bus anything. Before a fork, no thread may be insid
 held in the child for ever, and no second file could be opened there. So a fork waits for a write that is going on.
 """
 
+import _thread
 import logging
 import os
 import threading
@@ -61,6 +62,11 @@ def on_fork(call: Callable[[int], None]) -> ForkMark:
 def hold_at_fork(lock: threading.RLock) -> None:
     """Fork only while nobody has this lock. For what is held inside of SQLite."""
     _held_at_fork[id(lock)] = lock
+
+
+OPENING: Final = threading.RLock()
+"""Held while a file is opened or closed by SQLite, which takes mutexes of the whole process for that."""
+hold_at_fork(OPENING)
 
 
 def renew(lock: object) -> None:
@@ -115,20 +121,39 @@ class ForkedJournal:
 
 
 def _before() -> None:
+    """An exception here is printed and forgotten, and the fork goes on: a Ctrl-C must not lose what has to be released.
+    So what may be held is listed before it is taken, and whether it is held is asked of the lock itself."""
     _forking.acquire()
-    locks = [lock for reference in _held_at_fork.valuerefs() if (lock := reference()) is not None]
-    for lock in sorted(locks, key=id):
-        if lock.acquire(timeout=WAIT_S):
+    while True:
+        known = [lock for reference in _held_at_fork.valuerefs() if (lock := reference()) is not None]
+        new = [lock for lock in known if not any(lock is held for held in _now_held)]
+        if not new:
+            return  # Nor can one be added any more: files are opened under one of these locks.
+        for lock in sorted(new, key=id):
             _now_held.append(lock)
-        else:
-            log.warning("a process was forked in the middle of a write; the child should open no store")
+            if not lock.acquire(timeout=WAIT_S):
+                log.warning("a process was forked in the middle of a write; the child should open no store")
 
 
 def _after_in_parent() -> None:
-    for lock in _now_held:
-        lock.release()
-    _now_held.clear()
-    _forking.release()
+    is_interrupted = False
+    while _now_held or is_owned(_forking):
+        try:
+            while _now_held:
+                if is_owned(_now_held[-1]):  # Not so where waiting for it took too long.
+                    _now_held[-1].release()
+                _now_held.pop()
+            _forking.release()
+        except KeyboardInterrupt:
+            is_interrupted = True  # The rest has to be released first.
+    if is_interrupted:
+        _thread.interrupt_main()
+
+
+def is_owned(lock: threading.RLock) -> bool:
+    """Whether this thread holds it, as `threading.Condition` asks it."""
+    owned: bool = lock._is_owned()  # type: ignore[attr-defined]
+    return owned
 
 
 def _after_in_child() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from unibus.clock import Clock, Timers
 from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
@@ -52,7 +52,7 @@ def open_store(url: str, clock: Clock, timers: Timers) -> Store:
     if not separator and url not in MEMORY_SCHEMES:
         raise UsageError(f"{url!r} is no URL of a store", "write sqlite:///file.db, or memory://")
     if scheme in MEMORY_SCHEMES:
-        return _embedded(MemoryJournal(), _Chosen(url, _options(urlsplit(url).query), EVERY_CHANGES), clock, timers)
+        return _embedded(MemoryJournal(), _Chosen(url, _options(split_url(url).query), EVERY_CHANGES), clock, timers)
     if scheme == "sqlite":
         return open_sqlite(url, clock, timers)
     if scheme == "jsonfile":
@@ -123,8 +123,19 @@ def _opening(path: str) -> Iterator[None]:
         raise StoreUnavailable(what, "free space or repair the disk, and open the store again") from error
 
 
+def split_url(url: str) -> SplitResult:
+    """UsageError for what is no URL at all. Python drops line breaks out of a URL, so they are refused too."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise UsageError(f"{url!r} is no URL: {error}", "write sqlite:///file.db, or memory://") from error
+    if any(each in url for each in "\r\n\t"):
+        raise UsageError(f"{url!r} has a line break or a tab in it", "write it as %0A or %09")
+    return parts
+
+
 def _parts(url: str, what: str, hint: str) -> tuple[str, dict[str, str]]:
-    parts = urlsplit(url)
+    parts = split_url(url)
     path = unquote(parts.path)[1:]
     if parts.netloc or not path or "\0" in path:
         raise UsageError(f"{url!r} names no {what}", hint)

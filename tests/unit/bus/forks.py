@@ -57,6 +57,9 @@ class Lock:
     def release(self) -> None:
         self.told.append("released")
 
+    def _is_owned(self) -> bool:
+        return self.told[-1:] == ["acquired"]
+
 
 def a_fork_waits_until_no_thread_is_inside_of_sqlite(path: str) -> bool:
     journal = SqliteJournal(path)

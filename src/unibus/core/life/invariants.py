@@ -113,6 +113,18 @@ def _session(entity: Entity, session: Session) -> Iterator[str]:
     yield from _timed(session)
 
 
+def sequence_problem(book: Book) -> str:
+    """The first message with a sequence that its entity has not given yet; empty if there is none.
+
+    The one invariant that is checked at every recovery: neither number has a checksum of its own in every store, and a
+    later message would take the place of this one.
+    """
+    for entity in book.entities.values():
+        if entity.entries and max(entity.entries) > entity.sequence:
+            return f"{entity.name!r} has a message #{max(entity.entries)}, and its last sequence is {entity.sequence}"
+    return ""
+
+
 def differences(book: Book, other: Book, now_ns: int) -> list[str]:
     """Where two states of one store differ, in words: the one in memory, and the one that its log describes."""
     found: list[str] = []

@@ -231,7 +231,12 @@ def _is_new(book: Book, entity: Entity, sequence: i64) -> bool:
         raise _damaged(f"{entity.name!r} #{sequence} appears twice in the journal")
     if sequence > entity.sequence:
         entity.sequence = sequence
-    return sequence not in entity.entries
+    if sequence in entity.entries:
+        if book.strict:
+            # Only a damaged file makes this possible. Without the error the message would be lost without a word.
+            raise _damaged(f"{entity.name!r} #{sequence} is stored already")
+        return False
+    return True
 
 
 def _delivered(book: Book, change: Delivered) -> None:

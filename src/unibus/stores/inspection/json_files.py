@@ -47,12 +47,20 @@ class JsonFiles:
         return self._state.covers, self._state.overlap
 
     def groups(self, after: int) -> Iterator[LoggedGroup]:
+        problems: list[LoggedGroup] = []
         for segment in self._log.segments:
             is_last = segment is self._log.segments[-1]
             for group in self._groups_of(segment, is_last):
-                skipped = max(0, after + 1 - group.first) if group.first else 0
-                if group.problem or group.changes[skipped:]:
+                if group.problem:
+                    problems.append(group)
+                    continue
+                if group.first > after + 1:
+                    yield from problems
+                problems = []  # Of what comes before `after` the snapshot has everything.
+                skipped = max(0, after + 1 - group.first)
+                if group.changes[skipped:]:
                     yield group._replace(first=group.first + skipped, changes=group.changes[skipped:])
+        yield from problems
 
     def _groups_of(self, segment: Segment, is_last: bool) -> Iterator[LoggedGroup]:
         """Groups of whole lines. A group with a line that is not whole is a problem, up to where another one begins."""

@@ -8,14 +8,16 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from unibus.core.life.book import Book
 from unibus.core.life.due import NEVER
 from unibus.core.life.invariants import differences, violations
 from unibus.errors import BusError, StoreBusy, StoreDamaged, StoreUnavailable, UsageError
+from unibus.stores.forked import hold_at_fork
 from unibus.stores.inspection.files import StoreFiles
 from unibus.stores.inspection.findings import Finding, Inspection
 from unibus.stores.inspection.json_files import JsonFiles
@@ -25,6 +27,7 @@ from unibus.stores.inspection.writing import write_jsonfile, write_sqlite
 from unibus.stores.journal import Journal
 from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.opening import split_url
 from unibus.stores.owner import busy_elsewhere, checked_links
 
 SQLITE, JSONFILE = "sqlite", "jsonfile"
@@ -44,6 +47,7 @@ def check(given: str) -> Inspection:
 
 def _check(kind: str, path: str) -> Inspection:
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_inside_sqlite())
         is_owned = False
         try:
             stack.enter_context(_no_owner(kind, path))
@@ -65,6 +69,7 @@ def repair(given: str, to: str) -> Inspection:
         raise UsageError(f"there is no folder {Path(target).parent}", "make it first")
     with contextlib.ExitStack() as stack:
         stack.enter_context(_named(path, target))
+        stack.enter_context(_inside_sqlite())
         stack.enter_context(_no_owner(kind, path))
         work = stack.enter_context(tempfile.TemporaryDirectory(prefix=".repair-", dir=Path(target).parent))
         copy = _copied(kind, path, work)
@@ -93,7 +98,7 @@ def located(given: str, kind: str = "") -> tuple[str, str]:
     if separator:
         if kind and scheme != kind:
             raise UsageError(f"{given} is of another kind than the original", f"name a new {kind} store, or a path")
-        path = unquote(urlsplit(given).path)[1:]
+        path = unquote(split_url(given).path)[1:]
         if scheme not in (SQLITE, JSONFILE) or not path:
             raise UsageError(
                 f"{given!r} names no store in files", "write a path, sqlite:///file.db or jsonfile:///folder"
@@ -102,6 +107,8 @@ def located(given: str, kind: str = "") -> tuple[str, str]:
         path, scheme = given, kind or (JSONFILE if os.path.isdir(given) else SQLITE)
     if not kind and not os.path.exists(path):
         raise StoreUnavailable(f"there is no file or folder {path}", "name a SQLite file or a JSON folder")
+    if not kind and not os.path.isdir(path) and not os.path.isfile(path):
+        raise UsageError(f"{path} is neither a file nor a folder", "name a SQLite file or a JSON folder")
     if not kind and os.path.isdir(path) != (scheme == JSONFILE):
         raise UsageError(
             f"{path} is a {'folder' if os.path.isdir(path) else 'file'}", "a SQLite store is a file, JSON a folder"
@@ -109,6 +116,15 @@ def located(given: str, kind: str = "") -> tuple[str, str]:
     real = os.path.realpath(path)
     checked_links(real)
     return scheme, real
+
+
+@contextlib.contextmanager
+def _inside_sqlite() -> Iterator[None]:
+    """A fork waits for the end: a child that is made inside of SQLite could open no file."""
+    lock = threading.RLock()
+    hold_at_fork(lock)
+    with lock:
+        yield
 
 
 @contextlib.contextmanager

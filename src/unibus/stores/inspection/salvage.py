@@ -10,7 +10,7 @@ from unibus.core.life.changes import Change, Copied, Declared, Passed, Sent
 from unibus.core.life.due import NEVER
 from unibus.core.life.entity import SUBSCRIPTION, TOPIC, Entry
 from unibus.core.life.events import kind_of
-from unibus.core.life.invariants import differences, violations
+from unibus.core.life.invariants import differences, sequence_problem, violations
 from unibus.core.life.playing import replay
 from unibus.errors import BusError, StoreDamaged, StoreVersion
 from unibus.stores.inspection.fan_out import half_sends
@@ -52,8 +52,10 @@ class Salvage:
         self.book.replaying = False
         for entity in self.book.entities.values():
             entity.entries = dict(sorted(entity.entries.items()))
+        self._raise_sequences()
         self._check_state()
         self._check_bodies()
+        self._find_history()
         self._check_history()
         inspection, entities = self.inspection, self.book.entities.values()
         inspection.changes = self.book.seq
@@ -76,7 +78,6 @@ class Salvage:
         if group.first != book.seq + 1:
             self._find(f"{_span(book.seq + 1, group.first - 1)} missing from the log", _LOST)
             book.seq = group.first - 1
-            self.history_from = group.first
             gap = True
         self._report_half_sends(group)
         changes = list(group.changes)
@@ -153,6 +154,16 @@ class Salvage:
 
     # The outcome
 
+    def _raise_sequences(self) -> None:
+        """A new message must not take the place of one that exists."""
+        problem = sequence_problem(self.book)
+        while problem:
+            self._find(problem, "new messages get sequences behind it")
+            for entity in self.book.entities.values():
+                if entity.entries:
+                    entity.sequence = max(entity.sequence, max(entity.entries))
+            problem = sequence_problem(self.book)
+
     def _check_state(self) -> None:
         for each in violations(self.book):
             self._find(each, "a repair is refused")
@@ -176,6 +187,22 @@ class Salvage:
             self.unreadable.add(entries[0])
             where = f"{entries[0].entity.name!r} #{entries[0].sequence} ({entries[0].who.message_id})"
             self._find(f"the message {where} cannot be read: {error}", _LEFT_OUT)
+
+    def _find_history(self) -> None:
+        """From where on the log has no gap. Damage in front of the snapshot touches no message, only history."""
+        expected, is_whole = 0, True
+        for group in self._files.groups(0):
+            if group.problem or (expected and group.first != expected):
+                is_whole = False
+                if expected <= self._covered:
+                    what = group.problem or f"{_span(expected, group.first - 1)} missing from the log"
+                    self._find(what, "history before it is left out; no message is touched by it")
+            if not group.problem:
+                if not is_whole or not expected:
+                    self.history_from, is_whole = group.first, True
+                expected = group.last + 1
+        if not is_whole or not expected:
+            self.history_from = self.book.seq + 1
 
     def _check_history(self) -> None:
         """Where the log still has everything, it leads to the state that the snapshot began with."""

@@ -17,7 +17,10 @@ from unibus.stores.journals.sqlite_load import Loading
 from unibus.stores.journals.sqlite_look import open_read_only
 from unibus.stores.journals.sqlite_rows import changes_of
 
-_ROWS = "SELECT seq, last, crc, records FROM log WHERE last > ? ORDER BY seq"
+_ROWS = "SELECT seq, last, crc, records FROM log WHERE seq >= ? ORDER BY seq"
+_SEQ_MAX = 1 << 62
+# What reading a damaged page, or a value of another type than was written, can raise.
+_UNREADABLE = (apsw.Error, UnicodeDecodeError, TypeError, ValueError)
 
 
 class SqliteFiles:
@@ -53,12 +56,52 @@ class SqliteFiles:
         return covered, overlap
 
     def groups(self, after: int) -> Iterator[LoggedGroup]:
-        first = last = 0
+        begin, last = self._begin(after), after
+        while True:
+            rows = self._connection.execute(_ROWS, (begin,))
+            try:
+                for first, last, crc, records in rows:
+                    if last > after:
+                        yield self._group(after, first, last, crc, records)
+                return
+            except _UNREADABLE as error:
+                yield LoggedGroup(0, 0, [], f"the log cannot be read behind change {last}: {error}")
+            begin = self._next_readable(last + 1)
+            if begin == _SEQ_MAX:
+                return
+
+    def _begin(self, after: int) -> int:
+        """Where to begin reading. Recovery looks for it too, and does not read what comes before."""
         try:
-            for first, last, crc, records in self._connection.execute(_ROWS, (after,)):
-                yield self._group(after, first, last, crc, records)
-        except apsw.Error as error:
-            yield LoggedGroup(0, 0, [], f"the log cannot be read behind change {last}: {error}")
+            return cast(int, self._connection.execute("SELECT max(seq) FROM log WHERE seq <= ?", (after + 1,)).get or 0)
+        except _UNREADABLE:
+            return after + 1
+
+    def _next_readable(self, seq: int) -> int:
+        """The first group behind a page that cannot be read: far steps until one can be, then nearer by halves."""
+        step = 1
+        while seq + step < _SEQ_MAX and not self._is_readable(seq + step):
+            step *= 2
+        unreadable, readable = seq + step // 2, min(seq + step, _SEQ_MAX)
+        while unreadable + 1 < readable:
+            middle = (unreadable + readable) // 2
+            if self._is_readable(middle):
+                readable = middle
+            else:
+                unreadable = middle
+        try:
+            return cast(
+                int, self._connection.execute("SELECT min(seq) FROM log WHERE seq >= ?", (readable,)).get or _SEQ_MAX
+            )
+        except _UNREADABLE:
+            return _SEQ_MAX
+
+    def _is_readable(self, seq: int) -> bool:
+        try:
+            self._connection.execute(f"{_ROWS} LIMIT 1", (seq,)).fetchall()
+        except _UNREADABLE:
+            return False
+        return True
 
     def _group(self, after: int, first: int, last: int, crc: int, records: bytes) -> LoggedGroup:
         try:

@@ -4,6 +4,7 @@ import msgspec
 
 from unibus.core.life.book import MARK_PROCESSED, Book
 from unibus.core.life.entity import KIND_NAMES, Entity
+from unibus.core.life.invariants import sequence_problem
 from unibus.core.life.playing import replay
 from unibus.core.life.standing import restore, restore_session
 from unibus.errors import StoreDamaged
@@ -34,6 +35,9 @@ class Loading:
         self.load_snapshot(book)
         book.seq = state.covers
         self._replay(book)
+        problem = sequence_problem(book)
+        if problem:
+            raise damaged(f"{self._folder}/messages", 0, problem)
         if state.overlap > state.covers:
             for entity in book.entities.values():
                 entity.entries = dict(sorted(entity.entries.items()))

@@ -107,7 +107,8 @@ class SqliteJournal:
             connection = open_file(self._path, domain, vfs, exclusive)
             self._connection = connection
             self._bodies = Bodies(self._connection, self._path)
-            self._checkpoints = Checkpoints(self._connection, self._path, self.reserve)
+            with self._mutex:
+                self._checkpoints = Checkpoints(self._connection, self._path, self.reserve)
             self._groups = Groups(self._connection, self.reserve, self._checkpoints)
         except BaseException:
             # Whatever it was: the caller has no journal to close.

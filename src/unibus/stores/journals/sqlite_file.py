@@ -8,6 +8,7 @@ from typing import Final
 import apsw
 
 from unibus.errors import DAMAGED_HINT, StoreBusy, StoreDamaged, StoreFailed, StoreFull, StoreUnavailable, StoreVersion
+from unibus.stores.forked import OPENING
 
 log = logging.getLogger("unibus")
 
@@ -28,6 +29,11 @@ PRAGMAS: Final[dict[str, int | str]] = {
 
 def open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw.Connection:
     """A connection to a file of ours with the newest schema, made if there was none."""
+    with OPENING:
+        return _open_file(path, domain, vfs, exclusive)
+
+
+def _open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw.Connection:
     try:
         connection = apsw.Connection(path, vfs=vfs)
     except apsw.Error as error:

@@ -10,6 +10,7 @@ import msgspec
 from unibus.core.life.book import MARK_PROCESSED, Book
 from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entity
+from unibus.core.life.invariants import sequence_problem
 from unibus.core.life.playing import replay
 from unibus.core.life.standing import restore, restore_session
 from unibus.errors import StoreDamaged
@@ -42,6 +43,9 @@ class Loading:
         book.seq = snapshot
         self._replay(snapshot, overlap)
         check_end(self._path, book.seq, self.reached, overlap)
+        problem = sequence_problem(book)
+        if problem:
+            raise damaged(self._path, problem)
         if overlap > snapshot:
             for entity in book.entities.values():
                 entity.entries = dict(sorted(entity.entries.items()))

@@ -6,6 +6,7 @@ the log are played. Nothing is ever written into the file.
 """
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from unibus.core.life.changes import Activated, Change, Completed, Copied, Passe
 from unibus.core.life.claiming import fire
 from unibus.core.life.playing import replay
 from unibus.errors import StoreUnavailable, StoreVersion
-from unibus.stores.forked import keep_for_ever, on_fork, opened_by
+from unibus.stores.forked import OPENING, hold_at_fork, keep_for_ever, on_fork, opened_by
 from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
 from unibus.stores.journals.sqlite_file import (
     APPLICATION_ID,
@@ -47,6 +48,11 @@ def open_read_only(path: str, immutable: bool = False) -> apsw.Connection:
     """`immutable` is for a file that no process can change meanwhile: SQLite makes no file beside it then, and takes no
     lock; it does not look into a write-ahead log either."""
     check_not_inherited(path, _stat(path))
+    with OPENING:
+        return _open_read_only(path, immutable)
+
+
+def _open_read_only(path: str, immutable: bool) -> apsw.Connection:
     try:
         if immutable:
             name = f"{Path(path).absolute().as_uri()}?immutable=1"
@@ -92,6 +98,8 @@ class ReadOnlyFile:
         self.path = path
         self.connection = open_read_only(path)
         self.on_replaced: Callable[[], None] | None = None
+        self._inside = threading.RLock()  # Held while this thread is inside of SQLite.
+        hold_at_fork(self._inside)
         self.identity = _identity(path)
         self._opened_by = 0
         me = weakref.ref(self)
@@ -107,12 +115,13 @@ class ReadOnlyFile:
             return
         self._follow()
         try:
-            self.connection.execute("BEGIN")
-            try:
-                yield
-            finally:
-                if not self.connection.get_autocommit():
-                    self.connection.execute("ROLLBACK")
+            with self._inside:
+                self.connection.execute("BEGIN")
+                try:
+                    yield
+                finally:
+                    if not self.connection.get_autocommit():
+                        self.connection.execute("ROLLBACK")
         except apsw.Error as error:
             raise translated(error, self.path) from error
         except (TypeError, msgspec.MsgspecError) as error:

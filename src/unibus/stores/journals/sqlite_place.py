@@ -11,6 +11,7 @@ from urllib.parse import quote
 import apsw
 
 from unibus.errors import StoreDamaged, StoreUnavailable
+from unibus.stores.forked import OPENING
 from unibus.stores.journals.sqlite_file import check_identity, close_after_error, translated
 from unibus.stores.owner import Owner, check_not_open, checked_links, hint_for
 from unibus.stores.private import make_file
@@ -70,6 +71,11 @@ def _check_content(path: str) -> None:
     has_log = _size(f"{path}-wal") > 0
     if has_log and _size(f"{path}-shm") < 0:
         return
+    with OPENING:
+        _look_at(path, has_log)
+
+
+def _look_at(path: str, has_log: bool) -> None:
     try:
         connection = apsw.Connection(
             f"file:{quote(path)}?mode=ro{'' if has_log else '&immutable=1'}",

@@ -308,3 +308,87 @@ def test_a_log_without_its_file_is_kept(tmp_path: Path, clock: VirtualClock) -> 
     for part in (".lock", "-wal", "-shm", "-reserve"):
         with pytest.raises(StoreUnavailable, match="part of another store"):
             opened("sqlite", Path(f"{aside}{part}"), clock)
+
+
+def zero_page_with(path: Path, text: bytes) -> None:
+    """A page of the file that holds this text cannot be read any more."""
+    data = bytearray(path.read_bytes())
+    start = data.index(text) // 4096 * 4096
+    data[start : start + 4096] = bytes(4096)
+    path.write_bytes(data)
+
+
+def test_groups_behind_a_page_that_cannot_be_read_are_kept(tmp_path: Path, clock: VirtualClock) -> None:
+    path, new = tmp_path / "bus.db", tmp_path / "new.db"
+    store = opened("sqlite", path, clock)
+    rig = Rig(store, clock)
+    rig.queue("q")
+    for number in range(200):
+        rig.send("q", f"body {number:04} " + "x" * 200, message_id=f"m{number}")
+    store.close()
+    zero_page_with(path, b"body 0100")
+    assert not check(str(path)).ok
+    repair(str(path), str(new))
+    store = opened("sqlite", new, clock)
+    kept = ids_in(store)["q"]
+    assert 170 < len(kept) < 200
+    assert {"m0", "m50", "m150", "m199"} <= set(kept)
+    assert "m100" not in kept
+    store.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_in_front_of_the_snapshot_touches_no_message(kind: str, tmp_path: Path, clock: VirtualClock) -> None:
+    path, new = tmp_path / "bus", tmp_path / "new"
+    store = opened(kind, path, clock, 60)
+    rig = Rig(store, clock)
+    rig.queue("q")
+    for number in range(100):
+        rig.send("q", number, message_id=f"m{number}")
+    for claimed in rig.claim("q", 20):
+        rig.complete(claimed)
+    before = ids_in(store)
+    assert store.health().snapshot_seq > 10
+    store.close()
+    if kind == "sqlite":
+        break_group(kind, path, 5)
+    else:
+        segment = min((path / "wal").glob("*.jsonl"))
+        segment.write_bytes(segment.read_bytes().replace(b'"seq":5,', b'"sEq":5,', 1))
+    [*findings] = check(str(path)).findings
+    assert findings
+    assert {each.effect for each in findings} == {"history before it is left out; no message is touched by it"}
+    repair(str(path), str(new))
+    assert check(str(new)).ok
+    for each in (path, new):
+        store = opened(kind, each, clock)
+        assert ids_in(store) == before
+        store.close()
+
+
+def test_a_sequence_that_was_changed_on_disk_is_damage(tmp_path: Path, clock: VirtualClock) -> None:
+    """The next messages would take the places of those that are there, and be lost without a word."""
+    path, new = tmp_path / "bus.db", tmp_path / "new.db"
+    store = opened("sqlite", path, clock, 5)
+    rig = Rig(store, clock)
+    rig.queue("q")
+    for number in range(30):
+        rig.send("q", number, message_id=f"m{number}")
+    while store.health().snapshot_seq < 30:
+        rig.send("q", "more")
+    before = len(ids_in(store)["q"])
+    store.close()
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE entities SET sequence = 14 WHERE name = 'q'")
+    snapshot = connection.execute("SELECT value FROM meta WHERE key = 'snapshot'").get
+    connection.execute("DELETE FROM log WHERE last > ?", (snapshot,))  # Else the log would say which ones were given.
+    connection.execute("UPDATE meta SET value = ? WHERE key IN ('reached', 'overlap')", (snapshot,))
+    connection.close()
+    with pytest.raises(StoreDamaged, match="last sequence is"):
+        opened("sqlite", path, clock)
+    repair(str(path), str(new))
+    store = opened("sqlite", new, clock)
+    Rig(store, clock).send("q", "new")
+    assert len(ids_in(store)["q"]) >= before - 5
+    assert store.check() == []
+    store.close()
