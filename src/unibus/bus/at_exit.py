@@ -1,4 +1,4 @@
-"""A program that ends with a bus that nobody closed: its handlers get a moment, and whoever waits is told for what.
+"""A program that ends with a bus that was not closed: its handlers get a moment, and a log line says what it waits for.
 
     handlers that can still run ▶ (after a second: one line says what is waited for) ▶ at most FINISH_S ▶ closing
 

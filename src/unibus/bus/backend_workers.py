@@ -111,8 +111,8 @@ class BackendWorkers:
     async def close(self) -> BusError | None:
         """End the workers, then the backend; gives the error of the latter.
 
-        One task does it for all who ask. Whoever is cancelled leaves it at work: a worker that is cancelled a second
-        time could not put its message back.
+        One task does it for all callers. A caller that is cancelled leaves it at work: a worker that is cancelled a
+        second time could not put its message back.
         """
         closing = self._closing
         if closing is None or closing.cancelled() or closing.get_loop().is_closed():

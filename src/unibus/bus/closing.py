@@ -1,4 +1,4 @@
-"""The end of one bus: a list of steps, run once, whoever asks for it and however often.
+"""The end of one bus: a list of steps, run once, however many callers ask for it and however often.
 
     close()  ──┐
     close()  ──┼──▶ Closing ──▶ its thread: step 1 ▶ step 2 ▶ … ▶ the last step
@@ -40,7 +40,7 @@ Join = Callable[[threading.Thread, float | None], None]
 
 LOOK_S: Final = 1.0
 """How often a thread that waits looks by itself. A caller for Ctrl-C: one that comes a moment before the wait does not
-end it, and on Windows none does. A step for what nobody reports: a loop that is closed, or stands still."""
+end it, and on Windows none does. A step for what is not reported: a loop that is closed, or does not run."""
 
 
 class Step(NamedTuple):
@@ -110,7 +110,7 @@ class Closing:
     def __init__(self, steps: Sequence[Step], refuse: Callable[[], None]) -> None:
         self.is_done = False
         self.error: BusError | None = None  # The first one that a step raised.
-        self.is_released = False  # Nobody uses the bus any more: no step waits for anything.
+        self.is_released = False  # The bus is not used any more: no step waits for anything.
         self._steps = list(steps)
         self._refuse = refuse
         self._position = 0
@@ -228,12 +228,12 @@ class Closing:
                 self.callers.wake()  # Interrupted: one of the others takes over.
 
     def _leave(self, caller: Caller) -> None:
-        """Whoever waited to the end stays: a handler that has closed its bus is let finish, not cancelled."""
+        """A caller that waited to the end stays: a handler that has closed its bus may finish, it is not cancelled."""
         if not self.is_done:
             self.callers.remove(caller)
 
     def _finish(self, caller: Caller) -> None:
-        """The bus is closed. Its last thread is about to end: whoever looks for threads now finds none of ours."""
+        """The bus is closed. Its last thread is about to end: a caller that lists threads now finds none of ours."""
         if not self.callers.has(caller):
             return  # It was closed before.
         thread = self._thread
@@ -254,7 +254,7 @@ class Closing:
     def wait_for(self, is_reached: Callable[[], bool], timeout_s: float = math.inf) -> bool:
         """For a step: wait until that is true. False when the time-out, or the time of a caller, is over.
 
-        Whoever changes what `is_reached` looks at calls `wake`.
+        The code that changes what `is_reached` looks at calls `wake`.
         """
         began_s = time.monotonic()
         while not is_reached():
@@ -310,7 +310,7 @@ class Closing:
             self._worker = 0
         self.is_done = True
         if self.error is not None and not len(self.callers):
-            log.error("%s", self.error)  # Nobody waits whom it could be raised to.
+            log.error("%s", self.error)  # There is no caller whom it could be raised to.
         self.callers.wake()
 
     def _failed(self, step: Step, error: BaseException) -> None:

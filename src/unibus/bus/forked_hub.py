@@ -25,7 +25,7 @@ class ForkedHub:
 
 
 def become_forked(hub: object, exchange: Exchange, registry: Registry, shutdown: Shutdown, pid: int) -> None:
-    """Whoever holds the hub holds a ForkedHub from now on. Its parts are never freed: see `keep_for_ever`."""
+    """Every reference to the hub is one to a ForkedHub from now on. Its parts are never freed: see `keep_for_ever`."""
     parts = vars(hub)
     keep_for_ever(dict(parts))
     parts.clear()

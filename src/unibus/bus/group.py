@@ -127,7 +127,7 @@ class Group:
         return None
 
     def begin(self) -> None:
-        """A claimed slot takes its first step: before it takes a message, so that none is in nobody's count."""
+        """A claimed slot takes its first step: before it takes a message, so that each message is in one count."""
         self.running += 1
 
     def suspend(self) -> None:

@@ -109,7 +109,7 @@ class Hub:
             try:
                 self.shutdown.capture = CaptureChild(cast(str, store), folder)
             except OSError as error:
-                opened.close()  # Nobody else can: there is no bus that has it.
+                opened.close()  # No other code can: there is no bus that has it.
                 raise StoreUnavailable(
                     f"the capture into {folder} could not be started: {error.strerror or error}",
                     "leave ?capture= out, or let this process start others",

@@ -81,7 +81,7 @@ class Shutdown:
         """Take no new messages from now on, but those that our own handlers publish."""
         with LOCK:
             if not self._exchange.closed:
-                self.draining = True  # First: whoever finds the bus closed asks for this.
+                self.draining = True  # First: code that finds the bus closed reads this.
                 self._exchange.closed = True
 
     @property
@@ -134,7 +134,7 @@ class Shutdown:
             closing.wake()
 
         told = self._places.end_all_slots(closing.callers.slots(), note)
-        # A loop that stands still ends nothing: not that of a caller that blocks it, and not one that nobody runs.
+        # A loop that stands still ends nothing: not that of a caller that blocks it, and not one that does not run.
         closing.wait_for(
             lambda: all(loop in ended or closing.callers.is_blocked(loop) or not loop.is_running() for loop in told),
             self._patience_s(),

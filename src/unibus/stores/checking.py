@@ -8,7 +8,7 @@ from unibus.stores.journal import Journal
 
 def checked(book: Book, journal: Journal, now_ns: int) -> list[str]:
     """Whether the state keeps its invariants and is the one that the journal describes. The caller sees to it that
-    nobody changes either."""
+    neither is changed meanwhile."""
     found = violations(book)
     other = Book(NEVER)
     if journal.reload(other):

@@ -170,7 +170,7 @@ class Committer:
                 try:
                     threading.Thread(target=group.tell, args=(None,), name="unibus-tell", daemon=True).start()
                 except RuntimeError as none:
-                    log.error("nobody can be told that the store has stopped: %s", none)  # At the interpreter's end.
+                    log.error("no waiter can be notified that the store stopped: %s", none)  # At the end of Python.
                 raise
         else:
             group.settle(None)

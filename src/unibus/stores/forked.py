@@ -60,7 +60,7 @@ def on_fork(call: Callable[[int], None]) -> ForkMark:
 
 
 def hold_at_fork(lock: threading.RLock) -> None:
-    """Fork only while nobody has this lock. For what is held inside of SQLite."""
+    """Fork only while no other thread holds this lock. For what is held inside of SQLite."""
     _held_at_fork[id(lock)] = lock
 
 

@@ -36,7 +36,7 @@ def is_no_space(error: OSError) -> bool:
 
 
 class Reserve:
-    """`wanted` bytes beside a store; 0 for none. Whoever uses it owns the store."""
+    """`wanted` bytes beside a store; 0 for none. Its user owns the store."""
 
     def __init__(self, path: str, wanted: int) -> None:
         self.full = False
@@ -52,7 +52,7 @@ class Reserve:
         """Before the files of the store are opened: a disk that is full to the last block would not let them be."""
         if not self.wanted:
             return
-        self._is_open = True  # The store is ours: whoever was refused must not touch the file.
+        self._is_open = True  # The store is ours: a process that was refused must not touch the file.
         try:
             total = shutil.disk_usage(self._folder).total
             self.wanted = min(self.wanted, total // SHARE_OF_DISK) // _BLOCK * _BLOCK

@@ -292,7 +292,7 @@ class SimulatedFiles:
             self._disk.sync_folder(path)
 
     def identity(self, path: str) -> tuple[int, int] | None:
-        """Nobody takes files away from a simulated disk."""
+        """Files are never taken away from a simulated disk."""
         return 0, 0
 
 

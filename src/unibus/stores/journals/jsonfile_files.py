@@ -63,7 +63,7 @@ class Files(Protocol):
 
 
 class SyncFailed(OSError):
-    """A sync did not work, whatever the reason: nobody knows what is on disk, and it must not be tried again."""
+    """A sync failed, whatever the reason: it is unknown what is on disk, and it must not be tried again."""
 
 
 def has_no_space(error: OSError) -> bool:

@@ -61,7 +61,7 @@ class Log:
     def __init__(
         self, files: Files, folder: str, reserve: Reserve | None = None, held: HeldFiles | None = None
     ) -> None:
-        """Without `reserve` and `held` it is to be read, or is nobody else's yet."""
+        """Without `reserve` and `held` it is only read, or no other code uses it yet."""
         self.last = 0
         self.reached = 0  # The last change that recovery found in the log itself.
         self.segments: list[Segment] = []
@@ -168,7 +168,7 @@ class Log:
     # Writing
 
     def append(self, first_seq: int, changes: Sequence[Change], names: dict[int, str]) -> None:
-        """OSError: nothing of the group is there, if it is one of no space; else nobody knows."""
+        """OSError: nothing of the group is there, if there was no space; else the outcome is unknown."""
         segment = self.segments[-1]
         last = first_seq + len(changes) - 1
         group = last if len(changes) > 1 else 0
