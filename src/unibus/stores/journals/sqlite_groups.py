@@ -8,6 +8,7 @@ SQLite rolls back by itself what finds no space, so the same group can be writte
 """
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import apsw
@@ -66,12 +67,12 @@ class Groups:
         else:
             self._from_reserve(_INSERT, row)
 
-    def write_meta(self, *values: object) -> None:
+    def write_meta(self, *values: int | str) -> None:
         """Keys and values, in one statement."""
         rows = ", ".join(["(?, ?)"] * (len(values) // 2))
         self._from_reserve(f"INSERT OR REPLACE INTO meta VALUES {rows}", values)
 
-    def _from_reserve(self, sql: str, values: tuple[object, ...]) -> None:
+    def _from_reserve(self, sql: str, values: Sequence[int | str | bytes]) -> None:
         while True:
             try:
                 self._connection.execute(sql, values)
