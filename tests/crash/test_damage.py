@@ -189,8 +189,9 @@ def test_the_check_finds_what_is_wrong(truth: Truth) -> None:
     disk = truth.disk.copy()
     store = opened(disk)
     store._journal._connection.execute(
-        "UPDATE messages SET key = key + 1000 WHERE key = (SELECT max(key) FROM messages)"
+        "UPDATE messages SET (data, data_crc) = (SELECT data, data_crc FROM messages ORDER BY key LIMIT 1)"
+        " WHERE key = (SELECT max(key) FROM messages)"
     )
     store.close()
     with pytest.raises(AssertionError):
-        check(truth, disk, "a message at another place")
+        check(truth, disk, "a message with the body of another")

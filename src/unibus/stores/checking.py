@@ -11,7 +11,10 @@ def checked(book: Book, journal: Journal, now_ns: int) -> list[str]:
     neither is changed meanwhile."""
     found = violations(book)
     other = Book(NEVER)
-    if journal.reload(other):
-        found += violations(other)
-        found += differences(book, other, now_ns)
+    try:
+        if journal.reload(other):
+            found += violations(other)
+            found += differences(book, other, now_ns)
+    finally:
+        other.let_go()  # Compiled messages are not seen by the cycle collector.
     return found

@@ -56,7 +56,9 @@ def _check(kind: str, path: str) -> Inspection:
                 raise
             is_owned = True
         files = stack.enter_context(contextlib.closing(_files(kind, path, path, is_owned)))
-        return Salvage(files).run().inspection
+        salvage = Salvage(files).run()
+        salvage.book.let_go()  # Compiled messages are not seen by the cycle collector.
+        return salvage.inspection
 
 
 def repair(given: str, to: str) -> Inspection:
@@ -89,6 +91,7 @@ def repair(given: str, to: str) -> Inspection:
             _verify(kind, new, salvage)
             os.rename(new, target)
             _sync_folder(Path(target).parent)
+        salvage.book.let_go()
         return salvage.inspection
 
 
@@ -194,8 +197,8 @@ def _no_owner(kind: str, path: str) -> Iterator[None]:
 def _verify(kind: str, path: str, salvage: Salvage) -> None:
     """Open the new store as every program would, and compare it with what was salvaged."""
     journal: Journal = SqliteJournal(path) if kind == SQLITE else JsonFileJournal(path)
+    book = Book(NEVER)
     try:
-        book = Book(NEVER)
         journal.load(book)
         for entry in salvage.unreadable:
             del entry.entity.entries[entry.sequence]
@@ -209,6 +212,7 @@ def _verify(kind: str, path: str, salvage: Salvage) -> None:
             journal.bodies([entry for entry in entity.entries.values() if entry.data is None])
     finally:
         journal.close()
+        book.let_go()
     lock = Path(f"{path}.lock" if kind == SQLITE else f"{path}/state.json.lock")
     lock.unlink(missing_ok=True)
 

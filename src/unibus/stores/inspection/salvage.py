@@ -223,6 +223,7 @@ class Salvage:
         latest = max([entity.updated_ns for entity in self.book.entities.values()], default=0)
         for each in differences(self.book, past, latest):
             self._find(f"history does not lead to the snapshot: {each}", "none: the snapshot counts")
+        past.let_go()
 
 
 def _span(first: int, last: int) -> str:
