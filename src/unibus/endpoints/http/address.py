@@ -1,0 +1,39 @@
+"""Percent-encoded text in addresses, read strictly: what can be read in two ways must not decide about access."""
+
+from typing import Final
+
+from unibus.errors import DecodeError
+
+
+def parsed_query(raw: bytes) -> dict[str, str]:
+    """Names without case, the last value of each."""
+    found: dict[str, str] = {}
+    if not raw:
+        return found
+    for pair in raw.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if name:
+            found[decoded(name, plus=True).casefold()] = decoded(value, plus=True)
+    return found
+
+
+_HEX: Final = {f"{byte:02x}".encode(): bytes([byte]) for byte in range(256)} | {
+    f"{byte:02X}".encode(): bytes([byte]) for byte in range(256)
+}
+
+
+def decoded(text: bytes, plus: bool = False) -> str:
+    """Percent-decoded UTF-8. Half an escape, or bytes that are no UTF-8, are DecodeError."""
+    if plus and b"+" in text:
+        text = text.replace(b"+", b" ")
+    try:
+        if b"%" not in text:
+            return text.decode()
+        first, *pieces = text.split(b"%")
+        return b"".join([first, *[_byte(piece[:2]) + piece[2:] for piece in pieces]]).decode()
+    except (UnicodeDecodeError, KeyError) as error:
+        raise DecodeError("the address has a broken escape", "percent-encode it as UTF-8") from error
+
+
+def _byte(digits: bytes) -> bytes:
+    return _HEX[digits] if digits in _HEX else _HEX[digits.lower()]

@@ -1,0 +1,1 @@
+"""The administration API: queues, topics, subscriptions and rules as Atom documents."""

@@ -1,0 +1,134 @@
+"""The application: the front dispatcher of `unibus serve`, and FastAPI routes for the document and for mounting.
+
+Both resolve a path with `routing.place_of`, look into the same table and end in `runner.run`, so they answer alike.
+The front exists because FastAPI's own routing costs more than a send (measured: a third of the requests a second).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+
+from unibus.endpoints.http.documents import described
+from unibus.endpoints.http.errors import error_body, error_response
+from unibus.endpoints.http.operation import Operation, Table
+from unibus.endpoints.http.operations import TABLE
+from unibus.endpoints.http.request import Disconnected, Receive, Request, Scope, Send
+from unibus.endpoints.http.routing import Place, place_of
+from unibus.endpoints.http.runner import answer, run
+from unibus.endpoints.http.service import Service
+from unibus.errors import BusError
+
+Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+_RESOLVED: Final = "unibus.place"
+
+
+class Front:
+    """The ASGI callable of a server: operations of the table first, everything else (documents) behind it."""
+
+    def __init__(self, service: Service, table: Table, behind: Asgi) -> None:
+        self._service = service
+        self._table = table
+        self._behind = behind
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._behind(scope, receive, send)
+            return
+        try:
+            place = resolved(scope)
+        except BusError as error:
+            request = Request(scope, receive, Place("/"))
+            await answer(request, error_response(request, error), send)
+            return
+        operation = self._table.find(place.shape, str(scope["method"]))
+        if operation is None:
+            await self._elsewhere(place, scope, receive, send)
+            return
+        await serve(self._service, operation, place, scope, receive, send)
+
+    async def _elsewhere(self, place: Place, scope: Scope, receive: Receive, send: Send) -> None:
+        allowed = self._table.methods(place.shape)
+        if not allowed and place.shape in DOCUMENTS:
+            await self._behind(scope, receive, send)
+            return
+        request = Request(scope, receive, place)
+        if allowed:
+            what = f"{request.method} is not possible here"
+            response = error_body(request, 405, "MethodNotAllowed", what, f"use {' or '.join(allowed)}")
+            response.headers.append(("Allow", ", ".join(allowed)))
+        else:
+            response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
+        await answer(request, response, send)
+
+
+DOCUMENTS: Final = frozenset({"/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect", "/servicebus/docs"})
+
+
+async def serve(
+    service: Service, operation: Operation, place: Place, scope: Scope, receive: Receive, send: Send
+) -> None:
+    try:
+        await run(service, operation, Request(scope, receive, place), send)
+    except Disconnected:
+        return
+
+
+def resolved(scope: Scope) -> Place:
+    """The place of a request, found once. Inside of a mount the path begins with the mount's own prefix."""
+    found = scope.get(_RESOLVED)
+    if not isinstance(found, Place):
+        raw = scope.get("raw_path")
+        path = raw if isinstance(raw, bytes) and raw else str(scope["path"]).encode()
+        root = str(scope.get("root_path") or "").encode()
+        found = place_of(path.removeprefix(root) if root else path)
+        scope[_RESOLVED] = found
+    return found
+
+
+class OperationRoute(APIRoute):
+    """A FastAPI route whose path only documents: what it serves is decided by the table, and FastAPI adds nothing."""
+
+    operation: Operation
+    service: Service
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http" or scope["method"] != self.operation.method:
+            return Match.NONE, {}
+        try:
+            place = resolved(scope)
+        except BusError:
+            return Match.NONE, {}
+        return (Match.FULL if place.shape == self.operation.shape else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await serve(self.service, self.operation, resolved(scope), scope, receive, send)
+
+
+def documented_router(service: Service, table: Table) -> APIRouter:
+    """Every operation as FastAPI routes, for `include_router`, mounting, and the OpenAPI document."""
+    router = APIRouter(route_class=OperationRoute)
+    for operation in table.operations:
+        for path in operation.documented:
+            router.add_api_route(path, _documented, methods=[operation.method], **described(operation, path))
+            route = router.routes[-1]
+            assert isinstance(route, OperationRoute)
+            route.operation, route.service = operation, service
+    return router
+
+
+async def _documented() -> None:
+    """Never called: OperationRoute.handle answers."""
+
+
+def application(service: Service, table: Table) -> FastAPI:
+    app = FastAPI(title="unibus", description="Queues, topics and subscriptions over HTTP.", docs_url="/docs")
+    app.include_router(documented_router(service, table))
+    return app
+
+
+def build(service: Service) -> Asgi:
+    """The application of `unibus serve`."""
+    return Front(service, TABLE, application(service, TABLE))

@@ -1,0 +1,70 @@
+"""What the OpenAPI document says of an operation, derived from its row in the table."""
+
+import re
+from enum import Enum
+from http import HTTPStatus
+from typing import Final, TypedDict
+
+from unibus.endpoints.http.operation import COMMON, Operation
+
+_PARAMETER: Final = re.compile(r"{(\w+)}")
+_ERROR: Final[dict[str, object]] = {
+    "application/json": {
+        "schema": {
+            "type": "object",
+            "required": ["error"],
+            "properties": {
+                "error": {
+                    "type": "object",
+                    "required": ["code", "message"],
+                    "properties": {name: {"type": "string"} for name in ("code", "message", "details")},
+                }
+            },
+        }
+    },
+    "application/xml": {"schema": {"type": "string"}},
+}
+
+
+class Description(TypedDict):
+    """Keyword arguments of FastAPI's `add_api_route`."""
+
+    name: str
+    operation_id: str
+    summary: str
+    tags: list[str | Enum]
+    responses: dict[int | str, dict[str, object]]
+    openapi_extra: dict[str, object]
+    status_code: int
+
+
+def described(operation: Operation, path: str) -> Description:
+    parameters: list[object] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _PARAMETER.findall(path)
+    ]
+    parameters += operation.parameters
+    extra: dict[str, object] = {"parameters": parameters}
+    if operation.request_schema:
+        extra["requestBody"] = operation.request_schema
+    family = path.strip("/").replace("/", "_").replace("{", "").replace("}", "").replace("$", "")
+    return Description(
+        name=operation.name,
+        operation_id=f"{operation.name}__{operation.method.lower()}_{family}",
+        summary=operation.summary,
+        tags=[operation.tag],
+        responses=_responses(operation),
+        openapi_extra=extra,
+        status_code=operation.statuses[0],
+    )
+
+
+def _responses(operation: Operation) -> dict[int | str, dict[str, object]]:
+    found: dict[int | str, dict[str, object]] = {}
+    for status in operation.statuses:
+        found[status] = {"description": HTTPStatus(status).phrase}
+    for status in COMMON:
+        found.setdefault(status, {"description": HTTPStatus(status).phrase, "content": _ERROR})
+    if operation.response_schema:
+        found[operation.statuses[0]]["content"] = operation.response_schema
+    return found

@@ -1,0 +1,113 @@
+"""From an error of the bus to an HTTP answer: one table, and one place that writes the two forms of its body.
+
+Azure's clients read XML (`<Error><Code>…</Code><Detail>…</Detail></Error>`); a client that asks for JSON gets
+`{"error": {"code", "message", "details"}}`. The most specific class of the table counts. A test walks the tree of
+`unibus.errors` and fails for a class that has no row above `BusError`.
+"""
+
+from typing import Final
+from xml.sax.saxutils import escape
+
+from unibus import errors
+from unibus.endpoints.http.request import Request, Response, json_response
+
+STATUSES: Final[dict[type[errors.BusError], int]] = {
+    errors.UsageError: 400,
+    errors.DecodeError: 400,
+    errors.EvaluationError: 400,
+    errors.SerializationFailed: 400,
+    errors.SessionRequired: 400,
+    errors.SessionNotAllowed: 400,
+    errors.PayloadMismatch: 400,
+    errors.TransactionInvalid: 400,
+    errors.QueryStopped: 400,
+    errors.Unauthorised: 401,
+    errors.Forbidden: 403,
+    errors.AccessRefused: 403,
+    errors.QuotaExceeded: 403,
+    errors.EntityDisabled: 403,
+    errors.SubscriptionLimit: 403,
+    errors.EntityNotFound: 404,
+    errors.ChannelNotFound: 404,
+    errors.MessageNotFound: 404,
+    errors.SessionNotFound: 404,
+    errors.EntityExists: 409,
+    errors.ChannelExists: 409,
+    errors.DuplicateMessage: 409,
+    errors.SessionLocked: 409,
+    errors.PositionMoved: 412,
+    errors.LockLost: 410,
+    errors.MessageTooLarge: 413,
+    errors.RateLimited: 429,
+    errors.QueueFull: 429,
+    errors.RequestTimeout: 503,
+    errors.RequestFailed: 503,
+    errors.PublishError: 503,
+    errors.StoreFull: 503,
+    errors.StoreUnavailable: 503,
+    errors.StoreFailed: 503,
+    errors.BusClosed: 503,
+    errors.BusForked: 503,
+    errors.LoopMismatch: 503,
+    errors.ExtraMissing: 503,
+    # Errors of capture and pipeline, which no operation of this endpoint raises.
+    errors.CaptureBusy: 503,
+    errors.CaptureMismatch: 503,
+    errors.CaptureDamaged: 503,
+    errors.LakeError: 503,
+}
+UNEXPECTED: Final = 500
+
+_CODES: Final[dict[str, str]] = {
+    "entity_not_found": "MessagingEntityNotFound",
+    "entity_exists": "MessagingEntityAlreadyExists",
+    "entity_disabled": "MessagingEntityDisabled",
+    "quota_exceeded": "QuotaExceeded",
+    "lock_lost": "MessageLockLost",
+    "session_lock_lost": "SessionLockLost",
+    "session_locked": "SessionCannotBeLocked",
+    "message_not_found": "MessageNotFound",
+    "message_too_large": "MessageSizeExceeded",
+    "rate_limited": "ServerBusy",
+    "unauthorised": "Unauthorized",
+    "forbidden": "Unauthorized",
+}
+"""What Azure calls an error, where it has a word for it; else the code of the error tree."""
+
+
+def status_of(error: errors.BusError) -> int:
+    for kind in type(error).__mro__:
+        status = STATUSES.get(kind)
+        if status is not None:
+            return status
+    return UNEXPECTED
+
+
+def code_of(error: errors.BusError) -> str:
+    return _CODES.get(error.code, error.code)
+
+
+def error_response(request: Request | None, error: errors.BusError) -> Response:
+    """`request` is None where the request itself could not be read."""
+    status = status_of(error)
+    response = error_body(request, status, code_of(error), error.what, error.hint)
+    if isinstance(error, errors.RateLimited):
+        response.headers.append(("Retry-After", str(max(1, round(error.retry_after_s)))))
+    elif status == 503 and error.retryable:
+        response.headers.append(("Retry-After", "1"))
+    if status == 401:
+        response.headers.append(("WWW-Authenticate", "SharedAccessSignature"))
+    return response
+
+
+def error_body(request: Request | None, status: int, code: str, what: str, hint: str = "") -> Response:
+    if request is not None and request.accepts_json():
+        return json_response({"error": {"code": code, "message": what, "details": hint}}, status)
+    detail = f"{code}: {what}. {hint}".rstrip(". ")
+    text = f"<Error><Code>{status}</Code><Detail>{escape(_printable(detail))}</Detail></Error>"
+    return Response(status, text.encode("utf-8", "replace"), "application/xml; charset=utf-8")
+
+
+def _printable(text: str) -> str:
+    """XML has no way to write most control characters: an error may quote what the caller sent."""
+    return "".join([char if char in "\t\n\r" or " " <= char < "\ufffe" or char > "\uffff" else "?" for char in text])

@@ -1,0 +1,1 @@
+"""The data plane: send, receive, settle, peek, sessions."""

@@ -1,0 +1,59 @@
+"""One operation of the HTTP endpoint as data: method, shape of its path, right, handler, statuses, documentation.
+
+`operations.py` puts the tables of the sub-packages together. Both dispatchers, the OpenAPI document, the authorization
+matrix of the tests and the metrics are made from that one table.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from unibus.core.access.rights import Right
+from unibus.endpoints.http.request import Request, Response
+from unibus.endpoints.http.service import Service
+
+Handler: TypeAlias = Callable[[Service, Request], Awaitable[Response]]
+
+COMMON: Final = (400, 401, 403, 404, 405, 413, 429, 500, 503)
+"""Statuses that every operation with an entity may answer."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`right` None: open without a key. `has_body`: the body is read before the handler runs. `statuses` are those
+    beside COMMON. `hot`: measured and dispatched first."""
+
+    name: str
+    method: str
+    shape: str
+    right: Right | None
+    handler: Handler
+    summary: str
+    documented: tuple[str, ...]
+    statuses: tuple[int, ...] = (200,)
+    has_body: bool = False
+    hot: bool = False
+    tag: str = "messages"
+    parameters: tuple[dict[str, object], ...] = ()
+    request_schema: dict[str, object] = field(default_factory=dict)
+    response_schema: dict[str, object] = field(default_factory=dict)
+
+
+class Table:
+    """Operations by shape and method. Two operations at one place are a mistake that stops the start."""
+
+    def __init__(self, operations: tuple[Operation, ...]) -> None:
+        self.operations = operations
+        self._by_shape: dict[str, dict[str, Operation]] = {}
+        for operation in operations:
+            methods = self._by_shape.setdefault(operation.shape, {})
+            assert operation.method not in methods, f"{operation.method} {operation.shape} is there twice"
+            methods[operation.method] = operation
+
+    def find(self, shape: str, method: str) -> Operation | None:
+        methods = self._by_shape.get(shape)
+        return None if methods is None else methods.get(method)
+
+    def methods(self, shape: str) -> list[str]:
+        """What is allowed at this place; empty: there is no such place."""
+        return sorted(self._by_shape.get(shape, {}))

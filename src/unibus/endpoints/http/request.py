@@ -1,0 +1,137 @@
+"""One HTTP request as handlers see it, and the response that they return: plain data, no framework.
+
+Header names are lower case. Where a header is given twice the first one counts, except `host`, of which the protocol
+in front lets exactly one through.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import msgspec
+
+from unibus.endpoints.http.address import parsed_query
+from unibus.endpoints.http.routing import Place
+from unibus.errors import DecodeError, MessageTooLarge
+
+Scope: TypeAlias = MutableMapping[str, object]
+AsgiMessage: TypeAlias = MutableMapping[str, object]
+Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
+Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class Disconnected(Exception):
+    """The client closed the connection before its answer was there."""
+
+
+class Request:
+    """`place` is what the path means; `entity` and `params` are its parts, still in the caller's case.
+
+    The body is read by `read_body`, after authorization: a caller without rights cannot make the server hold bytes.
+    """
+
+    __slots__ = (
+        "_query",
+        "_raw_headers",
+        "_receive",
+        "body",
+        "entity",
+        "headers",
+        "method",
+        "params",
+        "place",
+        "scope",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, place: Place) -> None:
+        self.scope = scope
+        self.method = str(scope["method"])
+        self.place = place
+        self.entity = place.entity
+        self.params = place.params
+        raw = scope["headers"]
+        assert isinstance(raw, (list, tuple))
+        headers: dict[str, str] = {}
+        for name, value in raw:
+            headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+        self.headers = headers
+        self._query: dict[str, str] | None = None
+        self._receive = receive
+        self.body = b""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Names without case, the last value of each. A broken escape is DecodeError."""
+        found = self._query
+        if found is None:
+            raw = self.scope.get("query_string", b"")
+            assert isinstance(raw, bytes)
+            found = parsed_query(raw)
+            self._query = found
+        return found
+
+    @property
+    def peer(self) -> str:
+        """The address of the client, without its port."""
+        client = self.scope.get("client")
+        return str(client[0]) if isinstance(client, (list, tuple)) and client else ""
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.scope.get("scheme") in ("https", "wss")
+
+    @property
+    def base_url(self) -> str:
+        """`https://host:port` as the client called us, so that links in answers work through any mapped port."""
+        return f"{self.scope.get('scheme', 'http')}://{self.headers.get('host', 'localhost')}"
+
+    def accepts_json(self) -> bool:
+        return JSON in self.headers.get("accept", "")
+
+    async def read_body(self, bytes_max: int) -> bytes:
+        """The whole body, or MessageTooLarge as soon as it is longer than allowed."""
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            piece = message.get("body", b"")
+            assert isinstance(piece, bytes)
+            size += len(piece)
+            if size > bytes_max:
+                raise MessageTooLarge(f"a request body of more than {bytes_max} bytes", "send a reference")
+            if piece:
+                pieces.append(piece)
+            if not message.get("more_body", False):
+                self.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                return self.body
+
+    async def disconnected(self) -> None:
+        """Return when the client closes the connection. To be called after the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def json(self) -> object:
+        """The body as JSON; DecodeError where it is none."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise DecodeError(f"the request body is not JSON: {error}", "send one JSON document in UTF-8") from error
+
+
+@dataclass(slots=True)
+class Response:
+    """`headers` beside Content-Type and Content-Length, which the runner writes. A text becomes UTF-8."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = ""
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+def json_response(value: object, status: int = 200, headers: list[tuple[str, str]] | None = None) -> Response:
+    return Response(status, msgspec.json.encode(value), f"{JSON}; charset=utf-8", headers or [])

@@ -1,0 +1,141 @@
+"""From a path to its shape: which operation is meant, on which entity.
+
+Three families of paths lead to the same operations:
+
+    /{entity}/messages                                  Azure's own REST form
+    /servicebus/queues/{queue}/messages                 the documented form; also /servicebus/topics/{topic}/…
+    /servicebus/{namespace}/{entity}/messages           clients of another emulator, with or without topics/ before it
+
+A shape is the path with its variable parts replaced: `entity/messages/*/*`. Names of entities may contain slashes, as
+they are or escaped, so a path is read from its fixed words outwards. Fixed words are compared without case. A sub-path
+that begins with `$` can never be the name of an entity.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from unibus.core.deadletter import sub_queue
+from unibus.core.life.entity import SUBSCRIPTIONS
+from unibus.endpoints.http.address import decoded
+from unibus.errors import DecodeError
+
+RESERVED: Final = frozenset(
+    {"servicebus", "health", "metrics", "docs", "redoc", "openapi.json", "unibus", "favicon.ico", "robots.txt"}
+)
+"""First segments of fixed paths. An entity of such a name cannot be made over HTTP; one that exists is reached under
+/servicebus/queues/ or /servicebus/topics/."""
+
+_FAMILIES: Final = frozenset({"queues", "topics"})
+_SERVICEBUS_FIXED: Final = frozenset({"health", "metrics", "docs", "openapi.json"})
+_SESSION_PARAMS: Final = ("session", "token")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`entity` is empty where the shape has none. `family` is the kind that the path names: queues, topics or none."""
+
+    shape: str
+    entity: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+    family: str = ""
+
+
+def place_of(raw_path: bytes) -> Place:
+    """DecodeError for a path with a broken escape. A shape that no operation has is the caller's 404."""
+    segments = [decoded(segment) for segment in raw_path.split(b"/")]
+    while segments and not segments[0]:
+        segments.pop(0)
+    while segments and not segments[-1]:
+        segments.pop()
+    if not segments:
+        return Place("/")
+    first = segments[0].casefold()
+    if first == "servicebus":
+        return _in_servicebus(segments[1:])
+    if first in RESERVED or (first.startswith("$") and len(segments) <= 2):
+        return _fixed(segments)
+    return _in_entity(segments, "")
+
+
+def _in_servicebus(rest: list[str]) -> Place:
+    if not rest:
+        return Place("/servicebus")
+    head = rest[0].casefold()
+    if head in _FAMILIES:
+        return Place(f"/{head}", family=head) if len(rest) == 1 else _in_entity(rest[1:], head)
+    if head in _SERVICEBUS_FIXED:
+        return _fixed(["servicebus", *rest])
+    if head == "$resources":
+        return _fixed(rest)
+    # The first segment names a namespace of another emulator, of which this server has one.
+    inner = rest[1:]
+    family = inner[0].casefold() if inner else ""
+    if family in _FAMILIES:
+        return Place(f"/{family}", family=family) if len(inner) == 1 else _in_entity(inner[1:], family)
+    return _in_entity(inner, "") if inner else Place("/servicebus")
+
+
+def _fixed(segments: list[str]) -> Place:
+    """Paths without an entity; `/$Resources/queues` lists like `/servicebus/queues`."""
+    folded = [segment.casefold() for segment in segments]
+    if folded[0] == "$resources" and len(folded) == 2 and folded[1] in _FAMILIES:
+        return Place(f"/{folded[1]}", family=folded[1])
+    return Place("/" + "/".join(folded))
+
+
+def _in_entity(segments: list[str], family: str) -> Place:
+    if any([not segment for segment in segments]):
+        raise DecodeError("the address has an empty segment", "write one slash between the parts of a name")
+    folded = [segment.casefold() for segment in segments]
+    for word in ("$sessions", "$scheduled", "messages", "rules"):
+        at = _index(folded, word)
+        if at > 0:
+            return _below(segments[:at], word, segments[at + 1 :], family)
+    if len(segments) > 1 and folded[-1] == "subscriptions":
+        return Place("entity/subscriptions", "/".join(segments[:-1]), family=family)
+    return Place("entity", entity_name(segments), family=family)
+
+
+def _index(folded: list[str], word: str) -> int:
+    """Where a fixed word is, beyond the first segment: a queue may be called `messages`."""
+    if word == "rules":
+        # Only behind a subscription: topic/subscriptions/name/rules.
+        return next(
+            (at for at in range(3, len(folded)) if folded[at] == word and folded[at - 2] == "subscriptions"), -1
+        )
+    return next((at for at in range(1, len(folded)) if folded[at] == word), -1)
+
+
+def _below(owner: list[str], word: str, tail: list[str], family: str) -> Place:
+    entity = entity_name(owner)
+    if word == "$sessions":
+        return _session(entity, tail, family)
+    if word == "messages":
+        return _message(entity, tail, family)
+    name = "rule" if word == "rules" else "sequence"
+    shape = f"entity/{word}" + "/*" * len(tail)
+    return Place(shape, entity, {name: tail[0]} if tail else {}, family)
+
+
+def _message(entity: str, tail: list[str], family: str) -> Place:
+    if len(tail) <= 1:
+        return Place("/".join(["entity/messages", *[word.casefold() for word in tail]]), entity, {}, family)
+    verb = "".join([f"/{word.casefold()}" for word in tail[2:]])
+    return Place(f"entity/messages/*/*{verb}", entity, {"message": tail[0], "token": tail[1]}, family)
+
+
+def _session(entity: str, tail: list[str], family: str) -> Place:
+    params = dict(zip(_SESSION_PARAMS, tail, strict=False))
+    words = "".join([f"/{word.casefold()}" for word in tail[2:]])
+    return Place("entity/$sessions" + "/*" * min(2, len(tail)) + words, entity, params, family)
+
+
+def entity_name(segments: list[str]) -> str:
+    """The name as the bus has it: `topic/Subscriptions/name`, `queue/$DeadLetterQueue`."""
+    folded = [segment.casefold() for segment in segments]
+    if folded[-1] == "$deadletterqueue" and len(segments) > 1:
+        return sub_queue(entity_name(segments[:-1]))
+    if len(segments) >= 3 and folded[-2] == "subscriptions":
+        return "/".join([*segments[:-2], SUBSCRIPTIONS, segments[-1]])
+    return "/".join(segments)

@@ -1,0 +1,89 @@
+"""One request from its operation to its bytes: authorize, read the body, call the handler, answer, count.
+
+Every request ends in exactly one answer and one observation, whatever the handler raises. The authorization comes
+before the body. A client that closed its connection gets no answer; its handler is cancelled (`while_connected`).
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Coroutine
+from typing import Final, TypeVar
+from uuid import uuid4
+
+from unibus.endpoints.http.errors import UNEXPECTED, error_body, error_response
+from unibus.endpoints.http.operation import Operation
+from unibus.endpoints.http.request import Disconnected, Request, Response, Send
+from unibus.endpoints.http.service import Service
+from unibus.errors import BusError
+
+log = logging.getLogger("unibus.http")
+T = TypeVar("T")
+
+_CORRELATION: Final = ("x-correlation-id", "correlation-id", "x-ms-correlation-request-id")
+_CORRELATION_FORM: Final = re.compile(r"[!-~]{1,128}")
+_EMPTY_BODY: Final = frozenset({204, 304})
+
+
+async def run(service: Service, operation: Operation, request: Request, send: Send) -> None:
+    began_ns = time.perf_counter_ns()
+    rule, code = "", ""
+    try:
+        if operation.right is not None:
+            rule = service.authorization.check(request, operation.right, request.entity)
+        if operation.has_body:
+            await request.read_body(service.body_bytes_max)
+        response = await operation.handler(service, request)
+    except BusError as error:
+        response, code = error_response(request, error), error.code
+    except (Disconnected, asyncio.CancelledError):
+        service.observer.answered(request, operation.name, 499, time.perf_counter_ns() - began_ns, "disconnected", rule)
+        raise
+    except Exception:
+        log.exception("%s failed unexpectedly", operation.name)
+        response = error_body(request, UNEXPECTED, "internal_error", "the server failed to do this", "see its log")
+        code = "internal_error"
+    await answer(request, response, send)
+    service.observer.answered(request, operation.name, response.status, time.perf_counter_ns() - began_ns, code, rule)
+
+
+async def answer(request: Request, response: Response, send: Send) -> None:
+    """The correlation id of the request comes back, or a new one."""
+    headers: list[tuple[bytes, bytes]] = [(b"x-correlation-id", correlation_id(request).encode("ascii"))]
+    if response.content_type:
+        headers.append((b"content-type", response.content_type.encode("latin-1")))
+    if response.status not in _EMPTY_BODY:
+        headers.append((b"content-length", str(len(response.body)).encode("ascii")))
+    headers += [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in response.headers]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+def correlation_id(request: Request) -> str:
+    """Only what can safely be written back into a header and a log counts as one."""
+    for name in _CORRELATION:
+        given = request.headers.get(name)
+        if given is not None and _CORRELATION_FORM.fullmatch(given):
+            return given
+    found = request.scope.get("unibus.correlation_id")
+    if not isinstance(found, str):
+        found = uuid4().hex
+        request.scope["unibus.correlation_id"] = found
+    return found
+
+
+async def while_connected(request: Request, work: Coroutine[object, object, T]) -> T:
+    """Run work that may wait for long, and cancel it when the client closes the connection: Disconnected then."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.disconnected())
+    try:
+        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise Disconnected
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)

@@ -1,0 +1,43 @@
+"""What every handler of the HTTP endpoint works with: the broker, the settings, and those who decide and count.
+
+One `Service` exists per application. `broker` is asked for at every request, because a server whose store failed
+opens it again: until then asking raises StoreUnavailable, which is answered with 503.
+"""
+
+from typing import Protocol
+
+from unibus.bus.broker import Broker
+from unibus.core.access.rights import Right
+from unibus.endpoints.http.request import Request
+
+
+class Serving(Protocol):
+    """The server's hold on its bus."""
+
+    @property
+    def broker(self) -> Broker:
+        """StoreUnavailable while the store is being opened again."""
+
+
+class Authorization(Protocol):
+    def check(self, request: Request, right: Right, target: str) -> str:
+        """Return the name of the rule that allows it; Unauthorised or Forbidden otherwise."""
+
+
+class Observer(Protocol):
+    """Counts and logs what was answered."""
+
+    def answered(self, request: Request, operation: str, status: int, nanoseconds: int, error: str, rule: str) -> None:
+        """`error` is the code of the error, empty for none; `rule` is the authorization rule, empty for none."""
+
+
+class Service:
+    def __init__(self, serving: Serving, authorization: Authorization, observer: Observer, body_bytes_max: int) -> None:
+        self._serving = serving
+        self.authorization = authorization
+        self.observer = observer
+        self.body_bytes_max = body_bytes_max
+
+    @property
+    def broker(self) -> Broker:
+        return self._serving.broker
