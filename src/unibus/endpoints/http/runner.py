@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final, TypeVar
 from uuid import uuid4
 
@@ -55,7 +55,10 @@ async def answer(request: Request, response: Response, send: Send) -> None:
         headers.append((b"content-type", response.content_type.encode("latin-1")))
     if response.status not in _EMPTY_BODY:
         headers.append((b"content-length", str(len(response.body)).encode("ascii")))
-    headers += [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in response.headers]
+    # Names keep their case where the protocol has one: custom properties are shown as they were sent.
+    keeps_case = str(request.scope.get("http_version", "1.1"))[:1] == "1"
+    for name, value in response.headers:
+        headers.append(((name if keeps_case else name.lower()).encode("ascii"), value.encode("latin-1")))
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
 
@@ -73,14 +76,23 @@ def correlation_id(request: Request) -> str:
     return found
 
 
-async def while_connected(request: Request, work: Coroutine[object, object, T]) -> T:
-    """Run work that may wait for long, and cancel it when the client closes the connection: Disconnected then."""
+async def while_connected(
+    request: Request,
+    work: Coroutine[object, object, T],
+    undo: Callable[[T], Awaitable[None]] | None = None,
+) -> T:
+    """Run work that may wait for long, and cancel it when the client closes the connection: Disconnected then.
+
+    A client that leaves in the very moment in which the work is done cannot be answered either: `undo` gets the result.
+    """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(request.disconnected())
     try:
         await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
+        if task.done() and not gone.done():
             return task.result()
+        if task.done() and undo is not None and task.exception() is None:
+            await undo(task.result())
         raise Disconnected
     finally:
         gone.cancel()
