@@ -3,7 +3,7 @@
     body in the bus                   bytes on the wire            content type
     bytes, bytearray, memoryview      the same bytes               the sender's own, if any
     Serialized (JSON, msgpack, …)     its data as it is            the sender's own, else that of its format
-    any other value, None too         JSON                         the sender's own if it says JSON, else application/json
+    any other value, None too         JSON                         the sender's own if it is a JSON one, else JSON's
 
 The other direction has one row: what arrives is stored as the very bytes, beside its content type. A body from the
 network is never decoded and encoded again, so a signature over it stays valid; a Python handler with an annotation

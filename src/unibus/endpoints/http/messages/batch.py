@@ -13,13 +13,13 @@ from unibus.errors import DecodeError, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
 
-class Item(msgspec.Struct):
+class Item(msgspec.Struct, rename="pascal"):
     """`Body` is text, base64 with `IsBodyBase64`, or another JSON value, which is then the message as it is written."""
 
-    Body: msgspec.Raw = msgspec.Raw(b'""')
-    IsBodyBase64: bool = False
-    BrokerProperties: BrokerProperties | None = None
-    UserProperties: dict[str, object] | None = None
+    body: msgspec.Raw = msgspec.Raw(b'""')
+    is_body_base64: bool = False
+    broker_properties: BrokerProperties | None = None
+    user_properties: dict[str, object] | None = None
 
 
 _decode: Final = msgspec.json.Decoder(list[Item]).decode
@@ -38,10 +38,10 @@ def messages_of_batch(document: bytes) -> list[tuple[bytes, dict[str, object]]]:
 
 
 def _message(item: Item) -> tuple[bytes, dict[str, object]]:
-    fields = {} if item.BrokerProperties is None else fields_of(item.BrokerProperties)
-    if item.UserProperties:
-        fields["headers"] = properties_of_json(item.UserProperties, "UserProperties")
-    return body_of_json(item.Body, item.IsBodyBase64, fields), fields
+    fields = {} if item.broker_properties is None else fields_of(item.broker_properties)
+    if item.user_properties:
+        fields["headers"] = properties_of_json(item.user_properties, "UserProperties")
+    return body_of_json(item.body, item.is_body_base64, fields), fields
 
 
 def body_of_json(raw: msgspec.Raw, is_base64: bool, fields: dict[str, object]) -> bytes:

@@ -3,7 +3,7 @@
     MessageId Label SessionId CorrelationId ReplyTo ReplyToSessionId To PartitionKey ContentType     text, both ways
     TimeToLive (seconds) TimeToLiveTimeSpan ScheduledEnqueueTimeUtc                                  sent
     SequenceNumber EnqueuedTimeUtc DeliveryCount LockToken LockedUntilUtc State DeadLetterSource     received
-    Priority Type Source Target RoutingKey DedupKey                              both ways, ours: Azure has no such thing
+    Priority Type Source Target RoutingKey DedupKey                              both ways, ours: Azure has none
 
 Names that are not known are ignored, as Azure documents; a known name with a value of the wrong type is refused. The
 text in a header is ASCII: other characters are JSON escapes. Raw UTF-8 is read as well.
@@ -45,31 +45,39 @@ _TEXTS: Final = {
 }
 """Text properties by the fields of the envelope that hold them. ContentType has an HTTP header of its own."""
 
+_GIVEN: Final = (
+    ("subject", "subject"),
+    ("label", "subject"),
+    ("message_id", "message_id"),
+    *[(field, field) for field in _TEXTS.values() if field != "subject"],
+)
+"""Attributes of BrokerProperties by the fields that they set. Label counts before Subject, its newer name."""
+
 _TIME_SPAN: Final = re.compile(r"(?:(\d{1,8})\.)?(\d{1,2}):(\d{2}):(\d{2}(?:\.\d{1,7})?)", re.ASCII)
 
 
-class BrokerProperties(msgspec.Struct):
+class BrokerProperties(msgspec.Struct, rename="pascal"):
     """What a sender may set; None is the same as absent."""
 
-    MessageId: str | None = None
-    Label: str | None = None
-    Subject: str | None = None
-    ContentType: str | None = None
-    CorrelationId: str | None = None
-    SessionId: str | None = None
-    ReplyTo: str | None = None
-    ReplyToSessionId: str | None = None
-    To: str | None = None
-    PartitionKey: str | None = None
-    TimeToLive: int | float | None = None
-    TimeToLiveTimeSpan: str | None = None
-    ScheduledEnqueueTimeUtc: str | None = None
-    Priority: int | None = None
-    Type: str | None = None
-    Source: str | None = None
-    Target: str | None = None
-    RoutingKey: str | None = None
-    DedupKey: str | None = None
+    message_id: str | None = None
+    label: str | None = None
+    subject: str | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+    session_id: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    to: str | None = None
+    partition_key: str | None = None
+    time_to_live: int | float | None = None
+    time_to_live_time_span: str | None = None
+    scheduled_enqueue_time_utc: str | None = None
+    priority: int | None = None
+    type: str | None = None
+    source: str | None = None
+    target: str | None = None
+    routing_key: str | None = None
+    dedup_key: str | None = None
 
 
 _decode: Final = msgspec.json.Decoder(BrokerProperties).decode
@@ -87,23 +95,19 @@ def fields_of_header(text: str) -> dict[str, object]:
 
 def fields_of(given: BrokerProperties) -> dict[str, object]:
     fields: dict[str, object] = {}
-    for name, field in _TEXTS.items():
+    for name, field in _GIVEN:
         text = getattr(given, name)
-        if text is not None and text != "":
+        if text:
             fields[field] = text
-    if given.MessageId:
-        fields["message_id"] = given.MessageId
-    if given.Subject and "subject" not in fields:
-        fields["subject"] = given.Subject
-    if given.Priority is not None:
-        fields["priority"] = given.Priority
-    if given.TimeToLive is not None:
-        put_time_to_live(fields, given.TimeToLive)
-    elif given.TimeToLiveTimeSpan:
-        put_time_to_live(fields, _time_span(given.TimeToLiveTimeSpan))
-    if given.ScheduledEnqueueTimeUtc:
-        put_schedule(fields, given.ScheduledEnqueueTimeUtc)
-    if given.PartitionKey and given.SessionId and given.PartitionKey != given.SessionId:
+    if given.priority is not None:
+        fields["priority"] = given.priority
+    if given.time_to_live is not None:
+        put_time_to_live(fields, given.time_to_live)
+    elif given.time_to_live_time_span:
+        put_time_to_live(fields, _time_span(given.time_to_live_time_span))
+    if given.scheduled_enqueue_time_utc:
+        put_schedule(fields, given.scheduled_enqueue_time_utc)
+    if given.partition_key and given.session_id and given.partition_key != given.session_id:
         raise UsageError("PartitionKey and SessionId differ", "give one of them, or the same text for both")
     return fields
 

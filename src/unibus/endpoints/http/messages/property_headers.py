@@ -6,8 +6,8 @@
     bare other text     read as text, never written
 
 Not everything fits: a header has no case in its name, cannot be called Content-Length, and knows neither bytes nor
-decimals. So one more header, `unibus-properties`, holds a JSON object with whatever the headers do not give back exactly,
-with the tags of `core/wire.py`. Senders may use it too; it counts before the headers.
+decimals. So one more header, `unibus-properties`, holds a JSON object with whatever the headers do not give back
+exactly, with the tags of `core/wire.py`. Senders may use it too; it counts before the headers.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Scheduled messages: a send with ScheduledEnqueueTimeUtc makes one, DELETE {entity}/$scheduled/{sequence} cancels it."""
+"""Scheduled messages: sent with ScheduledEnqueueTimeUtc, cancelled by DELETE {entity}/$scheduled/{sequence}."""
 
 from unibus.endpoints.http.messages.query_values import whole_number
 from unibus.endpoints.http.request import Request, Response

@@ -15,9 +15,9 @@ timing-allow-origin clear-site-data x-real-ip x-request-id x-requested-with x-co
 x-frame-options x-powered-by x-ua-compatible x-xss-protection x-content-type-options x-dns-prefetch-control
 x-http-method-override traceparent tracestate baggage save-data device-memory dpr width viewport-width ect rtt downlink
 servicebussupplementaryauthorization servicebusdlqsupplementaryauthorization
-""".split()
+"""
 
-STANDARD: Final = frozenset(_NAMES)
+STANDARD: Final = frozenset(_NAMES.split())
 STANDARD_PREFIXES: Final = (
     "content-",
     "accept",

@@ -3,6 +3,7 @@
 Rights are Azure's: Send to send, schedule and cancel, Listen for everything else.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from unibus.core.access.rights import Right
@@ -186,7 +187,6 @@ def _session(
     summary: str,
     statuses: tuple[int, ...] = (200, 410),
     parameters: tuple[doc.Schema, ...] = (),
-    request_schema: doc.Schema | None = None,
     response_schema: doc.Schema | None = None,
 ) -> Operation:
     return Operation(
@@ -198,10 +198,8 @@ def _session(
         summary=summary,
         documented=doc.sessions(f"/$sessions{tail}"),
         statuses=statuses,
-        has_body=request_schema is not None,
         tag="sessions",
         parameters=parameters,
-        request_schema=request_schema or {},
         response_schema=response_schema or {},
     )
 
@@ -251,12 +249,9 @@ _SESSIONS: Final = (
         (200, 204, 410),
         response_schema=doc.ANY_BODY,
     ),
-    _session(
-        "PUT",
-        f"{_HELD}/state",
-        "set_session_state",
-        put_state,
-        "Set the state of a session",
+    replace(
+        _session("PUT", f"{_HELD}/state", "set_session_state", put_state, "Set the state of a session"),
+        has_body=True,
         request_schema=doc.STATE_BODY,
     ),
     _session("DELETE", f"{_HELD}/state", "delete_session_state", delete_state, "Remove the state of a session"),
@@ -280,16 +275,19 @@ _SESSIONS: Final = (
         (doc.TIMEOUT, doc.NUMBER_OF_MESSAGES),
         response_schema=doc.ANY_BODY,
     ),
-    _session(
-        "POST",
-        f"{_HELD}/messages/receive",
-        "receive_list_in_session",
-        receive_list_in_session,
-        "Receive several messages of a session",
-        (200, 410),
-        (doc.TIMEOUT,),
-        doc.RECEIVE_BODY,
-        doc.MESSAGES,
+    replace(
+        _session(
+            "POST",
+            f"{_HELD}/messages/receive",
+            "receive_list_in_session",
+            receive_list_in_session,
+            "Receive several messages of a session",
+            (200, 410),
+            (doc.TIMEOUT,),
+            doc.MESSAGES,
+        ),
+        has_body=True,
+        request_schema=doc.RECEIVE_BODY,
     ),
     _session(
         "POST",
