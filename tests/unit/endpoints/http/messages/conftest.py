@@ -69,6 +69,20 @@ class Namespace:
         return info.active, info.locked, info.scheduled, info.deferred, info.dead
 
 
+class Strict(Namespace):
+    """Every request goes through both dispatchers, and both give the same status. For requests that change nothing."""
+
+    async def __call__(
+        self, method: str, target: str, body: bytes | str = b"", headers: dict[str, str] | None = None
+    ) -> Answer:
+        mine = await self.client(method, target, body, headers)
+        if mine.status < 300:
+            return mine
+        other = await self.other(method, target, body, headers)
+        assert (mine.status, mine.body) == (other.status, other.body)
+        return mine
+
+
 def both(service: Service) -> dict[str, Asgi]:
     documented = application(service, TABLE)
     return {"front": Front(service, TABLE, documented), "fastapi": documented}
@@ -90,3 +104,15 @@ async def http(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Namesp
         client = AsgiClient(apps[request.param])
         await broker.create("queue", "q", {})
         yield Namespace(bus, broker, client, AsgiClient(apps[other]), authorization, observer, clock)
+
+
+@pytest.fixture
+async def strict() -> AsyncIterator[Namespace]:
+    clock = VirtualClock()
+    async with MessageBus("memory://", clock=clock) as bus:
+        broker = Broker(bus)
+        authorization, observer = Allowing(), Noted()
+        apps = both(Service(Held(broker), authorization, observer, BODY_BYTES_MAX))
+        await broker.create("queue", "q", {})
+        clients = AsgiClient(apps["front"]), AsgiClient(apps["fastapi"])
+        yield Strict(bus, broker, *clients, authorization, observer, clock)

@@ -138,17 +138,17 @@ async def test_a_batch_is_stored_as_one(http: Namespace) -> None:
         '{"Body": "\\ud800"}',
     ],
 )
-async def test_one_wrong_message_refuses_the_batch(http: Namespace, wrong: str) -> None:
-    answer = await http("POST", "/q/messages", f'[{{"Body": "fine"}}, {wrong}]', BATCH)
+async def test_one_wrong_message_refuses_the_batch(strict: Namespace, wrong: str) -> None:
+    answer = await strict("POST", "/q/messages", f'[{{"Body": "fine"}}, {wrong}]', BATCH)
     assert answer.status == 400
     assert answer.code() in ("decode_error", "usage", "header_invalid")
-    assert await http.settled_counts("q") == (0, 0, 0, 0, 0)
+    assert await strict.settled_counts("q") == (0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("document", ["[]", "{}", "", "[1]", "null", "[" * 100_000])
-async def test_what_is_no_batch(http: Namespace, document: str) -> None:
-    answer = await http("POST", "/q/messages", document, BATCH)
-    assert (answer.status, await http.settled_counts("q")) == (400, (0, 0, 0, 0, 0))
+async def test_what_is_no_batch(strict: Namespace, document: str) -> None:
+    answer = await strict("POST", "/q/messages", document, BATCH)
+    assert (answer.status, await strict.settled_counts("q")) == (400, (0, 0, 0, 0, 0))
 
 
 async def test_a_batch_of_too_many(http: Namespace) -> None:
@@ -195,9 +195,9 @@ async def test_the_json_envelope_is_read_only_when_it_is_asked_for(http: Namespa
         ("/q/messages?envelope=json", '{"body": "x", "scheduledEnqueueTimeUtc": 1}'),
     ],
 )
-async def test_wrong_envelopes(http: Namespace, target: str, body: str) -> None:
-    answer = await http("POST", target, body)
-    assert (answer.status, await http.settled_counts("q")) == (400, (0, 0, 0, 0, 0))
+async def test_wrong_envelopes(strict: Namespace, target: str, body: str) -> None:
+    answer = await strict("POST", target, body)
+    assert (answer.status, await strict.settled_counts("q")) == (400, (0, 0, 0, 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -228,26 +228,26 @@ async def test_wrong_envelopes(http: Namespace, target: str, body: str) -> None:
         "[" * 60_000,
     ],
 )
-async def test_wrong_broker_properties(http: Namespace, properties: str) -> None:
-    answer = await http("POST", "/q/messages", "x", {"BrokerProperties": properties})
+async def test_wrong_broker_properties(strict: Namespace, properties: str) -> None:
+    answer = await strict("POST", "/q/messages", "x", {"BrokerProperties": properties})
     assert answer.status == 400, answer
     assert answer.code() in ("decode_error", "usage", "priority_invalid")
-    assert await http.settled_counts("q") == (0, 0, 0, 0, 0)
+    assert await strict.settled_counts("q") == (0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("value", ['"half', '"a" "b"', '"C:\\dir"', "\xff\xfe"])
-async def test_wrong_property_headers(http: Namespace, value: str) -> None:
-    answer = await http("POST", "/q/messages", "x", {"Prop": value})
+async def test_wrong_property_headers(strict: Namespace, value: str) -> None:
+    answer = await strict("POST", "/q/messages", "x", {"Prop": value})
     assert (answer.status, answer.code()) == (400, "header_invalid")
-    assert await http.settled_counts("q") == (0, 0, 0, 0, 0)
+    assert await strict.settled_counts("q") == (0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
     "value", ["", "[]", "{", '{"a": [1]}', '{"a": {"$uuid": 1}}', '{"a": {"$nothing": 1}}', "\xff"]
 )
-async def test_wrong_exact_properties(http: Namespace, value: str) -> None:
-    answer = await http("POST", "/q/messages", "x", {"unibus-properties": value})
-    assert (answer.status, await http.settled_counts("q")) == (400, (0, 0, 0, 0, 0))
+async def test_wrong_exact_properties(strict: Namespace, value: str) -> None:
+    answer = await strict("POST", "/q/messages", "x", {"unibus-properties": value})
+    assert (answer.status, await strict.settled_counts("q")) == (400, (0, 0, 0, 0, 0))
 
 
 async def test_azures_for_ever_is_no_limit(http: Namespace) -> None:
