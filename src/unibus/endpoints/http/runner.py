@@ -5,6 +5,7 @@ before the body. A client that closed its connection gets no answer; its handler
 """
 
 import asyncio
+import itertools
 import logging
 import re
 import time
@@ -23,6 +24,9 @@ T = TypeVar("T")
 
 _CORRELATION: Final = ("x-correlation-id", "correlation-id", "x-ms-correlation-request-id")
 _CORRELATION_FORM: Final = re.compile(r"[!-~]{1,128}")
+# An id only has to be found again in a log: drawing one for each request would cost more than the request's routing.
+_PROCESS: Final = uuid4().hex[:16]
+_numbers: Final = itertools.count(1)
 _EMPTY_BODY: Final = frozenset({204, 304})
 
 
@@ -55,10 +59,7 @@ async def answer(request: Request, response: Response, send: Send) -> None:
         headers.append((b"content-type", response.content_type.encode("latin-1")))
     if response.status not in _EMPTY_BODY:
         headers.append((b"content-length", str(len(response.body)).encode("ascii")))
-    # Names keep their case where the protocol has one: custom properties are shown as they were sent.
-    keeps_case = str(request.scope.get("http_version", "1.1"))[:1] == "1"
-    for name, value in response.headers:
-        headers.append(((name if keeps_case else name.lower()).encode("ascii"), value.encode("latin-1")))
+    headers += [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in response.headers]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
 
@@ -71,7 +72,7 @@ def correlation_id(request: Request) -> str:
             return given
     found = request.scope.get("unibus.correlation_id")
     if not isinstance(found, str):
-        found = uuid4().hex
+        found = f"{_PROCESS}{next(_numbers):016x}"
         request.scope["unibus.correlation_id"] = found
     return found
 

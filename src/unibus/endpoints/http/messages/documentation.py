@@ -85,9 +85,6 @@ def json_body(schema: Schema, required: bool = False) -> Schema:
     return {"required": required, "content": _json(schema)}
 
 
-_SENT: Final = _object(
-    {"MessageId": _TEXT, "SequenceNumber": _SEQUENCE, "Duplicate": {"type": "boolean"}}, ("MessageId",)
-)
 _BATCH_ITEM: Final = _object(
     {
         "Body": {"description": "Text, or another JSON value, which then is the message."},
@@ -124,7 +121,6 @@ SEND_BODY: Final[Schema] = {
         },
     },
 }
-SENT: Final = _json({"oneOf": [_SENT, {"type": "array", "items": _SENT}]})
 MESSAGES: Final = _json({"type": "array", "items": _MESSAGE})
 TEXTS: Final = _json({"type": "array", "items": _TEXT})
 LOCKED_UNTIL: Final = _json(_object({"LockedUntilUtc": {"type": "string", "format": "date-time"}}, ("LockedUntilUtc",)))

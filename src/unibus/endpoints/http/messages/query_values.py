@@ -20,8 +20,8 @@ _DECIMAL: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
 def timeout_of(request: Request) -> float:
     """Seconds to wait for a message; 0 without the parameter."""
-    text = request.query.get("timeout", "")
-    if not text:
+    text = request.query.get("timeout")
+    if text is None:
         return 0.0
     if not _DECIMAL.fullmatch(text) or float(text) > TIMEOUT_S_MAX:
         raise UsageError(f"timeout {text!r:.40} is no waiting time", f"seconds, from 0 to {TIMEOUT_S_MAX:g}")
@@ -29,14 +29,15 @@ def timeout_of(request: Request) -> float:
 
 
 def count_of(request: Request, name: str, default: int) -> int:
-    text = request.query.get(name, "")
-    return default if not text else checked_count(name, whole_number(name, text))
+    text = request.query.get(name)
+    return default if text is None else checked_count(name, whole_number(name, text))
 
 
-def checked_count(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= COUNT_MAX:
+def checked_count(name: str, value: float) -> int:
+    """JSON has one kind of number: 3.0 is a whole one."""
+    if not 1 <= value <= COUNT_MAX or value != int(value):
         raise UsageError(f"{name} is {value!r:.40}", f"a whole number from 1 to {COUNT_MAX}")
-    return value
+    return int(value)
 
 
 def locks(mode: object, name: str = "mode") -> bool:

@@ -87,7 +87,7 @@ async def _release(broker: Broker, claimed: list[Claimed]) -> None:
 class ReceiveRequest(msgspec.Struct):
     """The body of POST receive; all of it may be left out."""
 
-    max_count: int = 1
+    max_count: int | float = 1
     receive_mode: str = "PeekLock"
 
 

@@ -63,14 +63,14 @@ async def _released(broker: Broker, lock: SessionLock) -> None:
 
 async def list_sessions(service: Service, request: Request) -> Response:
     query = request.query
-    updated = query.get("updated_after", "")
-    at = instant(updated) if updated else None
-    if updated and at is None:
+    updated = query.get("updated_after")
+    at = None if updated is None else instant(updated)
+    if updated is not None and at is None:
         raise UsageError(f"updated_after {updated!r:.60} is no instant", "for instance 2030-01-31T08:00:00Z")
     ids = await service.broker.sessions(
         request.entity,
         updated_after_ns=0 if at is None else max(0, int(at.timestamp() * 1_000_000)) * 1_000,
-        skip=whole_number("skip", query.get("skip") or "0"),
+        skip=whole_number("skip", query.get("skip", "0")),
         top=count_of(request, "top", 100),
     )
     return json_response(ids)

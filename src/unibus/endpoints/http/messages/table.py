@@ -54,7 +54,6 @@ _SENDING: Final = (
         hot=True,
         parameters=(doc.BROKER_PROPERTIES, doc.ENVELOPE),
         request_schema=doc.SEND_BODY,
-        response_schema=doc.SENT,
     ),
     Operation(
         name="cancel_scheduled",
@@ -126,7 +125,7 @@ _RECEIVING: Final = (
         right=Right.LISTEN,
         handler=peek,
         summary="Peek at messages without receiving them",
-        documented=doc.receiving("/messages"),
+        documented=(*doc.receiving("/messages"), f"{doc.TOPIC}/messages"),
         parameters=(doc.FROM, doc.COUNT, doc.SESSION),
         response_schema=doc.MESSAGES,
     ),

@@ -126,6 +126,11 @@ async def test_a_body_that_is_no_text_is_base64_in_a_list(http: Namespace) -> No
         ("POST", "/q/messages/deferred?sequences=1,,2", ""),
         ("POST", "/q/messages/deferred?sequences=-1", ""),
         ("POST", f"/q/messages/deferred?sequences={'1,' * 1001}1", ""),
+        ("POST", "/q/messages/head?timeout=", ""),
+        ("POST", "/q/messages/head?numofmessages=", ""),
+        ("POST", "/q/messages/receive", '{"max_count": 1.5}'),
+        ("POST", "/q/messages/receive", '{"max_count": 1e300}'),
+        ("GET", "/q/messages?session=", ""),
         ("GET", "/q/messages?count=0", ""),
         ("GET", "/q/messages?count=1001", ""),
         ("GET", "/q/messages?from=-1", ""),
@@ -216,7 +221,6 @@ async def test_every_type_of_header_comes_back_over_http(http: Namespace) -> Non
         "Id": '"00000000-0000-0000-0000-000000000005"',
         "Wait": "1.5",
     }
-    assert "Whole" in answer.names
     assert answer.headers["content-length"] == "7"
     assert "set-cookie" not in answer.headers
     # What was received over HTTP and is sent again over HTTP is the same for a Python program.
@@ -337,8 +341,6 @@ async def test_a_client_that_leaves_in_the_moment_of_its_message(
     async def receive_and_leave(*args: object, **options: object) -> object:
         claimed = await receive(*args, **options)  # type: ignore[arg-type]
         connection.leave()
-        await asyncio.sleep(0)  # Until the request has seen that its client is gone.
-        await asyncio.sleep(0)
         return claimed
 
     monkeypatch.setattr(http.broker, "receive", receive_and_leave)
@@ -346,6 +348,5 @@ async def test_a_client_that_leaves_in_the_moment_of_its_message(
     await waiting
     assert connection.started is None
     monkeypatch.undo()
-    while await http.settled_counts("q") != (1, 0, 0, 0, 0):
-        await asyncio.sleep(0)  # The release of a cancelled call is under way.
+    assert await http.settled_counts("q") == (1, 0, 0, 0, 0)
     assert (await http("POST", "/q/messages/head")).properties()["DeliveryCount"] == 1
