@@ -55,7 +55,8 @@ def entry_by_token(book: Book, name: str, message_id: str, token: bytes, now_ns:
         raise LockLost("no message is locked with this token", _LOST)
     if entity is not None and entry.entity is not entity:
         raise MessageNotFound(f"the message with this lock is not in {entity.name!r}", _OTHER)
-    if message_id and entry.who.message_id != message_id:
+    # Azure's clients name a locked message by its id or by its sequence number.
+    if message_id and entry.who.message_id != message_id and str(int(entry.sequence)) != message_id:
         raise MessageNotFound(f"the message with this lock is not {message_id!r:.80}", _OTHER)
     return _checked_lock(entry, now_ns)
 

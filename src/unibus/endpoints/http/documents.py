@@ -8,6 +8,13 @@ from typing import Final, TypedDict
 from unibus.endpoints.http.operation import COMMON, Operation
 
 _PARAMETER: Final = re.compile(r"{(\w+)}")
+_PATH_SCHEMA: Final[dict[str, object]] = {"type": "string", "minLength": 1}
+_PATH_SCHEMAS: Final[dict[str, dict[str, object]]] = {
+    "token": {"type": "string", "format": "uuid"},
+    "sequence": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
+}
+"""Parts of a path by their name, where not every text will do."""
+
 _ERROR: Final[dict[str, object]] = {
     "application/json": {
         "schema": {
@@ -40,7 +47,7 @@ class Description(TypedDict):
 
 def described(operation: Operation, path: str) -> Description:
     parameters: list[object] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS.get(name, _PATH_SCHEMA)}
         for name in _PARAMETER.findall(path)
     ]
     parameters += operation.parameters
