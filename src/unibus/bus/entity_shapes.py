@@ -14,59 +14,27 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from unibus.bus.azure_names import CORRELATION, PROPERTIES, STATUSES, TIMES
 from unibus.bus.entity_names import checked_path, checked_subscription
+from unibus.core.cold import HeaderValue
 from unibus.core.fields import checked_headers
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
 from unibus.core.iso_duration import LONGEST_S, duration_s
 from unibus.core.life.changes import Settings
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
+from unibus.core.life.entity import KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC, subscription_path
 from unibus.core.life.rules import Rule, checked_rule_name
 from unibus.core.life.settings import checked_settings
 from unibus.errors import BusError, ConfigInvalid
-from unibus.limits import DEDUP_WINDOW_S_DEFAULT
 
-_TIMES: Final = frozenset({"lock_duration", "default_ttl", "dedup_window", "auto_delete_on_idle"})
-_PROPERTIES: Final[dict[str, str]] = {
-    "AutoDeleteOnIdle": "auto_delete_on_idle",
-    "DeadLetteringOnFilterEvaluationExceptions": "dead_letter_on_filter_error",
-    "DeadLetteringOnMessageExpiration": "dead_letter_on_expiration",
-    "DefaultMessageTimeToLive": "default_ttl",
-    "DuplicateDetectionHistoryTimeWindow": "dedup_window",
-    "EnableBatchedOperations": "enable_batched_operations",
-    "EnableExpress": "enable_express",
-    "EnablePartitioning": "enable_partitioning",
-    "ForwardDeadLetteredMessagesTo": "forward_dead_letters_to",
-    "ForwardTo": "forward_to",
-    "LockDuration": "lock_duration",
-    "MaxDeliveryCount": "max_delivery_count",
-    "MaxMessageSizeInKilobytes": "max_message_size_kb",
-    "MaxSizeInMegabytes": "max_size_mb",
-    "RequiresSession": "requires_session",
-    "Status": "status",
-    "SupportOrdering": "support_ordering",
-    "UserMetadata": "user_metadata",
-}
-_FOLDED: Final = {name.casefold(): setting for name, setting in _PROPERTIES.items()}
-_DETECTION: Final = "requiresduplicatedetection"
-_STATUSES: Final = {
-    "active": "active",
-    "disabled": "disabled",
-    "senddisabled": "send_disabled",
-    "receivedisabled": "receive_disabled",
-}
+_FOLDED: Final = {name.casefold(): setting for name, setting in PROPERTIES.items()}
+_STATUSES: Final = {name.casefold(): status for name, status in STATUSES.items()}
 _CORRELATION: Final = {
-    "contenttype": "content_type",
-    "correlationid": "correlation_id",
-    "label": "subject",
+    **{name.casefold(): field for name, field in CORRELATION.items()},
     "subject": "subject",
-    "messageid": "message_id",
-    "replyto": "reply_to",
-    "replytosessionid": "reply_to_session_id",
-    "sessionid": "session_id",
-    "to": "to",
     "properties": "properties",
 }
+_KINDS: Final = {name: kind for kind, name in KIND_NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -86,7 +54,7 @@ def wanted_entities(text: str | bytes) -> list[Wanted]:
     except (ValueError, RecursionError) as error:
         if isinstance(error, BusError):
             raise
-        raise ConfigInvalid(f"the file is no JSON: {error}", "mend it there") from error
+        raise ConfigInvalid(f"the file is no JSON: {error}", "correct it there") from error
     root = _mapping(document, "the file")
     if any([key.casefold() == "userconfig" for key in root]):
         found = _emulated(root)
@@ -99,6 +67,17 @@ def wanted_entities(text: str | bytes) -> list[Wanted]:
             raise ConfigInvalid(f"{wanted.name!r} is declared twice", "names that differ only by case are one name")
         names.add(wanted.name.casefold())
     return found
+
+
+def declared(name: str, kind: str, given: Mapping[str, object]) -> Wanted:
+    """One entity in our own shape, as the JSON of the administration API has it. Its name is not checked."""
+    number = _KINDS[kind]
+    return _subscription(name, dict(given)) if number == SUBSCRIPTION else _entity(name, number, given)
+
+
+def declared_rule(path: str, name: str, given: object) -> Rule:
+    """One rule of a subscription in our own shape."""
+    return _own_rule(path, name, given)
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -140,11 +119,10 @@ def _own_rule(path: str, name: str, given: object) -> Rule:
     record = _mapping(given, where)
     _only(record, ("filter", "action"), where)
     try:
-        action = record.get("action")
         return Rule(
             checked_rule_name(name),
             _own_filter(record.get("filter", True), where),
-            None if action is None else SqlRuleAction(_text(action, where)),
+            _own_action(record.get("action"), where),
         )
     except BusError as error:
         raise _inside(where, error) from error
@@ -155,7 +133,22 @@ def _own_filter(given: object, where: str) -> Filter:
         return TrueFilter() if given else FalseFilter()
     if isinstance(given, str):
         return SqlFilter(given)
-    return _correlation(dict(_mapping(given, where)), where)
+    record = _mapping(given, where)
+    if "sql" in record:
+        return SqlFilter(*_sql(record, where))
+    return _correlation(dict(record), where)
+
+
+def _own_action(given: object, where: str) -> SqlRuleAction | None:
+    if given is None:
+        return None
+    return SqlRuleAction(given) if isinstance(given, str) else SqlRuleAction(*_sql(_mapping(given, where), where))
+
+
+def _sql(record: Mapping[str, object], where: str) -> tuple[str, dict[str, HeaderValue]]:
+    """The long form of an expression, with the values of its parameters."""
+    _only(record, ("sql", "parameters"), where)
+    return _text(record.get("sql"), where), checked_headers(_mapping(record.get("parameters", {}), where))
 
 
 def _correlation(fields: dict[str, object], where: str) -> Filter:
@@ -199,20 +192,16 @@ def _emulated_topic(given: object) -> list[Wanted]:
 
 
 def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
-    """Named as ours. A window counts where duplicates are looked for, and an empty name is none."""
+    """Named as ours. An empty name is none."""
     given = _folded(entity.get("properties"), f"the properties of {name!r}")
-    detects = given.pop(_DETECTION, None)
     settings: dict[str, object] = {}
     for key, value in given.items():
         if key not in _FOLDED:
             raise ConfigInvalid(f"{name!r} has a property {key!r:.60}, which is not known", "leave it out")
         settings[_FOLDED[key]] = None if value == "" and key.startswith("forward") else value
-    if detects is False:
-        settings["dedup_window"] = None
-    elif detects is True:
-        settings.setdefault("dedup_window", DEDUP_WINDOW_S_DEFAULT)
-    elif detects is not None:
-        raise ConfigInvalid(f"RequiresDuplicateDetection of {name!r} is {detects!r:.40}", "use true or false")
+    # Azure looks for duplicates where it is asked to, not where a window is given.
+    if settings.get("dedup_window") is not None:
+        settings.setdefault("duplicate_detection", False)
     status = settings.get("status")
     if isinstance(status, str):
         settings["status"] = _STATUSES.get(status.casefold(), status)
@@ -251,7 +240,7 @@ def _emulated_filter(properties: Mapping[str, object], where: str) -> Filter:
 
 def _entity(name: str, kind: int, given: Mapping[str, object], rules: tuple[Rule, ...] | None = None) -> Wanted:
     try:
-        timed = {key: _seconds(value) if key in _TIMES else value for key, value in given.items()}
+        timed = {key: _seconds(value) if key in TIMES else value for key, value in given.items()}
         return Wanted(name, kind, checked_settings(timed), rules)
     except BusError as error:
         raise _inside(repr(name), error) from error

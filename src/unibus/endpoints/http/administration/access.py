@@ -5,8 +5,8 @@ from typing import Final
 
 from unibus.codecs.atom.descriptions import AccessDescription
 from unibus.codecs.atom.schema import AUTHORIZATION_RULES
-from unibus.core.access.rules import KEY_BYTES, AuthorizationRule, key_of, rules_of_text
 from unibus.core.access.rights import checked_rights, words
+from unibus.core.access.rules import KEY_BYTES, AuthorizationRule, key_of, rules_of_text
 from unibus.endpoints.http.administration.times import time_text
 from unibus.errors import BusError, ConfigInvalid
 

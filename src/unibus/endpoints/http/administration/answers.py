@@ -51,13 +51,19 @@ def rules_response(service: Service, request: Request, subscription: str, page: 
 
 def namespace_response(request: Request, name: str, described: EntityDescription) -> Response:
     if wants_json(request):
-        return json_response({"name": name, **{element: text for element, text in described.values.items()}})
+        return json_response(dict(described.values))
     entry = Entry(f"{request.base_url}/$namespaceinfo", name, described, updated=described.values["ModifiedTime"])
     return Response(200, entry_document(entry), _ENTRY)
 
 
 def host_of(request: Request) -> str:
     return request.headers.get("host", "localhost")
+
+
+def namespace_name(request: Request) -> str:
+    """The host without its port. An IPv6 address has colons of its own."""
+    host = host_of(request)
+    return host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
 
 
 async def _entity_entry(service: Service, request: Request, info: EntityInfo) -> Entry:
@@ -86,8 +92,7 @@ def _entry(
     version = request.query.get("api-version")
     if version:
         address += f"?api-version={quote(version)}"
-    author = host_of(request).partition(":")[0]
-    return Entry(address, title, described, published, updated, author)
+    return Entry(address, title, described, published, updated, namespace_name(request))
 
 
 def _feed(service: Service, request: Request, title: str, entries: Sequence[Entry], following: str) -> Response:

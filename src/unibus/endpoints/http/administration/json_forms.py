@@ -1,5 +1,6 @@
 """Entities and rules as JSON, by our own names: what is given can be sent back in a PUT."""
 
+from unibus.bus.azure_names import CORRELATION
 from unibus.bus.broker import EntityInfo
 from unibus.bus.entities import rules_of_info
 from unibus.core.access.rules import rules_of_text
@@ -7,7 +8,6 @@ from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, 
 from unibus.core.life.rules import Rule
 from unibus.endpoints.http.administration.properties import SUBSCRIPTION
 from unibus.endpoints.http.administration.times import time_text
-from unibus.bus.azure_names import CORRELATION
 
 
 def entity_json(info: EntityInfo) -> dict[str, object]:

@@ -4,7 +4,7 @@ from typing import Final
 
 from unibus.codecs.atom import schema
 from unibus.codecs.atom.descriptions import EntityDescription
-from unibus.endpoints.http.administration.answers import host_of, namespace_response
+from unibus.endpoints.http.administration.answers import namespace_name, namespace_response
 from unibus.endpoints.http.administration.times import time_text
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.service import Service
@@ -15,7 +15,7 @@ _TIER: Final = "Premium"
 
 async def get_namespace(service: Service, request: Request) -> Response:
     """Its name is the host that the client called. A store does not know when it was made: the time is now."""
-    name = host_of(request).partition(":")[0]
+    name = namespace_name(request)
     now = time_text(service.broker.now_ns())
     values = {
         "CreatedTime": now,

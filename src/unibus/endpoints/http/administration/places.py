@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from unibus.bus.entity_names import reserved_first
 from unibus.core.life.entity import SUBSCRIPTIONS, subscription_path
 from unibus.endpoints.http.administration.properties import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.endpoints.http.request import Request
-from unibus.endpoints.http.routing import RESERVED
 from unibus.errors import EntityNotFound, NameInvalid, UsageError
 
 _MARK: Final = f"/{SUBSCRIPTIONS.casefold()}/"
@@ -41,8 +41,8 @@ def check_family(request: Request, kind: str) -> None:
 
 
 def check_new_name(name: str) -> None:
-    first = name.partition("/")[0].casefold()
-    if first in RESERVED:
+    first = reserved_first(name)
+    if first:
         hint = "add a prefix: an entity of that name would hide behind an address of the server"
         raise NameInvalid(f"{name!r:.80} begins with {first!r}, which is an address of the server", hint)
 

@@ -1,5 +1,7 @@
 """Rules of a subscription, between their documents and the bus."""
 
+from collections.abc import Mapping
+
 from unibus.bus.azure_names import CORRELATION
 from unibus.codecs.atom import schema
 from unibus.codecs.atom.descriptions import (
@@ -72,5 +74,5 @@ def _described(condition: Filter) -> FilterDescription:
     return FilterDescription(schema.FALSE_FILTER if isinstance(condition, FalseFilter) else schema.TRUE_FILTER)
 
 
-def _parameters(values: dict[str, HeaderValue]) -> tuple[tuple[str, TypedValue], ...]:
+def _parameters(values: Mapping[str, HeaderValue]) -> tuple[tuple[str, TypedValue], ...]:
     return tuple((f"@{name}", typed(value)) for name, value in values.items())

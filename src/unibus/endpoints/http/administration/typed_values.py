@@ -1,8 +1,8 @@
 """Values of filter parameters and properties: the types of XML Schema on one side, those of headers on the other.
 
-    int long short byte …  Int32, int      string char anyURI  str      dateTime   datetime (UTC where it names no zone)
-    double float           float           boolean             bool     duration   timedelta
-    decimal                Decimal         guid                UUID     base64Binary   bytes
+int long short byte …  Int32, int      string char anyURI  str      dateTime   datetime (UTC where it names no zone)
+double float           float           boolean             bool     duration   timedelta
+decimal                Decimal         guid                UUID     base64Binary   bytes
 """
 
 import base64
@@ -26,9 +26,7 @@ def value_of(name: str, given: TypedValue) -> HeaderValue:
     """ConfigInvalid for a type that headers do not have, and for text that is no value of its type."""
     read = _READERS.get(given.type)
     if read is None:
-        raise ConfigInvalid(
-            f"{name!r:.60} has the type {given.type!r:.40}", f"known are {', '.join(sorted(_READERS))}"
-        )
+        raise ConfigInvalid(f"{name!r:.60} has the type {given.type!r:.40}", f"known are {', '.join(sorted(_READERS))}")
     if given.text is None:
         return None
     try:
