@@ -1,18 +1,25 @@
-"""Entities and rules as JSON, by our own names: what is given can be sent back in a PUT."""
+"""Entities and rules as JSON, by our own names. The settings of an answer can be sent back in a PUT."""
+
+from typing import Final
 
 from unibus.bus.azure_names import CORRELATION
 from unibus.bus.broker import EntityInfo
 from unibus.bus.entities import rules_of_info
 from unibus.core.access.rules import rules_of_text
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter
+from unibus.core.life.declaring import has_setting
+from unibus.core.life.entity import KIND_NAMES
 from unibus.core.life.rules import Rule
 from unibus.endpoints.http.administration.properties import SUBSCRIPTION
 from unibus.endpoints.http.administration.times import time_text
 
+_KINDS: Final = {name: kind for kind, name in KIND_NAMES.items()}
+
 
 def entity_json(info: EntityInfo) -> dict[str, object]:
     """With the keys of its authorization rules: who may manage an entity may read them, as in Azure."""
-    settings: dict[str, object] = {**info.settings}
+    kind = _KINDS[info.kind]
+    settings: dict[str, object] = {name: value for name, value in info.settings.items() if has_setting(kind, name)}
     access = settings.get("authorization_rules")
     if isinstance(access, str):
         settings["authorization_rules"] = [rule.as_dict() for rule in rules_of_text(access)]
