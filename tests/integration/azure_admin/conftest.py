@@ -50,6 +50,12 @@ class Gate:
         token = request.headers.get("authorization")
         return self._access.check(token, right, target, self._broker.now_ns()).claims.rule
 
+    def check_forwarding(self, request: Request, forward_to: str, forward_dead_letters_to: str) -> None:
+        headers = ("servicebussupplementaryauthorization", "servicebusdlqsupplementaryauthorization")
+        for target, header in zip((forward_to, forward_dead_letters_to), headers, strict=True):
+            if target:
+                self._access.check(request.headers[header], Right.MANAGE, target, self._broker.now_ns())
+
 
 class Requests:
     """What was answered, for tests that look at what a client sends."""

@@ -7,16 +7,13 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
-from unibus.core.access.rights import Right
-from unibus.endpoints.http.request import AsgiMessage, Request
+from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service
-from unibus.errors import AccessRefused, ConfigInvalid
+from unibus.errors import ConfigInvalid
 
-TOKENS: Final = {
-    "forward_to": "servicebussupplementaryauthorization",
-    "forward_dead_letters_to": "servicebusdlqsupplementaryauthorization",
-}
-"""Where a client puts a token for the target, which may belong to another rule than that of the request."""
+FORWARD_TO: Final = "forward_to"
+FORWARD_DEAD_LETTERS_TO: Final = "forward_dead_letters_to"
+TARGETS: Final = (FORWARD_TO, FORWARD_DEAD_LETTERS_TO)
 
 
 def target_name(element: str, text: str) -> str | None:
@@ -41,24 +38,15 @@ def target_address(host: str, name: str) -> str:
 def check_targets(
     service: Service, request: Request, settings: Mapping[str, object], now: Mapping[str, object] | None = None
 ) -> None:
-    """Who forwards needs Manage on the target too: else forwarding would be a way to send without that right."""
-    for setting, header in TOKENS.items():
-        target = settings.get(setting)
-        if isinstance(target, str) and (now is None or now.get(setting) != target):
-            _check_target(service, request, header, target)
+    """Who forwards needs Manage on the target too: else forwarding would be a way to send without that right.
+
+    Targets that stay as they are (`now`) are not asked for again.
+    """
+    forward_to, dead_letters_to = [_new_target(setting, settings, now or {}) for setting in TARGETS]
+    if forward_to or dead_letters_to:
+        service.authorization.check_forwarding(request, forward_to, dead_letters_to)
 
 
-def _check_target(service: Service, request: Request, header: str, target: str) -> None:
-    try:
-        service.authorization.check(request, Right.MANAGE, target)
-    except AccessRefused:
-        token = request.headers.get(header)
-        if token is None:
-            raise
-        other = Request(request.scope, _no_body, request.place)
-        other.headers = {**request.headers, "authorization": token}
-        service.authorization.check(other, Right.MANAGE, target)
-
-
-async def _no_body() -> AsgiMessage:
-    return {"type": "http.disconnect"}
+def _new_target(setting: str, settings: Mapping[str, object], now: Mapping[str, object]) -> str:
+    target = settings.get(setting)
+    return target if isinstance(target, str) and now.get(setting) != target else ""

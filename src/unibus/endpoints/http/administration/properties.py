@@ -18,7 +18,7 @@ from unibus.codecs.atom.descriptions import EntityDescription
 from unibus.core.iso_duration import FOREVER, LONGEST_S, duration_s, duration_text
 from unibus.core.life.settings import DEFAULTS, checked_settings, detects_duplicates
 from unibus.endpoints.http.administration.access import descriptions_of, rules_of
-from unibus.endpoints.http.administration.forwarding import TOKENS, target_address, target_name
+from unibus.endpoints.http.administration.forwarding import TARGETS, target_address, target_name
 from unibus.endpoints.http.administration.times import time_text
 from unibus.errors import BusError, ConfigInvalid
 from unibus.limits import DEDUP_WINDOW_S_DEFAULT
@@ -81,7 +81,7 @@ def replaced_settings(described: EntityDescription, now: Mapping[str, object]) -
 
 
 def _checked(element: str, name: str, text: str) -> object:
-    if name in TOKENS:
+    if name in TARGETS:
         return _setting(element, name, target_name(element, text))
     if name == "user_metadata":
         return _setting(element, name, text or None)
@@ -157,6 +157,6 @@ def _text(name: str, settings: Mapping[str, object], host: str) -> str | None:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
-    if name in TOKENS:
+    if name in TARGETS:
         return target_address(host, str(value))
     return _STATUS_WORDS.get(str(value), str(value)) if name == "status" else str(value)

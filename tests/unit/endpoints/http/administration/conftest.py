@@ -41,6 +41,11 @@ class Gate:
             raise Forbidden("no", "ask for it")
         return "rule"
 
+    def check_forwarding(self, request: Request, forward_to: str, forward_dead_letters_to: str) -> None:
+        for target in (forward_to, forward_dead_letters_to):
+            if target:
+                self.check(request, Right.MANAGE, target)
+
 
 class Quiet:
     def answered(self, request: Request, operation: str, status: int, nanoseconds: int, error: str, rule: str) -> None:
