@@ -132,6 +132,11 @@ FILTER_DEPTH_MAX: Final = 32
 FILTER_TEXT_CHARS_MAX: Final = 32_768
 """Azure's bound for one property. Statements that double a text would otherwise fill the memory."""
 
+ATOM_BYTES_MAX: Final = 1024 * 1024
+ATOM_DEPTH_MAX: Final = 32
+ATOM_ELEMENTS_MAX: Final = 20_000
+"""Bounds of one administration document. Azure's largest entity, 12 authorization rules and all, takes about 10 KB."""
+
 assert LOCK_DURATION_S_DEFAULT <= LOCK_DURATION_S_MAX
 assert DEDUP_WINDOW_S_MIN <= DEDUP_WINDOW_S_DEFAULT <= DEDUP_WINDOW_S_MAX
 assert RETRY_DELAY_S_DEFAULT <= RETRY_DELAY_S_MAX

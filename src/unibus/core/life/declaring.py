@@ -55,6 +55,12 @@ _KINDS: Final[dict[str, tuple[int, ...]]] = {
 _NAMESPACE_SETTINGS: Final = frozenset({"authorization_rules", "user_metadata"})
 
 
+def has_setting(kind: int, name: str) -> bool:
+    """Whether entities of this kind have this setting."""
+    kinds = _KINDS.get(name)
+    return kinds is None or kind in kinds
+
+
 def check_declare(book: Book, command: Declare, alone: bool) -> None:
     if not alone:
         raise UsageError("entities are made and deleted outside of a transaction")

@@ -16,16 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from unibus.bus.entity_names import RESERVED_FIRST
 from unibus.core.deadletter import sub_queue
 from unibus.core.life.entity import SUBSCRIPTIONS
 from unibus.endpoints.http.address import decoded
 from unibus.errors import DecodeError
 
-RESERVED: Final = frozenset(
-    {"servicebus", "health", "metrics", "docs", "redoc", "openapi.json", "unibus", "favicon.ico", "robots.txt"}
-)
-"""First segments of fixed paths. An entity of such a name cannot be made over HTTP; one that exists is reached under
-/servicebus/queues/ or /servicebus/topics/."""
+RESERVED: Final = RESERVED_FIRST
 
 _FAMILIES: Final = frozenset({"queues", "topics"})
 _SERVICEBUS_FIXED: Final = frozenset({"health", "metrics", "docs", "openapi.json"})
