@@ -26,6 +26,14 @@ RESERVED: Final = frozenset(
 """First segments of fixed paths. An entity of such a name cannot be made over HTTP; one that exists is reached under
 /servicebus/queues/ or /servicebus/topics/."""
 
+OPERATOR_PAGES: Final = frozenset(
+    {
+        *("/metrics", "/servicebus/metrics", "/docs", "/servicebus/docs"),
+        *("/redoc", "/openapi.json", "/servicebus/openapi.json"),
+    }
+)
+"""Shapes that scrapers and browsers read. These cannot make a signature, so HTTP Basic is accepted here."""
+
 _FAMILIES: Final = frozenset({"queues", "topics"})
 _SERVICEBUS_FIXED: Final = frozenset({"health", "metrics", "docs", "openapi.json"})
 _SESSION_PARAMS: Final = ("session", "token")

@@ -23,6 +23,9 @@ class Authorization(Protocol):
     def check(self, request: Request, right: Right, target: str) -> str:
         """Return the name of the rule that allows it; Unauthorised or Forbidden otherwise."""
 
+    def check_forwarding(self, request: Request, forward_to: str, forward_dead_letters_to: str) -> None:
+        """Whether the caller may manage the targets of forwarding, too. Names of entities, empty for none."""
+
 
 class Observer(Protocol):
     """Counts and logs what was answered."""
