@@ -45,6 +45,9 @@ RETRY_JITTER_DEFAULT: Final = 0.1
 RATE_LIMIT_BURST_FACTOR: Final = 2.0
 """A bucket holds two seconds of its rate unless a burst is given."""
 
+RATE_PER_S_MAX: Final = 1_000_000.0
+"""Of sends or receives of one entity: far above what one process can do."""
+
 DEDUP_WINDOW_S_DEFAULT: Final = 600.0
 DEDUP_WINDOW_S_MIN: Final = 20.0
 DEDUP_WINDOW_S_MAX: Final = 7 * 24 * 3600.0

@@ -12,7 +12,7 @@ from unibus.bus.queues import Queues
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import AZURE, Filter, SqlFilter
 from unibus.core.life.commands import Declare, DropRule, SetRule
-from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC, subscription_path
+from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, NAMESPACE, QUEUE, SUBSCRIPTION, TOPIC, subscription_path
 from unibus.core.life.rules import Rule, checked_rule_name, rules_of
 from unibus.core.life.settings import checked_settings
 from unibus.errors import EntityNotFound, UsageError
@@ -20,7 +20,7 @@ from unibus.stores.pending import Pending
 from unibus.stores.store import EntityInfo
 
 PAGE = 100
-_KINDS = frozenset(KIND_NAMES.values())
+_KINDS = frozenset(name for kind, name in KIND_NAMES.items() if kind != NAMESPACE)
 
 Infos: TypeAlias = list[EntityInfo]
 Rules: TypeAlias = list[Rule]

@@ -66,6 +66,7 @@ class Committer:
         self._pace = Pace()
         self._asked_ns: i64 = 0  # When a loop left its commit to the writer.
         self._soon: asyncio.AbstractEventLoop | None = None
+        self.on_loops = True  # Whether a loop may commit by itself (decision 0014); a server's never does.
         self._closing = False
         self._writer: threading.Thread | None = None
 
@@ -84,7 +85,7 @@ class Committer:
         if self._soon is not loop:
             self._soon = loop
             loop.call_soon(self._after_turn, loop)
-        elif self._group.waiting == ENOUGH and not self._pace.is_quick():
+        elif self._group.waiting == ENOUGH and not (self.on_loops and self._pace.is_quick()):
             self.kick()  # Worth a commit of their own, while the loop goes on with the rest.
 
     def _after_turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -134,7 +135,7 @@ class Committer:
         With `loop` the caller is that loop and no task of it. Whatever could take long is left to the writer.
         """
         coming = self._group
-        if coming.absent or self._snapshot.is_due(self._book.seq) or not self._journal.is_quick():
+        if not self.on_loops or coming.absent or self._snapshot.is_due(self._book.seq) or not self._journal.is_quick():
             return False
         if (coming.sync and not self._pace.is_quick()) or not self.committing.acquire(blocking=False):
             return False

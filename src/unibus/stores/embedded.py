@@ -24,10 +24,10 @@ from unibus.core.life.claiming import Claimed, claim, claim_deferred, deferred_e
 from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.declaring import drop_idle
 from unibus.core.life.due import NEVER
-from unibus.core.life.entity import Entry, Session
+from unibus.core.life.entity import Entity, Entry, Session
 from unibus.core.life.past import Beginning
-from unibus.core.life.sending import entries_of, queue_of, receiving_from
-from unibus.core.life.sessions import accept, held_session
+from unibus.core.life.sending import entries_of, page_of, queue_of, receiving_from
+from unibus.core.life.sessions import accept, held_session, session_ids
 from unibus.core.life.states import GONE
 from unibus.errors import BusClosed, BusError, StoreFailed, UsageError
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
@@ -120,6 +120,14 @@ class EmbeddedStore:
 
     def now_ns(self) -> int:
         return self._monotonic_ns() + self._epoch_ns
+
+    @property
+    def commits_on_loop(self) -> bool:
+        return self._committer.on_loops
+
+    @commits_on_loop.setter
+    def commits_on_loop(self, allowed: bool) -> None:
+        self._committer.on_loops = allowed
 
     # Changing
 
@@ -312,19 +320,17 @@ class EmbeddedStore:
 
         return stop
 
-    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
+    def peek(
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+    ) -> Pending[list[Claimed]]:
         with self._lock:
             try:
                 now_ns = self._begin()
                 looked_at = self._book.find(entity)
                 if looked_at is not None:
                     looked_at.used(now_ns)
-                seen: list[Claimed] = []
-                for entry in entries_of(self._book, entity):
-                    if len(seen) >= count:
-                        break
-                    if entry.sequence >= from_sequence:
-                        seen.append(Claimed(entry, entry.token or b"", 0, entry.delivery_count))
+                found = page_of(self._book, entity, session_id, from_sequence, count)
+                seen = [Claimed(entry, b"", 0, entry.delivery_count) for entry in found]
                 pending = self._write(seen, False, _absent(seen))
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
@@ -336,11 +342,31 @@ class EmbeddedStore:
             now_ns = self._begin()
             return answered(held_session(self._book, lock.entity, lock.session_id, lock.token, now_ns).state)
 
+    def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
+        with self._lock:
+            self._begin()
+            return answered(session_ids(target_of(self._book, entity), updated_after_ns, skip, top))
+
     def entities(self) -> Pending[list[EntityInfo]]:
         with self._lock:
             self._begin()
-            found = [info_of(entity) for entity in self._book.entities.values()]
+            found = [info_of(entity) for entity in self._book.visible()]
         return answered(sorted(found, key=lambda info: info.name))
+
+    def entities_page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
+        with self._lock:
+            self._begin()
+            listed = self._book.listing(kind, target_of(self._book, topic) if topic else None)
+            return answered([info_of(entity) for entity in listed[skip : skip + top]])
+
+    def entity(self, name: str) -> Pending[EntityInfo | None]:
+        with self._lock:
+            self._begin()
+            found = self._book.find_any(name)
+            return answered(None if found is None else info_of(found))
+
+    def find_entity(self, name: str) -> Entity | None:
+        return self._book.find_any(name)  # One look into a dict: no lock.
 
     def was_processed(self, entity: str, key: str) -> bool:
         with self._lock:

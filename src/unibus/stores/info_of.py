@@ -5,8 +5,7 @@ from unibus.stores.store import EntityInfo
 
 
 def info_of(entity: Entity) -> EntityInfo:
-    # A message that is only scheduled has not been enqueued yet.
-    oldest_ns = next((entry.enqueued_ns for entry in entity.entries.values() if entry.enqueued_ns), 0)
+    """In constant time, whatever the entity holds. The caller holds the store's lock."""
     return EntityInfo(
         entity.name,
         KIND_NAMES[entity.kind],
@@ -18,8 +17,13 @@ def info_of(entity: Entity) -> EntityInfo:
         0 if entity.dead is None else len(entity.dead.entries),
         entity.size_bytes,
         entity.sequence,
-        oldest_ns,
+        entity.oldest_ns(),
         entity.created_ns,
         entity.updated_ns,
         entity.accessed_ns,
+        entity.sent,
+        entity.delivered,
+        entity.completed,
+        entity.abandoned,
+        entity.dead_lettered,
     )

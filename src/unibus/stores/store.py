@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from unibus.core.life.changes import Settings
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
-from unibus.core.life.entity import Entry
+from unibus.core.life.entity import Entity, Entry
 from unibus.stores.durability import Durability
 from unibus.stores.history import History
 from unibus.stores.pending import Pending
@@ -53,6 +53,10 @@ class EntityInfo:
 
     Settings are not shown: they may hold keys. `accessed_ns` is when somebody last sent to it, received from it, looked
     into it or set it up; 0 as long as nobody has since the store was opened. 0 elsewhere: nobody wrote it down.
+
+    The last five count since the store was opened, and are not stored: messages that arrived (sent, copied or passed
+    on), deliveries, and how messages were settled. A message that is removed when it is received is delivered and
+    completed.
     """
 
     name: str
@@ -69,6 +73,11 @@ class EntityInfo:
     created_ns: int = 0
     updated_ns: int = 0
     accessed_ns: int = field(default=0, compare=False)
+    sent: int = field(default=0, compare=False)
+    delivered: int = field(default=0, compare=False)
+    completed: int = field(default=0, compare=False)
+    abandoned: int = field(default=0, compare=False)
+    dead_lettered: int = field(default=0, compare=False)
 
     @property
     def created_at(self) -> datetime | None:
@@ -112,6 +121,8 @@ class Store(Protocol):
 
     url: str
     durability: Durability
+    commits_on_loop: bool
+    """False: an event loop never waits for the disk, also where that would be quicker. For servers."""
 
     @property
     def history(self) -> History: ...
@@ -137,12 +148,36 @@ class Store(Protocol):
         Watch first and claim after that: then no message can come unnoticed in between. A call may be in vain.
         """
 
-    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
-        """Messages in order of sequence, whatever their state. No effect."""
+    def peek(
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+    ) -> Pending[list[Claimed]]:
+        """Messages in order of sequence, whatever their state; those of one session where it is named. No effect.
+
+        Takes time for `count` messages, not for those before them. The lock tokens of other receivers are not shown.
+        """
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]: ...
 
-    def entities(self) -> Pending[list[EntityInfo]]: ...
+    def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
+        """The ids of sessions that have messages or a state, in their order, `top` of them from the one at `skip`.
+
+        With `updated_after_ns` only those whose state was set after that instant.
+        """
+
+    def entities(self) -> Pending[list[EntityInfo]]:
+        """All of them, but for the namespace."""
+
+    def entities_page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
+        """Those of one kind by name, `top` of them from the one at `skip`; of one topic where it is named."""
+
+    def entity(self, name: str) -> Pending[EntityInfo | None]:
+        """One of them, whatever their number: constant time. None if there is none of that name."""
+
+    def find_entity(self, name: str) -> Entity | None:
+        """The live object, without waiting, for every request of a server. Only name, kind and settings may be read.
+
+        Settings are replaced as a whole when they change, so that what is derived from them can be kept by identity.
+        """
 
     def was_processed(self, entity: str, key: str) -> bool:
         """Whether a consumer of the entity has committed its effect for this key."""

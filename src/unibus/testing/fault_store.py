@@ -15,7 +15,7 @@ from typing import Final, TypeVar, cast
 
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
-from unibus.core.life.entity import Entry
+from unibus.core.life.entity import Entity, Entry
 from unibus.errors import StoreFailed, UsageError
 from unibus.stores.durability import Durability
 from unibus.stores.history import History
@@ -51,6 +51,14 @@ class FaultStore:
             raise UsageError(f"call {call!r} from now", "the next one is 1")
         with self._lock:
             self._plans[verb, self.calls[verb] + call] = taking_effect
+
+    @property
+    def commits_on_loop(self) -> bool:
+        return self._store.commits_on_loop
+
+    @commits_on_loop.setter
+    def commits_on_loop(self, allowed: bool) -> None:
+        self._store.commits_on_loop = allowed
 
     def heal(self) -> None:
         """Work again, with whatever took effect; what was planned is forgotten."""
@@ -108,9 +116,15 @@ class FaultStore:
         self._check()
         return self._store.watch(entity, call)
 
-    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
+    def peek(
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+    ) -> Pending[list[Claimed]]:
         self._check()
-        return self._store.peek(entity, from_sequence, count)
+        return self._store.peek(entity, from_sequence, count, session_id)
+
+    def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
+        self._check()
+        return self._store.sessions(entity, updated_after_ns, skip, top)
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
         self._check()
@@ -119,6 +133,18 @@ class FaultStore:
     def entities(self) -> Pending[list[EntityInfo]]:
         self._check()
         return self._store.entities()
+
+    def entities_page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
+        self._check()
+        return self._store.entities_page(kind, topic, skip, top)
+
+    def entity(self, name: str) -> Pending[EntityInfo | None]:
+        self._check()
+        return self._store.entity(name)
+
+    def find_entity(self, name: str) -> Entity | None:
+        self._check()
+        return self._store.find_entity(name)
 
     def was_processed(self, entity: str, key: str) -> bool:
         self._check()
