@@ -25,7 +25,7 @@ from unibus.endpoints.http.peers import TrustedPeers
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.routing import OPERATOR_PAGES
 from unibus.endpoints.http.service import Serving
-from unibus.endpoints.http.settings import HttpSettings, WellKnownKey
+from unibus.endpoints.http.settings import HttpSettings
 from unibus.errors import EntityNotFound, Unauthorised
 from unibus.limits import ACCESS_RULES_MAX, ACCESS_TOKEN_CHARS_MAX
 
@@ -55,7 +55,7 @@ class SasAuthorization:
     def __init__(self, serving: Serving, settings: HttpSettings) -> None:
         self._serving: Final = serving
         self._settings: Final = settings
-        self._peers: Final = TrustedPeers(settings.trusted_networks)
+        self._peers: Final = TrustedPeers(settings.allow_networks)
         self._verified: dict[str, _Verified] = {}
         self._stored: Sequence[AuthorizationRule] | None = None
         self._access = Access()
@@ -159,25 +159,24 @@ class SasAuthorization:
 def namespace_rules(
     stored: Sequence[AuthorizationRule], settings: HttpSettings
 ) -> tuple[list[AuthorizationRule], bool]:
-    """The rules in force, and whether the well-known key is: stored ones first, then those of the configuration."""
+    """The rules in force, and whether the well-known key is: stored ones first, then those of the configuration.
+
+    The key is in force while no rule has a key of its own, and where the configuration itself has a rule with it.
+    """
     rules = list(stored)
-    for rule in settings.rules:
+    asked_for = False
+    for rule in settings.authorization_rules:
         if _is_named(rule.name, rules):
             continue
         if len(rules) == ACCESS_RULES_MAX:
             log.warning("the configured rule %s is not in force: the namespace has %d rules", rule.name, len(rules))
             break
         rules.append(rule)
-    own = any([{rule.primary_key, rule.secondary_key} != {WELL_KNOWN_KEY} for rule in rules])
-    mode = settings.well_known_key
-    in_force = mode is WellKnownKey.ALWAYS or (mode is WellKnownKey.AUTO and not own)
-    public = well_known_rule()
-    if in_force and (_is_named(public.name, rules) or len(rules) == ACCESS_RULES_MAX):
-        if public not in rules:
-            log.warning("the well-known key is not accepted: the namespace has a rule %s, or too many", public.name)
-    elif in_force:
-        rules.append(public)
-    return rules, in_force
+        asked_for = asked_for or WELL_KNOWN_KEY in (rule.primary_key, rule.secondary_key)
+    has_secret = any([{rule.primary_key, rule.secondary_key} != {WELL_KNOWN_KEY} for rule in rules])
+    if not rules:
+        rules.append(well_known_rule())
+    return rules, asked_for or not has_secret
 
 
 def _is_named(name: str, rules: Sequence[AuthorizationRule]) -> bool:

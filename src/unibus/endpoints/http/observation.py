@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
+from unibus.core.access.rights import Right
 from unibus.endpoints.http.operation import Operation
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.runner import correlation_id
-from unibus.endpoints.http.statistics import LATENCY_OF, Statistics
-from unibus.core.access.rights import Right
+from unibus.endpoints.http.statistics import ENTITIES_MAX, LATENCY_OF, Statistics
 
 REQUEST_LOG: Final = "unibus.http.request"
 AUDIT_LOG: Final = "unibus.http.audit"
@@ -33,8 +33,13 @@ _NOTHING_RECEIVED: Final = 204
 class Observation:
     """`administrative` are the names of the operations that change entities and rules. `clock` gives wall time."""
 
-    def __init__(self, administrative: Iterable[str] = (), clock: Callable[[], float] | None = None) -> None:
-        self.statistics: Final = Statistics()
+    def __init__(
+        self,
+        administrative: Iterable[str] = (),
+        histograms_max: int = ENTITIES_MAX,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.statistics: Final = Statistics(histograms_max)
         self._administrative: Final = frozenset(administrative)
         self._clock: Final = clock
         self._requests: Final = logging.getLogger(REQUEST_LOG)

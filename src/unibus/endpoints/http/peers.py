@@ -15,7 +15,7 @@ _KNOWN_MAX: Final = 4_096
 
 class TrustedPeers:
     def __init__(self, networks: Iterable[str] = ()) -> None:
-        self._networks: Final = [ip_network(network) for network in networks]
+        self._networks: Final = [ip_network(network, strict=False) for network in networks]
         self._known: dict[str, tuple[bool, bool]] = {}
 
     def is_trusted(self, peer: str, headers: Mapping[str, str]) -> bool:

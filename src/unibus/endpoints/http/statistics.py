@@ -7,7 +7,7 @@ by beginning again, which Prometheus recognises.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Final
 
 ENTITIES_MAX: Final = 100
@@ -59,13 +59,13 @@ class Latencies:
                 found = self.others
         found.record(ns)
 
-    def rebalance(self, exists: Mapping[str, object]) -> None:
+    def rebalance(self, exists: Callable[[str], bool]) -> None:
         """Give the histograms to the entities that were busiest since the last call, and to none that is deleted."""
         recent, self._recent = self._recent, {}
-        for entity in [each for each in self.own if each not in exists]:
+        for entity in [each for each in self.own if not exists(each)]:
             del self.own[entity]
         # A busier entity takes the place of the least busy. Twice as busy: two that are alike would swap forever.
-        waiting = sorted([(count, name) for name, count in recent.items() if name not in self.own and name in exists])
+        waiting = sorted([(count, name) for name, count in recent.items() if name not in self.own and exists(name)])
         holding = sorted([(recent.get(name, 0), name) for name in self.own], reverse=True)
         while waiting:
             count, name = waiting.pop()
@@ -82,10 +82,10 @@ class Latencies:
 class Statistics:
     """Everything that the observer counts. `latencies` has a row for each operation kind of LATENCY_OF."""
 
-    def __init__(self) -> None:
+    def __init__(self, entities_max: int = ENTITIES_MAX) -> None:
         self.requests: dict[tuple[str, int], int] = {}
         self.errors: dict[tuple[str, str], int] = {}
-        self.latencies: Final = {kind: Latencies() for kind in sorted(set(LATENCY_OF.values()))}
+        self.latencies: Final = {kind: Latencies(entities_max) for kind in sorted(set(LATENCY_OF.values()))}
 
     def count(self, operation: str, status: int, error: str) -> None:
         key = (operation, status)

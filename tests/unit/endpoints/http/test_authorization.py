@@ -25,7 +25,7 @@ from unibus.core.access import token as tokens
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import WELL_KNOWN_KEY, WELL_KNOWN_NAME, well_known_rule
 from unibus.endpoints.http.authorization import VERIFIED_MAX, SasAuthorization, namespace_rules
-from unibus.endpoints.http.settings import HttpSettings, WellKnownKey
+from unibus.endpoints.http.settings import HttpSettings
 from unibus.errors import AccessRefused, ConfigInvalid, Forbidden, StoreUnavailable, Unauthorised
 
 ROOT = rule("root", ALL, 1)
@@ -203,7 +203,7 @@ def test_without_a_store_nothing_is_decided() -> None:
         def broker(self) -> object:
             raise StoreUnavailable("the store is being opened again")
 
-    authorization = SasAuthorization(cast(Any, Reopening()), HttpSettings(rules=(ROOT,)))
+    authorization = SasAuthorization(cast(Any, Reopening()), HttpSettings(authorization_rules=(ROOT,)))
     with pytest.raises(StoreUnavailable):
         authorization.check(request(authorization=token("", ROOT)), Right.SEND, "q1")
 
@@ -226,13 +226,13 @@ def test_from_elsewhere_it_is_refused_also_after_a_local_peer_has_used_it(peer: 
 
 
 def test_networks_that_are_named_are_trusted_with_it() -> None:
-    authorization = made(Namespace(), trusted_networks=("172.16.0.0/12", "fd00::/8"))
+    authorization = made(Namespace(), allow_networks=("172.16.0.0/12", "fd00::/8"))
     for peer in ("172.17.0.1", "::ffff:172.17.0.1", "fd00::7"):
         assert authorization.check(request(authorization=EMULATOR, peer=peer), Right.SEND, "q1")
     with pytest.raises(Unauthorised):
         authorization.check(request(authorization=EMULATOR, peer="192.168.0.1"), Right.SEND, "q1")
     with pytest.raises(ConfigInvalid):
-        HttpSettings(trusted_networks=("172.16.0.0/33",))
+        HttpSettings(allow_networks=("172.16.0.0/33",))
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
@@ -240,20 +240,25 @@ def test_a_request_that_a_local_proxy_passed_on_is_not_local(header: str) -> Non
     passed_on = request(authorization=EMULATOR, peer=LOOPBACK, headers={header: "for=203.0.113.9"})
     with pytest.raises(Unauthorised):
         made(Namespace()).check(passed_on, Right.SEND, "q1")
-    assert made(Namespace(), trusted_networks=("127.0.0.0/8",)).check(passed_on, Right.SEND, "q1")
+    assert made(Namespace(), allow_networks=("127.0.0.0/8",)).check(passed_on, Right.SEND, "q1")
 
 
-def test_rules_of_its_own_end_the_well_known_key_unless_the_settings_say_otherwise() -> None:
+def test_rules_of_its_own_end_the_well_known_key() -> None:
     for namespace, given in ((Namespace([SENDER]), ()), (Namespace(), (SENDER,))):
-        refusing = made(namespace, rules=given)
         with pytest.raises(Unauthorised):
-            refusing.check(request(authorization=EMULATOR, peer=LOOPBACK), Right.SEND, "q1")
-        keeping = made(namespace, rules=given, well_known_key=WellKnownKey.ALWAYS)
-        assert keeping.check(request(authorization=EMULATOR, peer=LOOPBACK), Right.SEND, "q1")
+            made(namespace, authorization_rules=given).check(
+                request(authorization=EMULATOR, peer=LOOPBACK), Right.SEND, "q1"
+            )
+
+
+def test_a_configuration_that_names_the_well_known_key_keeps_it_for_trusted_peers() -> None:
+    keeping = made(Namespace([SENDER]), authorization_rules=(well_known_rule(),))
+    assert keeping.check(request(authorization=EMULATOR, peer=LOOPBACK), Right.SEND, "q1") == WELL_KNOWN_NAME
     with pytest.raises(Unauthorised):
-        made(Namespace(), well_known_key=WellKnownKey.NEVER).check(
-            request(authorization=EMULATOR, peer=LOOPBACK), Right.SEND, "q1"
-        )
+        keeping.check(request(authorization=EMULATOR, peer=ELSEWHERE), Right.SEND, "q1")
+    replaced = made(Namespace([rule(WELL_KNOWN_NAME, ALL, 8)]), authorization_rules=(well_known_rule(),))
+    with pytest.raises(Unauthorised):
+        replaced.check(request(authorization=EMULATOR, peer=LOOPBACK), Right.SEND, "q1")
 
 
 def test_a_rule_that_is_added_ends_it_at_once() -> None:
@@ -291,7 +296,7 @@ def test_the_refusal_of_the_well_known_key_is_the_same_whether_it_is_in_force() 
 
 def test_the_configuration_adds_rules_and_never_replaces_stored_ones() -> None:
     impostor = rule("ROOT", ALL, 9)
-    authorization = made(Namespace([ROOT]), rules=(impostor, SENDER))
+    authorization = made(Namespace([ROOT]), authorization_rules=(impostor, SENDER))
     assert authorization.check(request(authorization=token("", ROOT)), Right.SEND, "q1")
     assert authorization.check(request(authorization=token("", SENDER)), Right.SEND, "q1")
     with pytest.raises(Unauthorised):
@@ -300,9 +305,9 @@ def test_the_configuration_adds_rules_and_never_replaces_stored_ones() -> None:
 
 def test_more_rules_than_a_namespace_may_have_leave_the_stored_ones_in_force(caplog: pytest.LogCaptureFixture) -> None:
     stored = [rule(f"r{number}", ["Send"], 20 + number) for number in range(12)]
-    rules, in_force = namespace_rules(stored, HttpSettings(rules=(ROOT,), well_known_key=WellKnownKey.ALWAYS))
+    rules, in_force = namespace_rules(stored, HttpSettings(authorization_rules=(ROOT,)))
     assert rules == stored
-    assert in_force
+    assert not in_force
     assert "configured rule root is not in force" in caplog.text
     assert ROOT.primary_key not in caplog.text
 
