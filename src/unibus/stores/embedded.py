@@ -24,13 +24,14 @@ from unibus.core.life.claiming import Claimed, claim, claim_deferred, deferred_e
 from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.declaring import drop_idle
 from unibus.core.life.due import NEVER
-from unibus.core.life.entity import Entity, Entry, Session
+from unibus.core.life.entity import Entry, Session
 from unibus.core.life.past import Beginning
 from unibus.core.life.sending import entries_of, page_of, queue_of, receiving_from
-from unibus.core.life.sessions import accept, held_session, session_ids
+from unibus.core.life.sessions import accept, held_session
 from unibus.core.life.states import GONE
-from unibus.errors import BusClosed, BusError, StoreFailed, UsageError
+from unibus.errors import BusClosed, BusError, StoreFailed
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
+from unibus.stores.catalog import EmbeddedCatalog
 from unibus.stores.checking import checked
 from unibus.stores.closing_steps import ClosingSteps, under
 from unibus.stores.committer import Committer, as_failure, described
@@ -39,7 +40,7 @@ from unibus.stores.forked import ForkedJournal, keep_for_ever, on_fork, opened_b
 from unibus.stores.held_files import HINT
 from unibus.stores.history import EmbeddedHistory
 from unibus.stores.info_of import info_of
-from unibus.stores.journal import Journal
+from unibus.stores.journal import Journal, checked_level
 from unibus.stores.pending import Pending, answered
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
 from unibus.stores.space import Space
@@ -85,10 +86,7 @@ class EmbeddedStore:
         self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
         self._lock = threading.RLock()
         self._in_memory = journal.durability == Durability.D0
-        self._book = Book(NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024))
-        self._book.saves = journal.snapshots
-        self._book.new_id = uuid4
-        self._book.most.update(most or {})
+        self._book = _empty_book(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
         covered = journal.load(self._book)
         self._book.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
@@ -98,6 +96,8 @@ class EmbeddedStore:
         self._book.fetch = self._committer.fetch
         syncs = self._syncs and not self._in_memory
         self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs)
+        self.catalog = EmbeddedCatalog(self._book, self._lock, self._begin)
+        self.pace = self._committer.pace
         # Where something can be full: else sends have nothing to look at.
         self._space = Space(journal, self._book, timers) if journal.reserve.wanted else None
         if self._space is not None:
@@ -120,14 +120,6 @@ class EmbeddedStore:
 
     def now_ns(self) -> int:
         return self._monotonic_ns() + self._epoch_ns
-
-    @property
-    def commits_on_loop(self) -> bool:
-        return self._committer.on_loops
-
-    @commits_on_loop.setter
-    def commits_on_loop(self, allowed: bool) -> None:
-        self._committer.on_loops = allowed
 
     # Changing
 
@@ -342,31 +334,11 @@ class EmbeddedStore:
             now_ns = self._begin()
             return answered(held_session(self._book, lock.entity, lock.session_id, lock.token, now_ns).state)
 
-    def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
-        with self._lock:
-            self._begin()
-            return answered(session_ids(target_of(self._book, entity), updated_after_ns, skip, top))
-
     def entities(self) -> Pending[list[EntityInfo]]:
         with self._lock:
             self._begin()
             found = [info_of(entity) for entity in self._book.visible()]
         return answered(sorted(found, key=lambda info: info.name))
-
-    def entities_page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
-        with self._lock:
-            self._begin()
-            listed = self._book.listing(kind, target_of(self._book, topic) if topic else None)
-            return answered([info_of(entity) for entity in listed[skip : skip + top]])
-
-    def entity(self, name: str) -> Pending[EntityInfo | None]:
-        with self._lock:
-            self._begin()
-            found = self._book.find_any(name)
-            return answered(None if found is None else info_of(found))
-
-    def find_entity(self, name: str) -> Entity | None:
-        return self._book.find_any(name)  # One look into a dict: no lock.
 
     def was_processed(self, entity: str, key: str) -> bool:
         with self._lock:
@@ -459,6 +431,14 @@ class EmbeddedStore:
         self._closing.run(self.url, steps)
 
 
+def _empty_book(journal: Journal, memory_budget: int, most: dict[int, int] | None) -> Book:
+    book = Book(memory_budget)
+    book.saves = journal.snapshots
+    book.new_id = uuid4
+    book.most.update(most or {})
+    return book
+
+
 def _claimed(book: Book, tokens: Tokens, wish: Wish, now_ns: i64) -> list[Claimed]:
     """Hand out what was asked for: deferred messages by their sequences, or the next ones."""
     entity = receiving_from(book, wish.entity, now_ns)
@@ -498,13 +478,3 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
 def _absent(claims: list[Claimed]) -> list[Claimed]:
     """Those whose data is on disk only."""
     return [claimed for claimed in claims if claimed.data is None]
-
-
-def checked_level(asked: Durability | None, journal: Journal) -> Durability:
-    if asked is None:
-        return journal.durability
-    if asked > journal.durability:
-        raise UsageError(
-            f"{journal.url} gives {journal.durability.name} at best, not {asked.name}", "choose another store"
-        )
-    return asked

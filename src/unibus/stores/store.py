@@ -7,19 +7,18 @@ and without an event loop.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-from unibus.core.life.changes import Settings
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
-from unibus.core.life.entity import Entity, Entry
+from unibus.core.life.entity import Entry
+from unibus.stores.catalog import Catalog
 from unibus.stores.durability import Durability
 from unibus.stores.history import History
+from unibus.stores.info_of import EntityInfo as EntityInfo
+from unibus.stores.pace import Pace
 from unibus.stores.pending import Pending
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -48,55 +47,6 @@ class SessionLock:
 
 
 @dataclass(frozen=True)
-class EntityInfo:
-    """An entity as it is now. The counts add up to the messages that it holds; `dead` are those of its sub-queue.
-
-    Settings are not shown: they may hold keys. `accessed_ns` is when somebody last sent to it, received from it, looked
-    into it or set it up; 0 as long as nobody has since the store was opened. 0 elsewhere: nobody wrote it down.
-
-    The last five count since the store was opened, and are not stored: messages that arrived (sent, copied or passed
-    on), deliveries, and how messages were settled. A message that is removed when it is received is delivered and
-    completed.
-    """
-
-    name: str
-    kind: str
-    settings: Settings = field(default_factory=dict, repr=False)
-    active: int = 0
-    locked: int = 0
-    scheduled: int = 0
-    deferred: int = 0
-    dead: int = 0
-    size_bytes: int = 0
-    last_sequence: int = 0
-    oldest_ns: int = 0
-    created_ns: int = 0
-    updated_ns: int = 0
-    accessed_ns: int = field(default=0, compare=False)
-    sent: int = field(default=0, compare=False)
-    delivered: int = field(default=0, compare=False)
-    completed: int = field(default=0, compare=False)
-    abandoned: int = field(default=0, compare=False)
-    dead_lettered: int = field(default=0, compare=False)
-
-    @property
-    def created_at(self) -> datetime | None:
-        return _instant(self.created_ns)
-
-    @property
-    def updated_at(self) -> datetime | None:
-        return _instant(self.updated_ns)
-
-    @property
-    def accessed_at(self) -> datetime | None:
-        return _instant(self.accessed_ns)
-
-
-def _instant(ns: int) -> datetime | None:
-    return _EPOCH + timedelta(microseconds=ns // 1_000) if ns else None
-
-
-@dataclass(frozen=True)
 class StoreHealth:
     """Whether the store works, in words for people and numbers for machines."""
 
@@ -121,11 +71,14 @@ class Store(Protocol):
 
     url: str
     durability: Durability
-    commits_on_loop: bool
-    """False: an event loop never waits for the disk, also where that would be quicker. For servers."""
+    pace: Pace
+    """Where commits are made: a server lets the store's own thread do it always."""
 
     @property
     def history(self) -> History: ...
+
+    @property
+    def catalog(self) -> Catalog: ...
 
     def apply(
         self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
@@ -158,26 +111,8 @@ class Store(Protocol):
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]: ...
 
-    def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
-        """The ids of sessions that have messages or a state, in their order, `top` of them from the one at `skip`.
-
-        With `updated_after_ns` only those whose state was set after that instant.
-        """
-
     def entities(self) -> Pending[list[EntityInfo]]:
         """All of them, but for the namespace."""
-
-    def entities_page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
-        """Those of one kind by name, `top` of them from the one at `skip`; of one topic where it is named."""
-
-    def entity(self, name: str) -> Pending[EntityInfo | None]:
-        """One of them, whatever their number: constant time. None if there is none of that name."""
-
-    def find_entity(self, name: str) -> Entity | None:
-        """The live object, without waiting, for every request of a server. Only name, kind and settings may be read.
-
-        Settings are replaced as a whole when they change, so that what is derived from them can be kept by identity.
-        """
 
     def was_processed(self, entity: str, key: str) -> bool:
         """Whether a consumer of the entity has committed its effect for this key."""

@@ -15,8 +15,9 @@ from typing import Final, TypeVar, cast
 
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
-from unibus.core.life.entity import Entity, Entry
+from unibus.core.life.entity import Entry
 from unibus.errors import StoreFailed, UsageError
+from unibus.stores.catalog import Catalog
 from unibus.stores.durability import Durability
 from unibus.stores.history import History
 from unibus.stores.pending import Outcome, Pending
@@ -34,6 +35,7 @@ class FaultStore:
     def __init__(self, store: Store) -> None:
         self.url = store.url
         self.durability = store.durability
+        self.pace = store.pace
         self.calls: dict[str, int] = dict.fromkeys(VERBS, 0)
         """How often each verb was called."""
         self._store = store
@@ -51,14 +53,6 @@ class FaultStore:
             raise UsageError(f"call {call!r} from now", "the next one is 1")
         with self._lock:
             self._plans[verb, self.calls[verb] + call] = taking_effect
-
-    @property
-    def commits_on_loop(self) -> bool:
-        return self._store.commits_on_loop
-
-    @commits_on_loop.setter
-    def commits_on_loop(self, allowed: bool) -> None:
-        self._store.commits_on_loop = allowed
 
     def heal(self) -> None:
         """Work again, with whatever took effect; what was planned is forgotten."""
@@ -122,10 +116,6 @@ class FaultStore:
         self._check()
         return self._store.peek(entity, from_sequence, count, session_id)
 
-    def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
-        self._check()
-        return self._store.sessions(entity, updated_after_ns, skip, top)
-
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
         self._check()
         return self._store.session_state(lock)
@@ -133,18 +123,6 @@ class FaultStore:
     def entities(self) -> Pending[list[EntityInfo]]:
         self._check()
         return self._store.entities()
-
-    def entities_page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
-        self._check()
-        return self._store.entities_page(kind, topic, skip, top)
-
-    def entity(self, name: str) -> Pending[EntityInfo | None]:
-        self._check()
-        return self._store.entity(name)
-
-    def find_entity(self, name: str) -> Entity | None:
-        self._check()
-        return self._store.find_entity(name)
 
     def was_processed(self, entity: str, key: str) -> bool:
         self._check()
@@ -170,6 +148,11 @@ class FaultStore:
     def history(self) -> History:
         self._check()
         return self._store.history
+
+    @property
+    def catalog(self) -> Catalog:
+        self._check()
+        return self._store.catalog
 
     def health(self) -> StoreHealth:
         health = self._store.health()
