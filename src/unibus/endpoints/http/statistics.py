@@ -67,7 +67,7 @@ class Latencies:
         # A busier entity takes the place of the least busy. Twice as busy: two that are alike would swap forever.
         waiting = sorted([(count, name) for name, count in recent.items() if name not in self.own and exists(name)])
         holding = sorted([(recent.get(name, 0), name) for name in self.own], reverse=True)
-        while waiting:
+        while waiting and (holding or len(self.own) < self._entities_max):
             count, name = waiting.pop()
             if len(self.own) >= self._entities_max:
                 least, displaced = holding.pop()
@@ -75,8 +75,6 @@ class Latencies:
                     return
                 del self.own[displaced]
             self.own[name] = Histogram()
-            if not holding and len(self.own) >= self._entities_max:
-                return
 
 
 class Statistics:
@@ -95,11 +93,13 @@ class Statistics:
             self.errors[failed] = self.errors.get(failed, 0) + 1
 
 
-LATENCY_OF: Final = {
-    "send": "send",
-    "send_batch": "send",
-    "receive": "receive",
-    "receive_and_delete": "receive",
-    "complete": "complete",
+_OPERATIONS: Final = {
+    "send": ("send",),
+    "receive": (
+        *("receive", "receive_and_delete", "receive_list"),
+        *("receive_in_session", "receive_and_delete_in_session", "receive_list_in_session"),
+    ),
+    "complete": ("complete", "complete_locked", "complete_by_token"),
 }
+LATENCY_OF: Final = {name: kind for kind, names in _OPERATIONS.items() for name in names}
 """Operations whose duration has a histogram. A receive that waits for a message counts its waiting."""
