@@ -5,20 +5,24 @@ The front exists because FastAPI's own routing costs more than a send (measured:
 """
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
+from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.documents import described
 from unibus.endpoints.http.errors import error_body, error_response
+from unibus.endpoints.http.observation import Observation, administrative, switch_logs
 from unibus.endpoints.http.operation import Operation, Table
 from unibus.endpoints.http.operations import TABLE
-from unibus.endpoints.http.request import Disconnected, Receive, Request, Scope, Send
+from unibus.endpoints.http.request import Disconnected, Receive, Request, Response, Scope, Send
 from unibus.endpoints.http.routing import Place, place_of
 from unibus.endpoints.http.runner import answer, run
-from unibus.endpoints.http.service import Service
+from unibus.endpoints.http.service import Service, Serving
+from unibus.endpoints.http.settings import HttpSettings, Served
 from unibus.errors import BusError
 
 Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -41,30 +45,31 @@ class Front:
             place = resolved(scope)
         except BusError as error:
             request = Request(scope, receive, Place("/"))
-            await answer(request, error_response(request, error), send)
+            await self._answer(request, error_response(request, error), error.code, send)
             return
         operation = self._table.find(place.shape, str(scope["method"]))
         if operation is None:
-            await self._elsewhere(place, scope, receive, send)
+            await self._elsewhere(Request(scope, receive, place), send)
             return
         await serve(self._service, operation, place, scope, receive, send)
 
-    async def _elsewhere(self, place: Place, scope: Scope, receive: Receive, send: Send) -> None:
-        allowed = self._table.methods(place.shape)
-        if not allowed and place.shape in DOCUMENTS:
-            await self._behind(scope, receive, send)
-            return
-        request = Request(scope, receive, place)
+    async def _elsewhere(self, request: Request, send: Send) -> None:
+        allowed = self._table.methods(request.place.shape)
         if allowed:
             what = f"{request.method} is not possible here"
             response = error_body(request, 405, "MethodNotAllowed", what, f"use {' or '.join(allowed)}")
             response.headers.append(("Allow", ", ".join(allowed)))
         else:
             response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
+        await self._answer(request, response, "no_operation", send)
+
+    async def _answer(self, request: Request, response: Response, code: str, send: Send) -> None:
         await answer(request, response, send)
+        self._service.observer.answered(request, NO_OPERATION, response.status, 0, code, "")
 
 
-DOCUMENTS: Final = frozenset({"/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect", "/servicebus/docs"})
+NO_OPERATION: Final = "none"
+"""The operation in logs and metrics of requests that are for none."""
 
 
 async def serve(
@@ -112,7 +117,13 @@ def documented_router(service: Service, table: Table) -> APIRouter:
     router = APIRouter(route_class=OperationRoute)
     for operation in table.operations:
         for path in operation.documented:
-            router.add_api_route(path, _documented, methods=[operation.method], **described(operation, path))
+            router.add_api_route(
+                path,
+                _documented,
+                methods=[operation.method],
+                include_in_schema=operation.in_document,
+                **described(operation, path),
+            )
             route = router.routes[-1]
             assert isinstance(route, OperationRoute)
             route.operation, route.service = operation, service
@@ -124,11 +135,29 @@ async def _documented() -> None:
 
 
 def application(service: Service, table: Table) -> FastAPI:
-    app = FastAPI(title="unibus", description="Queues, topics and subscriptions over HTTP.", docs_url="/docs")
+    """FastAPI's own pages are switched off: those of the table are authorized."""
+    app = FastAPI(
+        title="unibus",
+        description="Queues, topics and subscriptions over HTTP.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
     app.include_router(documented_router(service, table))
+    service.document = app.openapi
     return app
 
 
-def build(service: Service) -> Asgi:
-    """The application of `unibus serve`."""
+def front(service: Service) -> Front:
     return Front(service, TABLE, application(service, TABLE))
+
+
+def build(serving: Serving, settings: Served, ca_path: Path | None = None) -> Front:
+    """The application of `unibus serve`: everything that the endpoint consists of, put together.
+
+    `ca_path` is the file with the certificate that clients have to trust; None where there is none to give away.
+    """
+    own = HttpSettings.of(settings, ca_path)
+    switch_logs(own.request_log, own.audit)
+    observation = Observation(administrative(TABLE.operations), own.metrics_histograms_max)
+    return front(Service(serving, SasAuthorization(serving, own), observation, own.body_bytes_max, own))

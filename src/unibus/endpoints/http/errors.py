@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 
 import unibus.errors as errors
 from unibus.endpoints.http.request import Request, Response, json_response
+from unibus.endpoints.http.routing import OPERATOR_PAGES
 
 STATUSES: Final[dict[type[errors.BusError], int]] = {
     errors.UsageError: 400,
@@ -96,7 +97,9 @@ def error_response(request: Request | None, error: errors.BusError) -> Response:
     elif status == 503 and error.retryable:
         response.headers.append(("Retry-After", "1"))
     if status == 401:
-        response.headers.append(("WWW-Authenticate", "SharedAccessSignature"))
+        pages = request is not None and request.place.shape in OPERATOR_PAGES
+        challenge = 'Basic realm="unibus", charset="UTF-8"' if pages else "SharedAccessSignature"
+        response.headers.append(("WWW-Authenticate", challenge))
     return response
 
 

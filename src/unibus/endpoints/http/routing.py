@@ -24,6 +24,14 @@ from unibus.errors import DecodeError
 
 RESERVED: Final = RESERVED_FIRST
 
+OPERATOR_PAGES: Final = frozenset(
+    {
+        *("/metrics", "/servicebus/metrics", "/docs", "/servicebus/docs"),
+        *("/redoc", "/openapi.json", "/servicebus/openapi.json"),
+    }
+)
+"""Shapes that scrapers and browsers read. These cannot make a signature, so HTTP Basic is accepted here."""
+
 _FAMILIES: Final = frozenset({"queues", "topics"})
 _SERVICEBUS_FIXED: Final = frozenset({"health", "metrics", "docs", "openapi.json"})
 _WORDS: Final = frozenset({"$sessions", "$scheduled", "messages", "rules"})
