@@ -58,7 +58,10 @@ def read_entity_file(path: str | Path) -> list[Wanted]:
         content = Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", "name a file of JSON") from error
-    return wanted_entities(content)
+    try:
+        return wanted_entities(content)
+    except UsageError as error:
+        raise type(error)(f"{path}, {error.what}", error.hint) from error
 
 
 def planned(infos: list[EntityInfo], wanted: list[Wanted]) -> Plan:
