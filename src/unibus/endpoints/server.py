@@ -31,6 +31,7 @@ from unibus.endpoints.listening import bind_all
 from unibus.endpoints.log_lines import log_event
 from unibus.endpoints.port import Port
 from unibus.endpoints.serving import BrokerT, Serving
+from unibus.errors import StoreUnavailable
 
 SWEEP_S: Final = 1.0
 HEALTH_TICKS: Final = 5
@@ -62,10 +63,13 @@ class Server(Generic[BrokerT]):
     ) -> None:
         self.settings = settings
         self.certificate: CertificateFiles | None = None
+        self.addresses: list[tuple[str, int]] = []
+        """Where it listens: the addresses of `port` first, then those of `amqp_port`."""
         self._build_app: AppBuilder[BrokerT] = build_app or _imported("unibus.endpoints.http.app", "build")
         self._protocols = protocols
         self._is_swept = is_swept
         self._url = url_of(settings.store)
+        self._was_open = False
         self.serving: Serving[BrokerT] = Serving(
             self._open_bus, make_broker or _imported("unibus.bus.broker", "Broker")
         )
@@ -79,11 +83,6 @@ class Server(Generic[BrokerT]):
     def connections(self) -> Connections:
         assert self._application is not None, "the server has not started"
         return self._application.connections
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens: the addresses of `port` first, then those of `amqp_port`."""
-        return [port.address for port in self._ports]
 
     @property
     def port(self) -> int:
@@ -179,11 +178,18 @@ class Server(Generic[BrokerT]):
         await application.start()
         protocols = Protocols(application.connections, application.http, self._protocols)
         self._ports = [Port(each, protocols, tls) for each in bind_all(settings)]
+        self.addresses = [port.address for port in self._ports]
         if self._is_swept:
             self._sweep_later()
 
     def _open_bus(self) -> MessageBus:
-        return MessageBus(self._url or "memory://", strict=True)
+        path = _path_of(self._url)
+        if self._was_open and path and not os.path.exists(path):
+            # Its disk may be gone. A new store in its place would be an empty one that looks like it.
+            raise StoreUnavailable(f"there is no {path} any more", "put it back; the server opens it then")
+        bus = MessageBus(self._url or "memory://", strict=True)
+        self._was_open = True
+        return bus
 
     def _tls(self) -> ssl.SSLContext | None:
         settings = self.settings
@@ -216,12 +222,16 @@ class Server(Generic[BrokerT]):
 
 def folder_beside(url: str) -> Path:
     """Where the development certificate of a store is kept: beside it, or with the user's data."""
-    parts = urlsplit(url)
-    path = unquote(parts.path)[1:].rstrip("/")
-    if path and not parts.netloc:
+    if path := _path_of(url):
         return Path(f"{path}-certificates")
     data = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "unibus" / "certificates"
+
+
+def _path_of(url: str) -> str:
+    """The file or folder of a store; "" for one that has none."""
+    parts = urlsplit(url)
+    return "" if parts.netloc else unquote(parts.path)[1:].rstrip("/")
 
 
 def _imported(module: str, name: str) -> Any:
