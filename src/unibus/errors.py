@@ -370,6 +370,15 @@ class StoreFailed(BusError, OSError):
     code = "store_failed"
 
 
+# Servers
+
+
+class PortUnavailable(BusError, OSError):
+    """The address that a server should listen on is taken, not allowed, or not of this machine. Nothing was started."""
+
+    code = "port_unavailable"
+
+
 # Capture
 
 

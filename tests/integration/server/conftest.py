@@ -1,0 +1,34 @@
+"""Servers on a free port, on both event loops."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.server.running import Running, running
+from unibus.config.settings import ServerSettings
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def loop_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def serve(loop_name: str, certificates: Path) -> Iterator[Callable[..., Running]]:
+    """Starts servers in memory. Keywords are settings; `options` are arguments of Server."""
+    with ExitStack() as stack:
+
+        def start(options: dict[str, Any] | None = None, **settings: Any) -> Running:
+            given = {"store": "memory://", "port": 0, "amqp_port": None, "certificate_folder": str(certificates)}
+            chosen = ServerSettings(**{**given, **settings})
+            return stack.enter_context(running(chosen, loop_name, **(options or {})))
+
+        yield start
