@@ -23,6 +23,9 @@ class Shell(OnDemand):
     # One file per command, or per group of commands. The order is the order of `unibus --help`.
     homes: ClassVar[Mapping[str, str]] = {
         "demo": "unibus.cli.demo",
+        "serve": "unibus.cli.serve",
+        "config": "unibus.cli.config",
+        "init": "unibus.cli.init",
         "send": "unibus.cli.send",
         "receive": "unibus.cli.receive",
         "peek": "unibus.cli.peek",

@@ -22,7 +22,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from unibus.endpoints.connections import Connections
+from unibus.endpoints.connections import Connections, log
 
 WAITING: Final = 0
 HEAD: Final = 1
@@ -156,7 +156,7 @@ class HttpConnection(HttpToolsProtocol):
         self._held += count
         self._all.bodies_bytes += count
         if self._body_bytes > self._settings.body_bytes_max:
-            raise self._body_too_large()
+            raise _body_too_large(self._settings.body_bytes_max)
         if self._all.bodies_bytes > self._settings.bodies_bytes_max:
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many bytes of requests are in flight")
         super().on_body(body)
@@ -206,20 +206,14 @@ class HttpConnection(HttpToolsProtocol):
 
     def _sweep_phase(self, age: int) -> None:
         deadlines = self._all.deadlines
-        if self.phase == WAITING:
-            if self._has_cycle:
-                if age > deadlines.idle:
-                    self.transport.close()
-            elif age > deadlines.head:
-                self._cut("no request")
-        elif self.phase == HEAD:
-            if age > deadlines.head:
-                self._cut("the headers are not complete")
-        elif self.phase == BODY:
-            if age > deadlines.body:
-                self._cut("the body is not complete")
-        elif age > LINGER_TICKS:
+        if self.phase == HEAD and age > deadlines.head:
+            self._cut("the headers are not complete")
+        elif self.phase == BODY and age > deadlines.body:
+            self._cut("the body is not complete")
+        elif self.phase == REFUSED and age > LINGER_TICKS:
             self.transport.abort()
+        elif self.phase == WAITING and age > deadlines.idle:
+            self.transport.close()
 
     def _cut(self, reason: str) -> None:
         self._all.report_cut(reason, self.client)
@@ -258,21 +252,15 @@ class HttpConnection(HttpToolsProtocol):
         if len(self.headers) > settings.headers_max:
             raise _Refused(HTTPStatus.BAD_REQUEST, f"more than {settings.headers_max} headers")
         # Exact only when it may be too much: the chunk may have the body and the next request in it.
-        if (
-            self._fed + self._head_bytes > settings.header_bytes_max
-            and self._size_of_head() > settings.header_bytes_max
-        ):
-            raise self._head_too_large()
+        most = settings.header_bytes_max
+        if self._fed + self._head_bytes > most and _size_of_head(self.url, self.headers) > most:
+            raise _head_too_large(most)
         if self._length > settings.body_bytes_max:
-            raise self._body_too_large()
+            raise _body_too_large(settings.body_bytes_max)
         if self._all.bodies_bytes + self._length > settings.bodies_bytes_max:
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many bytes of requests are in flight")
         if self.parser.get_http_version() not in _VERSIONS:
             raise _Refused(HTTPStatus.BAD_REQUEST, "the version is not HTTP/1.1")
-
-    def _size_of_head(self) -> int:
-        # Each line has a colon, a space and its end; the first has a method and a version.
-        return len(self.url) + 20 + sum([len(name) + len(value) + 4 for name, value in self.headers])
 
     def _check_partial_head(self) -> None:
         if self._is_first_chunk:
@@ -280,21 +268,13 @@ class HttpConnection(HttpToolsProtocol):
             return
         self._head_bytes += self._fed
         if self._head_bytes > self._settings.header_bytes_max:
-            self._refuse(self._head_too_large())
+            self._refuse(_head_too_large(self._settings.header_bytes_max))
 
     def _check_frames(self, body_bytes: int) -> None:
         """Bounds what httptools keeps of a trailer or the extension of a chunk that never ends."""
         self._frame_bytes += self._fed - body_bytes
         if self._frame_bytes > self._settings.header_bytes_max + _CHUNK_BYTES * self._body_pieces:
             self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "more frames than body"))
-
-    def _head_too_large(self) -> _Refused:
-        return _Refused(HTTPStatus.BAD_REQUEST, f"headers of more than {self._settings.header_bytes_max} bytes")
-
-    def _body_too_large(self) -> _Refused:
-        return _Refused(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body of more than {self._settings.body_bytes_max} bytes"
-        )
 
     def _release(self) -> None:
         self._all.bodies_bytes -= self._held
@@ -306,10 +286,13 @@ class HttpConnection(HttpToolsProtocol):
         cause = error.__context__
         if isinstance(cause, _Refused):
             self._refuse(cause)
-        elif isinstance(error, httptools.HttpParserCallbackError):
+        elif not isinstance(error, httptools.HttpParserCallbackError):
+            self._refuse(_Refused(HTTPStatus.BAD_REQUEST, str(error) or "no HTTP"))
+        elif isinstance(cause, (UnicodeError, httptools.HttpParserInvalidURLError)):
             self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "the target of the request is not valid"))
         else:
-            self._refuse(_Refused(HTTPStatus.BAD_REQUEST, str(error) or "no HTTP"))
+            log.error("a defect while a request was read", exc_info=cause)
+            self._refuse(_Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error"))
 
     def _refuse(self, refused: _Refused) -> None:
         self._all.report_refused(refused.reason, self.client)
@@ -332,6 +315,19 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.write_eof()
         else:
             self.transport.close()
+
+
+def _size_of_head(url: bytes, headers: list[tuple[bytes, bytes]]) -> int:
+    # Each line has a colon, a space and its end; the first has a method and a version.
+    return len(url) + 20 + sum([len(name) + len(value) + 4 for name, value in headers])
+
+
+def _head_too_large(most: int) -> _Refused:
+    return _Refused(HTTPStatus.BAD_REQUEST, f"headers of more than {most} bytes")
+
+
+def _body_too_large(most: int) -> _Refused:
+    return _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body of more than {most} bytes")
 
 
 def _answer(refused: _Refused) -> bytes:
