@@ -40,28 +40,34 @@ class Front:
         try:
             place = resolved(scope)
         except BusError as error:
-            request = Request(scope, receive, Place("/"))
-            await answer(request, error_response(request, error), send)
+            await refuse_path(error, scope, receive, send)
             return
         operation = self._table.find(place.shape, str(scope["method"]))
-        if operation is None:
-            await self._elsewhere(place, scope, receive, send)
-            return
-        await serve(self._service, operation, place, scope, receive, send)
-
-    async def _elsewhere(self, place: Place, scope: Scope, receive: Receive, send: Send) -> None:
-        allowed = self._table.methods(place.shape)
-        if not allowed and place.shape in DOCUMENTS:
+        if operation is not None:
+            await serve(self._service, operation, place, scope, receive, send)
+        elif place.shape in DOCUMENTS and not self._table.methods(place.shape):
             await self._behind(scope, receive, send)
-            return
-        request = Request(scope, receive, place)
-        if allowed:
-            what = f"{request.method} is not possible here"
-            response = error_body(request, 405, "MethodNotAllowed", what, f"use {' or '.join(allowed)}")
-            response.headers.append(("Allow", ", ".join(allowed)))
         else:
-            response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
-        await answer(request, response, send)
+            await refuse(self._table, place, scope, receive, send)
+
+
+async def refuse_path(error: BusError, scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer to a path that cannot be read."""
+    request = Request(scope, receive, Place("/"))
+    await answer(request, error_response(request, error), send)
+
+
+async def refuse(table: Table, place: Place, scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer where no operation is: 405 if another method has one, else 404."""
+    request = Request(scope, receive, place)
+    allowed = table.methods(place.shape)
+    if allowed:
+        what = f"{request.method} is not possible here"
+        response = error_body(request, 405, "MethodNotAllowed", what, f"use {' or '.join(allowed)}")
+        response.headers.append(("Allow", ", ".join(allowed)))
+    else:
+        response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
+    await answer(request, response, send)
 
 
 DOCUMENTS: Final = frozenset({"/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect", "/servicebus/docs"})
@@ -126,6 +132,18 @@ async def _documented() -> None:
 def application(service: Service, table: Table) -> FastAPI:
     app = FastAPI(title="unibus", description="Queues, topics and subscriptions over HTTP.", docs_url="/docs")
     app.include_router(documented_router(service, table))
+
+    async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
+        """In place of FastAPI's own 404, so that both dispatchers refuse alike."""
+        try:
+            place = resolved(scope)
+        except BusError as error:
+            await refuse_path(error, scope, receive, send)
+        else:
+            await refuse(table, place, scope, receive, send)
+
+    app.router.default = elsewhere
+    app.router.redirect_slashes = False  # A path means the same with a slash at its end.
     return app
 
 
