@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.unit.endpoints.asgi_client import Answer, AsgiClient
 from tests.unit.endpoints.http.messages.conftest import TABLE, Namespace
 
@@ -61,6 +63,32 @@ async def test_every_hot_request_through_both(http: Namespace) -> None:
     assert len(hot) == 6
     half = len(http.observer.answers) // 2
     assert http.observer.answers[:half] == http.observer.answers[half:]
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("PATCH", "/q/messages", 405),
+        ("GET", "/q/messages/head", 405),
+        ("HEAD", "/q/messages", 405),
+        ("OPTIONS", "/q/messages", 405),
+        ("POST", "/q/messages/a", 404),
+        ("POST", "/q/messages/a/b/c", 404),
+        ("POST", "/", 404),
+        ("GET", "/favicon.ico", 404),
+        ("POST", "/q%zz/messages", 400),
+        ("POST", "/q//messages", 400),
+        ("POST", "/q/messages/", 201),
+        ("DELETE", "/q/$scheduled", 404),
+        ("DELETE", "/q/$scheduled/1/2", 404),
+        ("POST", "/q/$sessions/a/b/state/more", 404),
+    ],
+)
+async def test_where_no_operation_is(strict: Namespace, method: str, target: str, status: int) -> None:
+    answer = await strict(method, target, headers={"x-correlation-id": "same"})
+    assert answer.status == status
+    if status == 405:
+        assert "POST" in answer.headers["allow"]
 
 
 async def test_the_document_describes_every_operation(http: Namespace) -> None:
