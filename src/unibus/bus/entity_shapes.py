@@ -24,7 +24,6 @@ from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_pat
 from unibus.core.life.rules import Rule, checked_rule_name
 from unibus.core.life.settings import checked_settings
 from unibus.errors import BusError, ConfigInvalid
-from unibus.limits import DEDUP_WINDOW_S_DEFAULT
 
 _TIMES: Final = frozenset({"lock_duration", "default_ttl", "dedup_window", "auto_delete_on_idle"})
 _PROPERTIES: Final[dict[str, str]] = {
@@ -199,7 +198,7 @@ def _emulated_topic(given: object) -> list[Wanted]:
 
 
 def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
-    """Named as ours. A window counts where duplicates are looked for, and an empty name is none."""
+    """Named as ours; an empty name is none. A window that is given beside "no detection" is kept for later."""
     given = _folded(entity.get("properties"), f"the properties of {name!r}")
     detects = given.pop(_DETECTION, None)
     settings: dict[str, object] = {}
@@ -207,10 +206,8 @@ def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
         if key not in _FOLDED:
             raise ConfigInvalid(f"{name!r} has a property {key!r:.60}, which is not known", "leave it out")
         settings[_FOLDED[key]] = None if value == "" and key.startswith("forward") else value
-    if detects is False:
-        settings["dedup_window"] = None
-    elif detects is True:
-        settings.setdefault("dedup_window", DEDUP_WINDOW_S_DEFAULT)
+    if isinstance(detects, bool):
+        settings["duplicate_detection"] = detects
     elif detects is not None:
         raise ConfigInvalid(f"RequiresDuplicateDetection of {name!r} is {detects!r:.40}", "use true or false")
     status = settings.get("status")

@@ -168,6 +168,7 @@ class Entity:
         # What `entries` cannot do: begin anywhere, and skip what is gone from its front. Kept from the first use on.
         self.order: PeekOrder | None = None
         self.orders_sessions = False
+        self.ordered = False  # Whether a new message has to be placed in any of these.
         self._oldest: Entry | None = None
         self._searched: i64 = -1  # Up to here every message is gone or only scheduled, but for the oldest.
         # Since the process began; never stored, and untouched by a replay: only decisions count here.
@@ -268,10 +269,11 @@ class Entity:
         if order is None:
             order = PeekOrder(list(self.entries))
             self.order = order
+            self.ordered = True
         return order
 
     def _order_sessions(self) -> None:
-        self.orders_sessions = True
+        self.orders_sessions = self.ordered = True
         for session in self.sessions.values():
             session.order = PeekOrder([])
         for entry in self.entries.values():
