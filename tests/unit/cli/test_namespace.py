@@ -21,7 +21,9 @@ async def fill() -> None:
         await bus.send("q", 1)
 
 
-@pytest.mark.parametrize("command", [("entities",), ("export", "-"), ("check", "unibus.db"), ("query", "SELECT * FROM messages")])
+@pytest.mark.parametrize(
+    "command", [("entities",), ("export", "-"), ("check", "unibus.db"), ("query", "SELECT * FROM messages")]
+)
 def test_no_command_shows_it(shell: Any, command: tuple[str, ...]) -> None:
     asyncio.run(fill())
     result = shell(*command)
