@@ -48,8 +48,7 @@ def checked_path(name: object) -> str:
         )
     if is_reserved(name):
         raise NameInvalid(f"{name!r:.80} has a part that is called Subscriptions", "it would look like a subscription")
-    if reserved_first(name):
-        log.warning("%r begins with an address of the server: over HTTP it is only reached under /servicebus/", name)
+    warn_if_reserved(name)
     return exact_text(name)
 
 
@@ -57,6 +56,12 @@ def reserved_first(name: str) -> str:
     """The first segment of a name, if it is reserved; else an empty text."""
     first = name.partition("/")[0].casefold()
     return first if first in RESERVED_FIRST else ""
+
+
+def warn_if_reserved(name: str) -> None:
+    """For names that are chosen on purpose: they work, and a server answers their address itself."""
+    if reserved_first(name):
+        log.warning("%r begins with an address of the server: over HTTP it is only reached under /servicebus/", name)
 
 
 def checked_subscription(name: object) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Final, Protocol
 
+from unibus.bus.entity_names import warn_if_reserved
 from unibus.bus.exchange import Exchange
 from unibus.bus.names import checked_name
 from unibus.bus.renewals import Renewals
@@ -225,7 +226,9 @@ class Queues:
     # Entities
 
     def create(self, kind: int, name: str, settings: Mapping[str, object]) -> Pending[None]:
-        return self._declare(Declare(checked_entity_name(name), kind, checked_settings(settings)))
+        path = checked_entity_name(name)
+        warn_if_reserved(path)
+        return self._declare(Declare(path, kind, checked_settings(settings)))
 
     def create_subscription(self, topic: str, name: str, settings: Mapping[str, object]) -> Pending[None]:
         path = subscription_path(checked_entity_name(topic), checked_subscription_name(name))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from unibus import MessageBus
 from unibus.bus.entity_names import RESERVED_FIRST, checked_path, checked_subscription, reserved_first
 from unibus.errors import NameInvalid
 
@@ -38,6 +39,17 @@ def test_addresses_of_the_server_are_possible_names_with_a_warning(
     assert checked_path(f"my-{first}") == f"my-{first}"
     assert reserved_first(f"my-{first}") == ""
     assert caplog.text == ""
+
+
+async def test_both_ways_to_create_a_queue_warn(caplog: pytest.LogCaptureFixture) -> None:
+    async with MessageBus("memory://") as bus:
+        await bus.create_queue("metrics")
+        assert "'metrics' begins with an address of the server" in caplog.text
+        await bus.entities.create_topic("docs/x")
+        assert "'docs/x' begins with an address of the server" in caplog.text
+        caplog.clear()
+        await bus.create_queue("plain")
+        assert caplog.text == ""
 
 
 @pytest.mark.parametrize("name", ["a", "a.b-c_d", "0", "x" * 50])

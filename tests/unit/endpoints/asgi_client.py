@@ -83,6 +83,7 @@ class Connection:
 class AsgiClient:
     def __init__(self, app: Asgi) -> None:
         self._app = app
+        self.keeps_names = False
 
     async def __call__(
         self, method: str, target: str, body: bytes | str = b"", headers: Mapping[str, str] | None = None
@@ -98,6 +99,7 @@ class AsgiClient:
         self, connection: Connection, method: str, target: str, headers: Mapping[str, str] | None = None
     ) -> None:
         path, _, query = target.partition("?")
+        written = list(headers or {})
         given = {"host": "bus.example:5300", "accept": "application/json", **(headers or {})}
         scope: MutableMapping[str, object] = {
             "type": "http",
@@ -111,6 +113,7 @@ class AsgiClient:
             "root_path": "",
             "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
             "client": ("127.0.0.1", 50_000),
+            **({"unibus.header_names": [name.encode() for name in written]} if self.keeps_names else {}),
             "server": ("127.0.0.1", 5300),
         }
         await self._app(scope, connection.receive, connection.send)

@@ -44,28 +44,36 @@ class Front:
         try:
             place = resolved(scope)
         except BusError as error:
-            request = Request(scope, receive, Place("/"))
-            await self._answer(request, error_response(request, error), error.code, send)
+            await refuse_path(self._service, error, scope, receive, send)
             return
         operation = self._table.find(place.shape, str(scope["method"]))
-        if operation is None:
-            await self._elsewhere(Request(scope, receive, place), send)
-            return
-        await serve(self._service, operation, place, scope, receive, send)
-
-    async def _elsewhere(self, request: Request, send: Send) -> None:
-        allowed = self._table.methods(request.place.shape)
-        if allowed:
-            what = f"{request.method} is not possible here"
-            response = error_body(request, 405, "MethodNotAllowed", what, f"use {' or '.join(allowed)}")
-            response.headers.append(("Allow", ", ".join(allowed)))
+        if operation is not None:
+            await serve(self._service, operation, place, scope, receive, send)
         else:
-            response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
-        await self._answer(request, response, "no_operation", send)
+            await refuse(self._service, self._table, Request(scope, receive, place), send)
 
-    async def _answer(self, request: Request, response: Response, code: str, send: Send) -> None:
-        await answer(request, response, send)
-        self._service.observer.answered(request, NO_OPERATION, response.status, 0, code, "")
+
+async def refuse_path(service: Service, error: BusError, scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer to a path that cannot be read."""
+    request = Request(scope, receive, Place("/"))
+    await _refuse(service, request, error_response(request, error), error.code, send)
+
+
+async def refuse(service: Service, table: Table, request: Request, send: Send) -> None:
+    """The answer where no operation is: 405 if another method has one, else 404."""
+    allowed = table.methods(request.place.shape)
+    if allowed:
+        what = f"{request.method} is not possible here"
+        response = error_body(request, 405, "MethodNotAllowed", what, f"use {' or '.join(allowed)}")
+        response.headers.append(("Allow", ", ".join(allowed)))
+    else:
+        response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
+    await _refuse(service, request, response, "no_operation", send)
+
+
+async def _refuse(service: Service, request: Request, response: Response, code: str, send: Send) -> None:
+    await answer(request, response, send)
+    service.observer.answered(request, NO_OPERATION, response.status, 0, code, "")
 
 
 NO_OPERATION: Final = "none"
@@ -145,6 +153,18 @@ def application(service: Service, table: Table) -> FastAPI:
     )
     app.include_router(documented_router(service, table))
     service.document = app.openapi
+
+    async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
+        """In place of FastAPI's own 404, so that both dispatchers refuse alike."""
+        try:
+            place = resolved(scope)
+        except BusError as error:
+            await refuse_path(service, error, scope, receive, send)
+        else:
+            await refuse(service, table, Request(scope, receive, place), send)
+
+    app.router.default = elsewhere
+    app.router.redirect_slashes = False  # A path means the same with a slash at its end.
     return app
 
 

@@ -5,6 +5,8 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Final, TypedDict
 
+from starlette.responses import Response
+
 from unibus.endpoints.http.operation import COMMON, Operation
 
 _PARAMETER: Final = re.compile(r"{(\w+)}")
@@ -43,6 +45,7 @@ class Description(TypedDict):
     responses: dict[int | str, dict[str, object]]
     openapi_extra: dict[str, object]
     status_code: int
+    response_class: type[Response]
 
 
 def described(operation: Operation, path: str) -> Description:
@@ -63,6 +66,7 @@ def described(operation: Operation, path: str) -> Description:
         responses=_responses(operation),
         openapi_extra=extra,
         status_code=operation.statuses[0],
+        response_class=Response,  # FastAPI's own would say that every answer is JSON.
     )
 
 

@@ -11,6 +11,7 @@ from unibus.codecs.atom.descriptions import (
     TypedValue,
 )
 from unibus.core.cold import HeaderValue
+from unibus.core.fields import checked_headers
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
 from unibus.core.life.rules import DEFAULT_RULE, Rule, checked_rule_name
@@ -56,7 +57,7 @@ def _values(pairs: tuple[tuple[str, TypedValue], ...]) -> dict[str, HeaderValue]
         if name in values:
             raise ConfigInvalid(f"{name!r:.60} is given twice", "leave one of them out")
         values[name] = value_of(name, given)
-    return values
+    return checked_headers(values)
 
 
 def description_of(rule: Rule) -> RuleDescription:

@@ -92,7 +92,7 @@ def _decimal(text: str) -> Decimal:
 def _date_time(text: str) -> datetime:
     # .NET writes seven decimals, of which Python reads six.
     found = datetime.fromisoformat(text.strip())
-    return found.replace(tzinfo=UTC) if found.utcoffset() is None else found
+    return found.replace(tzinfo=UTC) if found.utcoffset() is None else found.astimezone(UTC)
 
 
 def _duration(text: str) -> timedelta:
@@ -116,7 +116,10 @@ def _decimal_text(value: Decimal) -> str:
 
 
 def _date_time_text(value: datetime) -> str:
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    try:
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return value.isoformat()  # In the first or last hours of the calendar.
 
 
 _READERS: Final[dict[str, Callable[[str], HeaderValue]]] = {

@@ -42,6 +42,10 @@ def _whole(minimum: int, maximum: int) -> Schema:
 
 
 _TEXT: Final[Schema] = {"type": "string"}
+_PROPERTIES: Final[Schema] = {
+    "type": "object",
+    "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
+}
 _MODE: Final[Schema] = {"type": "string", "enum": ["PeekLock", "ReceiveAndDelete"]}
 _SEQUENCE: Final = _whole(0, 2**63 - 1)
 
@@ -59,7 +63,7 @@ SEQUENCES: Final = query(
 FROM: Final = query("from", "The first sequence number.", _SEQUENCE)
 COUNT: Final = query("count", "So many at most.", _whole(1, COUNT_MAX))
 SESSION: Final = query("session", "Only messages of this session.", {"type": "string", "minLength": 1})
-SKIP: Final = query("skip", "Leave out so many.", _whole(0, 10**6))
+SKIP: Final = query("skip", "Leave out so many.", _SEQUENCE)
 TOP: Final = query("top", "So many at most.", _whole(1, COUNT_MAX))
 UPDATED_AFTER: Final = query(
     "updated_after", "Only sessions whose state was set after this instant.", {"type": "string", "format": "date-time"}
@@ -90,7 +94,7 @@ _BATCH_ITEM: Final = _object(
         "Body": {"description": "Text, or another JSON value, which then is the message."},
         "IsBodyBase64": {"type": "boolean"},
         "BrokerProperties": {"type": "object"},
-        "UserProperties": {"type": "object"},
+        "UserProperties": _PROPERTIES,
     }
 )
 _MESSAGE: Final = _object(
@@ -136,9 +140,9 @@ SESSION_LOCK: Final = _json(
 )
 ANY_BODY: Final[Schema] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
 STATE_BODY: Final[Schema] = {
-    "required": True,
+    "required": False,
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
 }
 RECEIVE_BODY: Final = json_body(_object({"max_count": _whole(1, COUNT_MAX), "receive_mode": _MODE}))
-SETTLEMENT_BODY: Final = json_body(_object({"reason": _TEXT, "description": _TEXT, "properties": {"type": "object"}}))
+SETTLEMENT_BODY: Final = json_body(_object({"reason": _TEXT, "description": _TEXT, "properties": _PROPERTIES}))
 TOKEN_BODY: Final = json_body(_object({"lock_token": {"type": "string", "format": "uuid"}}, ("lock_token",)), True)

@@ -28,6 +28,9 @@ from unibus.endpoints.http.messages.standard_headers import is_standard
 from unibus.errors import DecodeError, HeaderInvalid
 
 HEADER: Final = "unibus-properties"
+HEADER_NAMES: Final = "unibus.header_names"
+"""Where the server in front leaves the header names of a request as they were written, because ASGI has them in lower
+case only: a list of bytes in the scope. Another server has none, and properties then have lower-case names."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}", re.ASCII)
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
@@ -41,6 +44,14 @@ def properties_of_headers(headers: Mapping[str, str]) -> dict[str, object]:
     found: dict[str, object] = {name: typed(name, text) for name, text in headers.items() if not is_standard(name)}
     rest = headers.get(HEADER)
     return found if rest is None else _with_rest(found, rest)
+
+
+def as_spelled(properties: dict[str, object], names: object) -> dict[str, object]:
+    """The same properties under the names that the client has written."""
+    if not isinstance(names, list):
+        return properties
+    spelled = {name.lower().decode("latin-1"): name.decode("latin-1") for name in names}
+    return {spelled.get(name, name): value for name, value in properties.items()}
 
 
 def _with_rest(found: dict[str, object], text: str) -> dict[str, object]:

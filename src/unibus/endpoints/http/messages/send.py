@@ -14,7 +14,7 @@ from unibus.bus.broker import SendResult
 from unibus.endpoints.http.messages.batch import messages_of_batch
 from unibus.endpoints.http.messages.broker_properties import HEADER, fields_of_header, header_text
 from unibus.endpoints.http.messages.envelope import message_of_envelope
-from unibus.endpoints.http.messages.property_headers import properties_of_headers
+from unibus.endpoints.http.messages.property_headers import HEADER_NAMES, as_spelled, properties_of_headers
 from unibus.endpoints.http.messages.trace_context import put_trace_context
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service
@@ -36,7 +36,7 @@ async def send(service: Service, request: Request) -> Response:
         fields["content_type"] = content_type
     properties = properties_of_headers(headers)
     if properties:
-        fields["headers"] = properties
+        fields["headers"] = as_spelled(properties, request.scope.get(HEADER_NAMES))
     put_trace_context(request, fields)
     broker = service.broker
     result = await broker.send(request.entity, broker.message(request.entity, request.body, fields))

@@ -88,20 +88,17 @@ def both(service: Service) -> dict[str, Asgi]:
     return {"front": Front(service, TABLE, documented), "fastapi": documented}
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request: pytest.FixtureRequest, folder: Path) -> str:
-    return "memory://" if request.param == "memory" else f"sqlite:///{folder}/bus.db"
-
-
-@pytest.fixture(params=["front", "fastapi"])
-async def http(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Namespace]:
+@pytest.fixture(params=["front-memory", "front-sqlite", "fastapi-memory"])
+async def http(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Namespace]:
+    mine, store = request.param.split("-")
+    url = "memory://" if store == "memory" else f"sqlite:///{folder}/bus.db"
     clock = VirtualClock()
     async with MessageBus(url, clock=clock) as bus:
         broker = Broker(bus)
         authorization, observer = Allowing(), Noted()
         apps = both(Service(Held(broker), authorization, observer, BODY_BYTES_MAX))
-        other = "fastapi" if request.param == "front" else "front"
-        client = AsgiClient(apps[request.param])
+        other = "fastapi" if mine == "front" else "front"
+        client = AsgiClient(apps[mine])
         await broker.create("queue", "q", {})
         yield Namespace(bus, broker, client, AsgiClient(apps[other]), authorization, observer, clock)
 

@@ -1,6 +1,7 @@
 """Sending over HTTP: the body is the message, BrokerProperties and headers are its envelope."""
 
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -103,6 +104,17 @@ async def test_custom_properties_have_types(http: Namespace) -> None:
         "local": "2014-07-02T01:32:27",
     }
     assert [type(found[name]) for name in ("retries", "ratio", "express")] == [int, float, bool]
+
+
+async def test_names_of_properties_are_as_the_client_wrote_them_where_the_server_knows(http: Namespace) -> None:
+    http.client.keeps_names = True
+    headers = {
+        "Priority": '"High"',
+        "X-Mixed-Case": "1",
+        "unibus-properties": f'{{"Exact Name": {{"$uuid": "{UUID(int=1)}"}}}}',
+    }
+    await http("POST", "/q/messages", "x", headers)
+    assert dict((await received(http)).headers) == {"Priority": "High", "X-Mixed-Case": 1, "Exact Name": UUID(int=1)}
 
 
 async def test_a_batch_is_stored_as_one(http: Namespace) -> None:
