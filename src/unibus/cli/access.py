@@ -3,6 +3,7 @@
 Keys are shown once, when they are made, and only when `--show` asks for it. No command shows a key that exists.
 """
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -104,6 +105,35 @@ def list_rules(entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
     for where, rule in found:
         _write("", rule, where, False)
     flush()
+
+
+@access.command()
+def token(
+    entity: Entity = "",
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it holds: 90s, 30m, 2h, 7d.")] = "1h",
+    connection_string: Annotated[
+        str,
+        typer.Option(
+            envvar="UNIBUS_CONNECTION_STRING",
+            metavar="TEXT",
+            help="Where, and by which rule and key. Left out: a server on this machine with the well-known key.",
+            show_default=False,
+        ),
+    ] = "",
+) -> None:
+    """Make a token for HTTP: curl -H "Authorization: $(unibus access token)" …"""
+    import time
+
+    from unibus.cli.durations import seconds_of
+    from unibus.core.access.connection import ConnectionString
+    from unibus.core.access.rules import WELL_KNOWN_KEY, WELL_KNOWN_NAME
+
+    given = ConnectionString("localhost:5300", WELL_KNOWN_NAME, WELL_KNOWN_KEY)
+    if connection_string:
+        given = ConnectionString.parse(connection_string)
+    if entity:
+        given = dataclasses.replace(given, entity=entity.strip("/"))
+    typer.echo(given.token(int(time.time() + seconds_of("--for", duration))))
 
 
 def _has_rules(kind: str) -> bool:

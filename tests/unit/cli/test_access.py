@@ -1,6 +1,7 @@
 """`unibus access`: rules of a store, and keys that are shown once or never."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from unibus import MessageBus
 from unibus.bus.broker import Broker
 from unibus.core.access.decide import Access
 from unibus.core.access.rights import Right
+from unibus.core.access.rules import well_known_rule
 from unibus.core.access.token import make_token
 from unibus.errors import AccessRefused
 
@@ -144,3 +146,25 @@ def test_people_read_lines(shell: Any, terminal: Any) -> None:
     assert listed.read_all() == 0
     assert "web: Send on the namespace" in listed.output
     assert "key" not in listed.output
+
+
+def test_a_token_opens_what_it_was_made_for(shell: Any) -> None:
+    (record,) = shell.records(*ADD_ROOT, "--show")
+    string = f"Endpoint=sb://h:1/;SharedAccessKeyName=root;SharedAccessKey={record['primary_key']}"
+    token = shell("access", "token", "--connection-string", string, "--entity", "orders", "--for", "10m").stdout.strip()
+
+    async def claims() -> tuple[str, tuple[str, ...], int]:
+        async with MessageBus(f"sqlite:///{shell.folder}/unibus.db") as bus:
+            broker = Broker(bus)
+            found = Access(broker.namespace_rules(), broker.access_rules).identify(token, 1)
+            return found.rule, found.scope, found.expires_s or 0
+
+    rule, scope, expires_s = asyncio.run(claims())
+    assert (rule, scope) == ("root", ("orders",))
+    assert 500 < expires_s - time.time() <= 601
+
+
+def test_a_token_for_a_server_of_this_machine_needs_no_key(shell: Any) -> None:
+    token = shell("access", "token").stdout.strip()
+    claims = Access([well_known_rule()]).identify(token, 1)
+    assert claims.rule == "RootManageSharedAccessKey"
