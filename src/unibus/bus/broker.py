@@ -198,11 +198,14 @@ class Broker(EntityOperations):
         command.description = description
         command.overlay = overlay_of(dict(properties)) if properties else None
         watcher = self._queues.watcher
+        place = self._store.catalog.entity_of_lock(token)
         if watcher is None:
             pending = self._store.apply([command])
         else:
-            pending = watcher.watch_settle(int(command.verb), entity, message_id, lambda: self._store.apply([command]))
-        self._queues.renewals.settled(entity if command.entry is None else command.entry.entity.name)
+            pending = watcher.watch_settle(
+                int(command.verb), place or entity, message_id, lambda: self._store.apply([command])
+            )
+        self._queues.renewals.settled(place)
         return pending.seen_as(_nothing)
 
     def renew(self, token: bytes, *, entity: str = "", message_id: str = "") -> Pending[int]:

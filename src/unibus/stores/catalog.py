@@ -29,6 +29,9 @@ class Catalog(Protocol):
         Settings are replaced as a whole when they change, so that what is derived from them can be kept by identity.
         """
 
+    def entity_of_lock(self, token: bytes) -> str:
+        """The name of the entity that has the message with this lock, without waiting; empty if there is none."""
+
     def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
         """Those of one kind by name, `top` of them from the one at `skip`; of one topic where it is named."""
 
@@ -56,6 +59,10 @@ class EmbeddedCatalog:
 
     def find(self, name: str) -> Entity | None:
         return self._book.find_any(name)  # One look into a dict: no lock.
+
+    def entity_of_lock(self, token: bytes) -> str:
+        entry = self._book.tokens.get(token)
+        return "" if entry is None else entry.entity.name
 
     def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
         with self._lock:

@@ -21,7 +21,8 @@ class Tokens:
 
     def draw(self) -> bytes:
         if not self._left:
-            drawn = bytearray(os.urandom(TOKEN_BYTES * _DRAWN))
-            drawn[::TOKEN_BYTES] = bytes(_DRAWN)
-            self._left = [bytes(drawn[at : at + TOKEN_BYTES]) for at in range(0, len(drawn), TOKEN_BYTES)]
+            reserved = bytearray(os.urandom(TOKEN_BYTES * _DRAWN))
+            reserved[::TOKEN_BYTES] = bytes(_DRAWN)
+            drawn = bytes(reserved)
+            self._left = [drawn[at : at + TOKEN_BYTES] for at in range(0, len(drawn), TOKEN_BYTES)]
         return self._left.pop()

@@ -168,6 +168,7 @@ class Entity:
         # What `entries` cannot do: begin anywhere, and skip what is gone from its front. Kept from the first use on.
         self.order: PeekOrder | None = None
         self.orders_sessions = False
+        self.ordered = False  # Whether a new message has to be placed in any of these.
         self._oldest: Entry | None = None
         self._searched: i64 = -1  # Up to here every message is gone or only scheduled, but for the oldest.
         # Since the process began; never stored, and untouched by a replay: only decisions count here.
@@ -254,12 +255,14 @@ class Entity:
         oldest = self._oldest
         if oldest is None or oldest.state == GONE:
             oldest = None
-            for sequence in self._ordered().after(self._searched):
-                self._searched = sequence
-                entry = self.entries.get(sequence)
+            order = self._ordered()
+            at = order.index_after(self._searched)
+            while at < len(order.sequences) and oldest is None:
+                self._searched = order.sequences[at]
+                entry = self.entries.get(self._searched)
                 if entry is not None and entry.enqueued_ns:
                     oldest = entry
-                    break
+                at += 1
             self._oldest = oldest
         return 0 if oldest is None else oldest.enqueued_ns
 
@@ -268,10 +271,11 @@ class Entity:
         if order is None:
             order = PeekOrder(list(self.entries))
             self.order = order
+            self.ordered = True
         return order
 
     def _order_sessions(self) -> None:
-        self.orders_sessions = True
+        self.orders_sessions = self.ordered = True
         for session in self.sessions.values():
             session.order = PeekOrder([])
         for entry in self.entries.values():

@@ -320,7 +320,7 @@ def _activated(book: Book, change: Activated) -> None:
     entry.sequence = change.new_sequence
     entry.enqueued_ns = change.at_ns
     entity.entries[entry.sequence] = entry
-    if entity.order is not None or entity.orders_sessions:
+    if entity.ordered:
         entity.place(entry)
     enter(book, entry, ACTIVE)
     line_up(book, entry)

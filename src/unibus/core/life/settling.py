@@ -41,7 +41,13 @@ def locked_entry(book: Book, name: str, sequence: int, token: bytes, now_ns: i64
     entry = entity.entries.get(sequence)
     if entry is None or entry.state != LOCKED or entry.token != token:
         raise LockLost(f"{entity.name!r} #{sequence} is not locked with this token", _LOST)
-    return _checked_lock(entry, now_ns)
+    if entry.session is not None and (entry.session.token is None or entry.session.until_ns <= now_ns):
+        raise SessionLockLost(
+            f"the lock on session {entry.session.id!r} of {entity.name!r} has ended", "accept it again"
+        )
+    if entry.lock_ends_ns() <= now_ns:
+        raise LockLost(f"the lock on {entity.name!r} #{sequence} has ended", "receive the message again")
+    return entry
 
 
 def entry_by_token(book: Book, name: str, message_id: str, token: bytes, now_ns: i64) -> Entry:
@@ -57,25 +63,14 @@ def entry_by_token(book: Book, name: str, message_id: str, token: bytes, now_ns:
         raise MessageNotFound(f"the message with this lock is not in {entity.name!r}", _OTHER)
     if message_id and entry.who.message_id != message_id:
         raise MessageNotFound(f"the message with this lock is not {message_id!r:.80}", _OTHER)
-    return _checked_lock(entry, now_ns)
-
-
-def _checked_lock(entry: Entry, now_ns: i64) -> Entry:
-    entity = entry.entity
-    if entry.session is not None and (entry.session.token is None or entry.session.until_ns <= now_ns):
-        raise SessionLockLost(
-            f"the lock on session {entry.session.id!r} of {entity.name!r} has ended", "accept it again"
-        )
-    if entry.lock_ends_ns() <= now_ns:
-        raise LockLost(f"the lock on {entity.name!r} #{entry.sequence} has ended", "receive the message again")
-    return entry
+    return locked_entry(book, entry.entity.name, entry.sequence, token, now_ns)
 
 
 def lock_of(book: Book, command: Settle | Renew, now_ns: i64) -> Entry:
     """The locked message that a command is about, found in the way that it asks for."""
-    if command.sequence == BY_TOKEN:
-        return entry_by_token(book, command.entity, command.message_id, command.token, now_ns)
-    return locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+    if command.sequence != BY_TOKEN:
+        return locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+    return entry_by_token(book, command.entity, command.message_id, command.token, now_ns)
 
 
 def check_words(command: Settle) -> None:

@@ -23,7 +23,7 @@ def put(book: Book, entity: Entity, entry: Entry, at_ns: int, visible_ns: int) -
             book.held_bytes += size
             book.to_shed.append(entry)
     _join_session(book, entity, entry)
-    if entity.order is not None or entity.orders_sessions:
+    if entity.ordered:
         entity.place(entry)
     touch(book, entry)
     if visible_ns:
