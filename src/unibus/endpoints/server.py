@@ -65,7 +65,7 @@ class Server(Generic[BrokerT]):
         self.certificate: CertificateFiles | None = None
         self.addresses: list[tuple[str, int]] = []
         """Where it listens: the addresses of `port` first, then those of `amqp_port`."""
-        self._build_app: AppBuilder[BrokerT] = build_app or _imported("unibus.endpoints.http.app", "build")
+        self._build_app = build_app
         self._protocols = protocols
         self._is_swept = is_swept
         self._url = url_of(settings.store)
@@ -174,7 +174,7 @@ class Server(Generic[BrokerT]):
             plan = await asyncio.to_thread(declare_file, self.serving.bus, settings.entities)
             log_event(log, logging.INFO, "entities declared", file=settings.entities, count=len(plan.steps))
         tls = await asyncio.to_thread(self._tls)
-        application = self._application = ApplicationServer(self._build_app(self.serving, settings), settings)
+        application = self._application = ApplicationServer(self._app(), settings)
         await application.start()
         protocols = Protocols(application.connections, application.http, self._protocols)
         self._ports = [Port(each, protocols, tls) for each in bind_all(settings)]
@@ -190,6 +190,12 @@ class Server(Generic[BrokerT]):
         bus = MessageBus(self._url or "memory://", strict=True)
         self._was_open = True
         return bus
+
+    def _app(self) -> Application:
+        if self._build_app is not None:
+            return self._build_app(self.serving, self.settings)
+        app: Application = _imported("unibus.endpoints.http.app", "build")(self.serving, self.settings, self.ca_file)
+        return app
 
     def _tls(self) -> ssl.SSLContext | None:
         settings = self.settings
