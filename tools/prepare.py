@@ -4,6 +4,7 @@ Standard library only, because the first step runs before anything is installed.
 work is done already, installs through apt only as root and only what is missing, and otherwise says what to install.
 
     prepare.py venv             .venv with unibus (editable, never compiled) and the tools of the `dev` extra
+    prepare.py serve            .venv-serve with unibus (editable, never compiled) and the `server` extra
     prepare.py compiler         a C compiler and the headers of this Python
     prepare.py servers          what is not Python: the servers that are measured beside us, and Java for Spark
     prepare.py clients          clients of Azure Service Bus that the tests run against our server
@@ -27,6 +28,7 @@ import time
 from pathlib import Path
 
 VENV = Path(".venv")
+SERVER_VENV = Path(".venv-serve")
 COMPILED = Path(".build/compiled")
 FAULTS = Path(".build/faults")
 PYTHON_MINIMUM = (3, 11)
@@ -72,16 +74,28 @@ def version_name() -> str:
 
 
 def venv() -> None:
-    python = VENV / "bin" / "python"
+    make_venv(VENV, "dev", "its development tools")
+
+
+def serve() -> None:
+    """What a user of the server installs, and nothing else: in seconds, where the tools take minutes.
+
+    Editable, so never compiled: compiling takes longer than a first look at the server should.
+    """
+    make_venv(SERVER_VENV, "server", "the packages of its server")
+
+
+def make_venv(folder: Path, extra: str, what: str) -> None:
+    python = folder / "bin" / "python"
     if not usable(python):
         # Debian ships venv without the part that puts pip into a new environment.
         if not succeeds(sys.executable, "from ensurepip import version"):
             apt_install("Python's venv module", f"{version_name()}-venv")
-        print(f"creating {VENV} with {version_name()}")
-        if not run(sys.executable, "-m", "venv", "--clear", VENV):
-            raise fail(f"{VENV} could not be created", f"see above; `{sys.executable} -m venv {VENV}` has to work")
-    print("installing unibus (editable) and its development tools")
-    if not run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", ".[dev]"):
+        print(f"creating {folder} with {version_name()}")
+        if not run(sys.executable, "-m", "venv", "--clear", folder):
+            raise fail(f"{folder} could not be created", f"see above; `{sys.executable} -m venv {folder}` has to work")
+    print(f"installing unibus (editable) and {what}")
+    if not run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", f".[{extra}]"):
         raise fail("the packages could not be installed", "see above; pip needs its package index, or a mirror of it")
 
 
@@ -213,6 +227,7 @@ def expect(kind: str) -> None:
 
 STEPS = {
     "venv": venv,
+    "serve": serve,
     "compiler": compiler,
     "servers": servers,
     "clients": clients,

@@ -65,7 +65,7 @@ class Server(Generic[BrokerT]):
         self.certificate: CertificateFiles | None = None
         self.addresses: list[tuple[str, int]] = []
         """Where it listens: the addresses of `port` first, then those of `amqp_port`."""
-        self._build_app = build_app
+        self._build_app: AppBuilder[BrokerT] = build_app or self._application_of_unibus
         self._protocols = protocols
         self._is_swept = is_swept
         self._url = url_of(settings.store)
@@ -174,13 +174,18 @@ class Server(Generic[BrokerT]):
             plan = await asyncio.to_thread(declare_file, self.serving.bus, settings.entities)
             log_event(log, logging.INFO, "entities declared", file=settings.entities, count=len(plan.steps))
         tls = await asyncio.to_thread(self._tls)
-        application = self._application = ApplicationServer(self._app(), settings)
+        application = self._application = ApplicationServer(self._build_app(self.serving, settings), settings)
         await application.start()
         protocols = Protocols(application.connections, application.http, self._protocols)
         self._ports = [Port(each, protocols, tls) for each in bind_all(settings)]
         self.addresses = [port.address for port in self._ports]
         if self._is_swept:
             self._sweep_later()
+
+    def _application_of_unibus(self, serving: Serving[BrokerT], settings: ServerSettings) -> Application:
+        # It also serves the certificate that clients have to trust.
+        application: Application = _imported("unibus.endpoints.http.app", "build")(serving, settings, self.ca_file)
+        return application
 
     def _open_bus(self) -> MessageBus:
         path = _path_of(self._url)
@@ -190,12 +195,6 @@ class Server(Generic[BrokerT]):
         bus = MessageBus(self._url or "memory://", strict=True)
         self._was_open = True
         return bus
-
-    def _app(self) -> Application:
-        if self._build_app is not None:
-            return self._build_app(self.serving, self.settings)
-        app: Application = _imported("unibus.endpoints.http.app", "build")(self.serving, self.settings, self.ca_file)
-        return app
 
     def _tls(self) -> ssl.SSLContext | None:
         settings = self.settings

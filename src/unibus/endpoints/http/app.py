@@ -30,7 +30,7 @@ _RESOLVED: Final = "unibus.place"
 
 
 class Front:
-    """The ASGI callable of a server: operations of the table first, everything else (documents) behind it."""
+    """The ASGI callable of a server: operations of the table. What is no request (the lifespan) goes behind it."""
 
     def __init__(self, service: Service, table: Table, behind: Asgi) -> None:
         self._service = service
@@ -56,7 +56,7 @@ class Front:
 async def refuse_path(service: Service, error: BusError, scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to a path that cannot be read."""
     request = Request(scope, receive, Place("/"))
-    await _refuse(service, request, error_response(request, error), error.code, send)
+    await _refused(service, request, error_response(request, error), error.code, send)
 
 
 async def refuse(service: Service, table: Table, request: Request, send: Send) -> None:
@@ -68,10 +68,10 @@ async def refuse(service: Service, table: Table, request: Request, send: Send) -
         response.headers.append(("Allow", ", ".join(allowed)))
     else:
         response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
-    await _refuse(service, request, response, "no_operation", send)
+    await _refused(service, request, response, "no_operation", send)
 
 
-async def _refuse(service: Service, request: Request, response: Response, code: str, send: Send) -> None:
+async def _refused(service: Service, request: Request, response: Response, code: str, send: Send) -> None:
     await answer(request, response, send)
     service.observer.answered(request, NO_OPERATION, response.status, 0, code, "")
 
@@ -152,7 +152,6 @@ def application(service: Service, table: Table) -> FastAPI:
         openapi_url=None,
     )
     app.include_router(documented_router(service, table))
-    service.document = app.openapi
 
     async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
         """In place of FastAPI's own 404, so that both dispatchers refuse alike."""
@@ -165,6 +164,7 @@ def application(service: Service, table: Table) -> FastAPI:
 
     app.router.default = elsewhere
     app.router.redirect_slashes = False  # A path means the same with a slash at its end.
+    service.document = app.openapi
     return app
 
 

@@ -51,6 +51,7 @@ STATUSES: Final[dict[type[errors.BusError], int]] = {
     errors.BusForked: 503,
     errors.LoopMismatch: 503,
     errors.ExtraMissing: 503,
+    errors.PortUnavailable: 503,
     # Errors of capture and pipeline, which no operation of this endpoint raises.
     errors.CaptureBusy: 503,
     errors.CaptureMismatch: 503,
