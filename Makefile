@@ -47,6 +47,7 @@ demo: $(READY) ## A minute in the terminal that shows the bus at work
 .PHONY: test
 test: $(READY) ## Everything: check, the whole suite on plain Python, the suite again on the compiled package
 	@$(PLAIN) tools/prepare.py servers
+	@$(PLAIN) tools/prepare.py clients
 	@$(PLAIN) tools/prepare.py expect plain
 	@mkdir -p .build
 	@# Side by side, since none keeps all processors busy; the others are told when the first is over.
@@ -70,6 +71,7 @@ spark: $(READY) ## The tests that need Spark alone
 
 .PHONY: compiled
 compiled: $(READY) ## The suite on the compiled package alone
+	@$(PLAIN) tools/prepare.py clients
 	@$(PLAIN) tools/prepare.py compiled
 	@$(COMPILED) tools/prepare.py expect compiled
 	$(COMPILED) -m pytest $(NOT_COMPILED)

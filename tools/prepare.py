@@ -7,6 +7,7 @@ work is done already, installs through apt only as root and only what is missing
     prepare.py serve            .venv-serve with unibus (editable, never compiled) and the `server` extra
     prepare.py compiler         a C compiler and the headers of this Python
     prepare.py servers          what is not Python: the servers that are measured beside us, and Java for Spark
+    prepare.py clients          clients of Azure Service Bus that the tests run against our server
     prepare.py compiled         .build/compiled, made again only when a source changed
     prepare.py faults           .build/faults/compiled: the same with points at which tests can raise
     prepare.py expect compiled  fails unless `import unibus.core` finds the compiled package (or `expect plain`)
@@ -32,6 +33,11 @@ COMPILED = Path(".build/compiled")
 FAULTS = Path(".build/faults")
 PYTHON_MINIMUM = (3, 11)
 JAVA_MINIMUM = 17
+NODE_MINIMUM = 18
+AZURE_BEFORE = "7.14.3"
+"""The version of Azure's Python client before the one in the environment: the tests run both."""
+JAVASCRIPT = Path(".build/javascript")
+JAVASCRIPT_PACKAGES = Path("tests/integration/javascript/package.json")
 
 
 def fail(what: str, hint: str) -> SystemExit:
@@ -129,6 +135,49 @@ def has_java() -> bool:
     return found is not None and int(found[1]) >= JAVA_MINIMUM
 
 
+def clients() -> None:
+    """Azure's clients in versions and languages of their own, in folders that nothing else sees."""
+    target = Path(".build", f"azure-servicebus-{AZURE_BEFORE}")
+    if is_stale(target, AZURE_BEFORE):
+        options = ("--quiet", "--disable-pip-version-check", "--target", target)
+        if not run(sys.executable, "-m", "pip", "install", *options, f"azure-servicebus=={AZURE_BEFORE}"):
+            raise fail("azure-servicebus could not be installed", "see above; pip needs its package index, or a mirror")
+        stamp_of(target).write_text(AZURE_BEFORE)
+    if not has_node():
+        apt_install(f"Node.js {NODE_MINIMUM} or newer with npm", "nodejs", *([] if shutil.which("npm") else ["npm"]))
+    wanted = JAVASCRIPT_PACKAGES.read_text()
+    if is_stale(JAVASCRIPT, wanted):
+        JAVASCRIPT.mkdir(parents=True)
+        shutil.copy(JAVASCRIPT_PACKAGES, JAVASCRIPT)
+        options = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error")
+        if not run("npm", "install", *options, "--prefix", JAVASCRIPT):
+            raise fail("the JavaScript clients could not be installed", "see above; npm needs its registry")
+        stamp_of(JAVASCRIPT).write_text(wanted)
+
+
+def is_stale(folder: Path, wanted: str) -> bool:
+    """Whether a folder has to be made, with `wanted` in its stamp at the end. What is left of it is removed."""
+    stamp = stamp_of(folder)
+    if stamp.exists() and stamp.read_text() == wanted:
+        print(f"{folder} is up to date")
+        return False
+    stamp.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"installing into {folder}")
+    return True
+
+
+def stamp_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.stamp")
+
+
+def has_node() -> bool:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        return False
+    found = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
+    return int(found.lstrip("v").partition(".")[0] or 0) >= NODE_MINIMUM
+
+
 def compiled() -> None:
     compile_into(COMPILED, Path("."))
 
@@ -181,6 +230,7 @@ STEPS = {
     "serve": serve,
     "compiler": compiler,
     "servers": servers,
+    "clients": clients,
     "compiled": compiled,
     "faults": faults,
     "expect": expect,

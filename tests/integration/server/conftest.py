@@ -11,11 +11,6 @@ from tests.integration.server.running import Running, running
 from unibus.config.settings import ServerSettings
 
 
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("certificates")
-
-
 @pytest.fixture(params=["uvloop", "asyncio"])
 def loop_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
