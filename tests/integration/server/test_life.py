@@ -248,9 +248,10 @@ def test_a_server_can_stop_while_its_store_is_away(serve: Serve, tmp_path: Path)
     assert server.app.is_down
 
 
-def test_other_errors_do_not_end_the_broker(serve: Serve) -> None:
+@pytest.mark.parametrize("error", [ValueError("mine"), StoreFailed("of the store before this one")])
+def test_other_errors_do_not_end_the_broker(serve: Serve, error: Exception) -> None:
     server = serve()
-    server.do(lambda: server.server.serving.report(ValueError("mine")))
+    server.do(lambda: server.server.serving.report(error))
     assert server.server.serving.problem == ""
 
 
