@@ -8,7 +8,7 @@ Azure's clients read XML (`<Error><Code>…</Code><Detail>…</Detail></Error>`)
 from typing import Final
 from xml.sax.saxutils import escape
 
-from unibus import errors
+import unibus.errors as errors
 from unibus.endpoints.http.request import Request, Response, json_response
 
 STATUSES: Final[dict[type[errors.BusError], int]] = {
