@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from unibus.bus.entities import rules_of_info
-from unibus.bus.entity_names import checked_path, checked_subscription
+from unibus.bus.entity_names import checked_server_path, checked_subscription
 from unibus.bus.hub import Hub
 from unibus.core.access.rules import AuthorizationRule, checked_rules, rules_of_text, rules_text
 from unibus.core.life.commands import Declare, Drop, DropRule, SetRule
@@ -49,7 +49,7 @@ class EntityOperations:
     def create(self, kind: int | str, name: str, settings: Mapping[str, object] | None = None) -> Pending[None]:
         """EntityExists for a name that exists, whatever its settings."""
         number = _kind(kind)
-        path = self._subscription_path(name) if number == SUBSCRIPTION else checked_path(name)
+        path = self._subscription_path(name) if number == SUBSCRIPTION else checked_server_path(name)
         return self._declare(Declare(path, number, checked_settings(settings or {}), new_only=True))
 
     def update(self, name: str, settings: Mapping[str, object]) -> Pending[None]:

@@ -52,6 +52,15 @@ def checked_path(name: object) -> str:
     return exact_text(name)
 
 
+def checked_server_path(name: object) -> str:
+    """The path of a queue or a topic that a server creates for a client: not one of its own addresses."""
+    first = reserved_first(name) if isinstance(name, str) else ""
+    if first:
+        hint = "add a prefix: an entity of that name would hide behind an address of the server"
+        raise NameInvalid(f"{name!r:.80} begins with {first!r}, which is an address of the server", hint)
+    return checked_path(name)
+
+
 def reserved_first(name: str) -> str:
     """The first segment of a name, if it is reserved; else an empty text."""
     first = name.partition("/")[0].casefold()

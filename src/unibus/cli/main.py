@@ -31,6 +31,7 @@ class Shell(OnDemand):
         "peek": "unibus.cli.peek",
         "entities": "unibus.cli.entities",
         "declare": "unibus.cli.declare",
+        "access": "unibus.cli.access",
         "query": "unibus.cli.query",
         "relay": "unibus.cli.relay",
         "top": "unibus.cli.top",

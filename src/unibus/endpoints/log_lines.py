@@ -5,6 +5,9 @@ An event has a name and fields. Fields never have secrets in them: whoever write
     log_event(log, logging.INFO, "started", port=5300)
     {"time": "2026-01-31T12:00:00.000Z", "level": "info", "event": "started", "port": 5300}
     2026-01-31T12:00:00.000Z info started port=5300
+
+The request and audit logs are made for programs: their lines are JSON with a time of their own in both forms, and are
+written as they are.
 """
 
 import json
@@ -15,6 +18,7 @@ from typing import Final, TextIO
 
 LOGGERS: Final = ("unibus", "uvicorn.error")
 _FIELDS: Final = "unibus_fields"
+_FINISHED: Final = '{"time": '
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:/_-+%@[]*$")
 
 
@@ -34,10 +38,13 @@ class JsonLines(logging.Formatter):
     """One JSON object for each record, on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
+        event = record.getMessage()
+        if event.startswith(_FINISHED):
+            return event
         line: dict[str, object] = {
             "time": _moment(record),
             "level": record.levelname.lower(),
-            "event": record.getMessage(),
+            "event": event,
             **fields_of(record),
         }
         if record.exc_info:
@@ -49,8 +56,11 @@ class TextLines(logging.Formatter):
     """`time level event name=value …`. Values from outside cannot break a line or steer a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
+        event = record.getMessage()
+        if event.startswith(_FINISHED):
+            return event
         fields = "".join([f" {name}={_quoted(value)}" for name, value in fields_of(record).items()])
-        line = f"{_moment(record)} {record.levelname.lower()} {record.getMessage()}{fields}"
+        line = f"{_moment(record)} {record.levelname.lower()} {event}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

@@ -65,7 +65,7 @@ class Server(Generic[BrokerT]):
         self.certificate: CertificateFiles | None = None
         self.addresses: list[tuple[str, int]] = []
         """Where it listens: the addresses of `port` first, then those of `amqp_port`."""
-        self._build_app: AppBuilder[BrokerT] = build_app or _imported("unibus.endpoints.http.app", "build")
+        self._build_app: AppBuilder[BrokerT] = build_app or self._application_of_unibus
         self._protocols = protocols
         self._is_swept = is_swept
         self._url = url_of(settings.store)
@@ -181,6 +181,11 @@ class Server(Generic[BrokerT]):
         self.addresses = [port.address for port in self._ports]
         if self._is_swept:
             self._sweep_later()
+
+    def _application_of_unibus(self, serving: Serving[BrokerT], settings: ServerSettings) -> Application:
+        # It also serves the certificate that clients have to trust.
+        application: Application = _imported("unibus.endpoints.http.app", "build")(serving, settings, self.ca_file)
+        return application
 
     def _open_bus(self) -> MessageBus:
         path = _path_of(self._url)

@@ -12,7 +12,8 @@ from azure.core.exceptions import (
 )
 from azure.servicebus.management import AuthorizationRule, EntityStatus, ServiceBusAdministrationClient
 
-from tests.integration.azure_admin.conftest import KEY, Namespace
+from tests.integration.azure_admin.conftest import options_of
+from tests.integration.namespace import KEY, Namespace
 
 FOREVER = dt.timedelta(days=10675199, seconds=10085, microseconds=477581)
 
@@ -281,7 +282,7 @@ def test_what_is_invalid(client: ServiceBusAdministrationClient) -> None:
 
 def test_a_wrong_key(namespace: Namespace) -> None:
     wrong = namespace.connection_string_of("RootManageSharedAccessKey", "b" * 43 + "=")
-    options = {"connection_verify": str(namespace.ca), "retry_total": 0}
+    options = options_of(namespace)
     with ServiceBusAdministrationClient.from_connection_string(wrong, **options) as stranger:
         with pytest.raises(ClientAuthenticationError):
             stranger.create_queue("q")
@@ -295,7 +296,7 @@ def test_a_key_of_one_entity(client: ServiceBusAdministrationClient, namespace: 
         type="SharedAccessAuthorizationRule", rights=["Manage", "Send", "Listen"], key_name="own", primary_key=KEY
     )
     client.create_queue("own", authorization_rules=[rule])
-    options = {"connection_verify": str(namespace.ca), "retry_total": 0}
+    options = options_of(namespace)
     text = namespace.connection_string_of("own", KEY)
     owner = ServiceBusAdministrationClient.from_connection_string(text, **options)
     with owner, pytest.raises(ClientAuthenticationError):

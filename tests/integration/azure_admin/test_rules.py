@@ -14,7 +14,7 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
-from tests.integration.azure_admin.conftest import Namespace
+from tests.integration.namespace import Namespace
 
 VALUES: dict[str, Any] = {
     "text": "x <&> é",

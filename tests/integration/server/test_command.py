@@ -29,7 +29,7 @@ class Broker:
     def namespace_rules(self):
         return ()
 
-def build(serving, settings):
+def build(serving, settings, ca_path):
     async def app(scope, receive, send):
         if scope["type"] == "lifespan":
             raise NotImplementedError
@@ -39,8 +39,10 @@ def build(serving, settings):
         if scope["path"] == "/hang":
             print("hanging", flush=True)
             await asyncio.Event().wait()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"ok"})
+        body = ca_path.read_bytes() if scope["path"].endswith("ca.pem") else b"ok"
+        head = [(b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": body})
     return app
 
 sys.modules["unibus.bus.broker"] = types.SimpleNamespace(Broker=Broker)
@@ -111,9 +113,9 @@ def serving(command: Callable[..., Command], *arguments: str) -> Command:
     return found
 
 
-def get(port: int) -> bytes:
+def get(port: int, path: str = "/") -> bytes:
     client = http.client.HTTPConnection("localhost", port, timeout=PATIENCE_S)
-    client.request("GET", "/")
+    client.request("GET", path)
     try:
         return client.getresponse().read()
     finally:
@@ -131,6 +133,7 @@ def test_it_prints_what_to_connect_to(command: Callable[..., Command], tmp_path:
         "Ctrl-C stops it\n",
     ]
     assert get(port) == b"ok"
+    assert get(port, "/unibus/v1/ca.pem") == (tmp_path / "unibus.db-certificates" / "ca.pem").read_bytes()
     trusting = ssl.create_default_context(cafile=str(tmp_path / "unibus.db-certificates" / "ca.pem"))
     client = http.client.HTTPSConnection("localhost", port, context=trusting, timeout=PATIENCE_S)
     client.request("GET", "/")

@@ -73,8 +73,7 @@ class Connection:
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in raw}
         assert len(headers) == len(raw), f"a header twice: {names}"
         for name, value in headers.items():
-            assert "\r" not in name + value, "a header that could end the headers"
-            assert "\n" not in name + value, "a header that could end the headers"
+            assert value.replace("\t", " ").isprintable(), f"a header that no server writes: {name}"
         status = self.started["status"]
         assert isinstance(status, int)
         return Answer(status, headers, b"".join(self.pieces), names)

@@ -58,3 +58,13 @@ def test_levels(stream: io.StringIO) -> None:
     ]
     assert logging.getLogger("unibus").handlers == []
     assert logging.getLogger("unibus").propagate
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_lines_of_the_request_log_are_written_as_they_are(form: str, stream: io.StringIO) -> None:
+    handler = start_log("info", form, stream)
+    try:
+        logging.getLogger("unibus.http.request").info("%s", '{"time": "2026", "status": 200}')
+    finally:
+        end_log(handler)
+    assert stream.getvalue() == '{"time": "2026", "status": 200}\n'

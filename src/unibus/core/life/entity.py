@@ -255,12 +255,14 @@ class Entity:
         oldest = self._oldest
         if oldest is None or oldest.state == GONE:
             oldest = None
-            for sequence in self._ordered().after(self._searched):
-                self._searched = sequence
-                entry = self.entries.get(sequence)
+            order = self._ordered()
+            at = order.index_after(self._searched)
+            while at < len(order.sequences) and oldest is None:
+                self._searched = order.sequences[at]
+                entry = self.entries.get(self._searched)
                 if entry is not None and entry.enqueued_ns:
                     oldest = entry
-                    break
+                at += 1
             self._oldest = oldest
         return 0 if oldest is None else oldest.enqueued_ns
 

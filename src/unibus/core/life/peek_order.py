@@ -13,7 +13,7 @@ the larger part. An entity that is never looked into has no list.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -57,7 +57,6 @@ class PeekOrder:
             sequences[begin:at] = found  # Once per message that is gone: the next page does not meet it again.
         return found
 
-    def after(self, sequence: i64) -> Iterator[int]:
-        """All sequences after that one, whether their message is gone or not."""
-        for at in range(bisect_left(self.sequences, sequence + 1), len(self.sequences)):
-            yield self.sequences[at]
+    def index_after(self, sequence: int) -> int:
+        """Where in `sequences` those after that one begin."""
+        return bisect_left(self.sequences, sequence + 1)

@@ -18,7 +18,7 @@ from unibus.endpoints.http.errors import error_body, error_response
 from unibus.endpoints.http.observation import Observation, administrative, switch_logs
 from unibus.endpoints.http.operation import Operation, Table
 from unibus.endpoints.http.operations import TABLE
-from unibus.endpoints.http.request import Disconnected, Receive, Request, Response, Scope, Send
+from unibus.endpoints.http.request import PREFIX, Disconnected, Receive, Request, Response, Scope, Send
 from unibus.endpoints.http.routing import Place, place_of
 from unibus.endpoints.http.runner import answer, run
 from unibus.endpoints.http.service import Service, Serving
@@ -27,10 +27,11 @@ from unibus.errors import BusError
 
 Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _RESOLVED: Final = "unibus.place"
+_ELSEWHERE: Final = Place("")
 
 
 class Front:
-    """The ASGI callable of a server: operations of the table first, everything else (documents) behind it."""
+    """The ASGI callable of a server: operations of the table. What is no request (the lifespan) goes behind it."""
 
     def __init__(self, service: Service, table: Table, behind: Asgi) -> None:
         self._service = service
@@ -56,7 +57,7 @@ class Front:
 async def refuse_path(service: Service, error: BusError, scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to a path that cannot be read."""
     request = Request(scope, receive, Place("/"))
-    await _refuse(service, request, error_response(request, error), error.code, send)
+    await _refused(service, request, error_response(request, error), error.code, send)
 
 
 async def refuse(service: Service, table: Table, request: Request, send: Send) -> None:
@@ -68,10 +69,10 @@ async def refuse(service: Service, table: Table, request: Request, send: Send) -
         response.headers.append(("Allow", ", ".join(allowed)))
     else:
         response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
-    await _refuse(service, request, response, "no_operation", send)
+    await _refused(service, request, response, "no_operation", send)
 
 
-async def _refuse(service: Service, request: Request, response: Response, code: str, send: Send) -> None:
+async def _refused(service: Service, request: Request, response: Response, code: str, send: Send) -> None:
     await answer(request, response, send)
     service.observer.answered(request, NO_OPERATION, response.status, 0, code, "")
 
@@ -89,52 +90,64 @@ async def serve(
         return
 
 
-def resolved(scope: Scope) -> Place:
+def resolved(scope: Scope, prefix: str = "") -> Place:
     """The place of a request, found once. Inside of a mount the path begins with the mount's own prefix."""
-    found = scope.get(_RESOLVED)
+    found = scope.get(_RESOLVED + prefix)
     if not isinstance(found, Place):
         raw = scope.get("raw_path")
         path = raw if isinstance(raw, bytes) and raw else str(scope["path"]).encode()
-        root = str(scope.get("root_path") or "").encode()
+        root = f"{scope.get('root_path') or ''}{prefix}".encode()
+        if prefix and not path.startswith(root + b"/"):
+            return _ELSEWHERE
         found = place_of(path.removeprefix(root) if root else path)
-        scope[_RESOLVED] = found
+        scope[_RESOLVED + prefix] = found
     return found
 
 
 class OperationRoute(APIRoute):
-    """A FastAPI route whose path only documents: what it serves is decided by the table, and FastAPI adds nothing."""
+    """A FastAPI route whose path only documents: what it serves is decided by the table, and FastAPI adds nothing.
+
+    Each operation has a subclass of its own: versions of FastAPI that copy the routes of an included router make the
+    copy with the class of the original, and that is all which a copy inherits.
+    """
 
     operation: Operation
     service: Service
+    prefix: str
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http" or scope["method"] != self.operation.method:
             return Match.NONE, {}
         try:
-            place = resolved(scope)
+            place = resolved(scope, self.prefix)
         except BusError:
             return Match.NONE, {}
         return (Match.FULL if place.shape == self.operation.shape else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve(self.service, self.operation, resolved(scope), scope, receive, send)
+        scope[PREFIX] = self.prefix
+        await serve(self.service, self.operation, resolved(scope, self.prefix), scope, receive, send)
 
 
-def documented_router(service: Service, table: Table) -> APIRouter:
-    """Every operation as FastAPI routes, for `include_router`, mounting, and the OpenAPI document."""
-    router = APIRouter(route_class=OperationRoute)
+def documented_router(service: Service, table: Table, prefix: str = "") -> APIRouter:
+    """Every operation as FastAPI routes, for `include_router`, mounting, and the OpenAPI document.
+
+    A prefix is given here and not to `include_router`: names of entities have slashes, so that a path alone does not
+    show where its prefix ends.
+    """
+    router = APIRouter()
     for operation in table.operations:
+        row = {"operation": operation, "service": service, "prefix": prefix}
+        kind = type("OperationRoute", (OperationRoute,), row)
         for path in operation.documented:
             router.add_api_route(
-                path,
+                f"{prefix}{path}",
                 _documented,
                 methods=[operation.method],
+                route_class_override=kind,
                 include_in_schema=operation.in_document,
                 **described(operation, path),
             )
-            route = router.routes[-1]
-            assert isinstance(route, OperationRoute)
-            route.operation, route.service = operation, service
     return router
 
 
@@ -152,7 +165,6 @@ def application(service: Service, table: Table) -> FastAPI:
         openapi_url=None,
     )
     app.include_router(documented_router(service, table))
-    service.document = app.openapi
 
     async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
         """In place of FastAPI's own 404, so that both dispatchers refuse alike."""
@@ -165,6 +177,7 @@ def application(service: Service, table: Table) -> FastAPI:
 
     app.router.default = elsewhere
     app.router.redirect_slashes = False  # A path means the same with a slash at its end.
+    service.document = app.openapi
     return app
 
 

@@ -12,7 +12,9 @@ import json
 import logging
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO
+
+import msgspec
 
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.operation import Operation
@@ -75,8 +77,19 @@ class Observation:
         record["correlation_id"] = correlation_id(request)
         record["error"] = error
         record["bytes"] = len(request.body)
+        return _printable(record)
+
+
+def _printable(record: dict[str, object]) -> str:
+    """One line of printable ASCII. Nearly every record has only that, and the quicker encoder does."""
+    try:
+        text = msgspec.json.encode(record).decode()
+    except UnicodeEncodeError:  # Half of a surrogate pair.
+        text = ""
+    if not text.isascii() or not text.isprintable() or not text:
         # DEL is the one control character that is ASCII and that JSON leaves as it is.
-        return json.dumps(record).replace("\x7f", "\\u007f")
+        text = json.dumps(record, separators=(",", ":")).replace("\x7f", "\\u007f")
+    return text
 
 
 def administrative(operations: Iterable[Operation]) -> list[str]:
@@ -88,3 +101,22 @@ def switch_logs(request_log: bool, audit_log: bool) -> None:
     """On: lines are written from INFO on, whatever the level of the root logger."""
     logging.getLogger(REQUEST_LOG).setLevel(logging.INFO if request_log else logging.WARNING)
     logging.getLogger(AUDIT_LOG).setLevel(logging.INFO if audit_log else logging.WARNING)
+
+
+def log_to(stream: TextIO) -> logging.Handler:
+    """Write the lines of both logs to a stream as they are, and to no other handler of the process."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    for name in (REQUEST_LOG, AUDIT_LOG):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.propagate = False
+    return handler
+
+
+def end_log(handler: logging.Handler) -> None:
+    """Undo `log_to`."""
+    for name in (REQUEST_LOG, AUDIT_LOG):
+        logger = logging.getLogger(name)
+        logger.removeHandler(handler)
+        logger.propagate = True

@@ -21,6 +21,7 @@ Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 
 T = TypeVar("T")
 JSON: Final = "application/json"
+PREFIX: Final = "unibus.prefix"
 TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -88,6 +89,11 @@ class Request:
     def base_url(self) -> str:
         """`https://host:port` as the client called us, so that links in answers work through any mapped port."""
         return f"{self.scope.get('scheme', 'http')}://{self.headers.get('host', 'localhost')}"
+
+    @property
+    def root(self) -> str:
+        """What is before our paths: the place of a mount, or the prefix of a router."""
+        return f"{self.scope.get('root_path') or ''}{self.scope.get(PREFIX, '')}"
 
     def accepts_json(self) -> bool:
         return JSON in self.headers.get("accept", "")

@@ -156,6 +156,19 @@ def _session(entity: str, tail: list[str], family: str) -> Place:
     return Place("entity/$sessions" + "/*" * min(2, len(tail)) + words, entity, params, family)
 
 
+def resource_of(place: Place) -> str:
+    """What a token for exactly this address names: the entity, and below it words that are in no entity's name.
+
+    `messages` is not one of them: a token for the queue `a/messages` must not become one for the messages of `a`.
+    """
+    if not place.entity:
+        return f"$resources{place.shape}" if place.family else place.shape[1:] if place.shape[1:2] == "$" else ""
+    below = place.shape.removeprefix("entity").removesuffix("/*")
+    if below.startswith(("/rules", "/subscriptions")):
+        return "/".join([place.entity + below, *place.params.values()])
+    return place.entity
+
+
 def entity_name(segments: list[str]) -> str:
     """The name as the bus has it: `topic/Subscriptions/name`, `queue/$DeadLetterQueue`."""
     folded = [segment.casefold() for segment in segments]

@@ -52,4 +52,5 @@ def test_it_shows_what_a_walk_would(steps: list[tuple[bool, int, int]]) -> None:
             del entries[list(entries)[where % len(entries)]]
         expected = [each for each in entries if each >= where][:count]
         assert order.page(entries, where, count) == expected
-        assert [each for each in order.after(where) if each in entries] == [each for each in entries if each > where]
+        later = order.sequences[order.index_after(where) :]
+        assert [each for each in later if each in entries] == [each for each in entries if each > where]

@@ -386,3 +386,55 @@ def test_a_supplementary_token_is_verified_wherever_it_comes_with_a_change(heade
             authorization.check(request("/q1", token("", ROOT), headers={header: wrong}), Right.MANAGE, "q1")
     good = request("/q1", token("", ROOT), headers={header: token("q2", ROOT)})
     assert authorization.check(good, Right.MANAGE, "q1") == "root"
+
+
+# Tokens for one address, as Azure's JavaScript client makes them: the whole URL of each request, with its query
+
+ADDRESSES = [
+    ("/$Resources/queues", "$resources/queues?api-version=2021-05&%24skip=0", ""),
+    ("/$Resources/topics", "$resources/topics?api-version=2021-05", ""),
+    ("/$namespaceinfo", "$namespaceinfo?api-version=2021-05", ""),
+    ("/q1", "q1?api-version=2021-05", "q1"),
+    ("/t/Subscriptions", "t/subscriptions/?api-version=2021-05", "t"),
+    ("/t/Subscriptions/s/Rules", "t/subscriptions/s/rules?api-version=2021-05", "t/Subscriptions/s"),
+    ("/t/Subscriptions/s/Rules/r", "t/subscriptions/s/rules/r?api-version=2021-05", "t/Subscriptions/s"),
+]
+
+
+@pytest.mark.parametrize(("path", "signed", "entity"), ADDRESSES)
+def test_a_token_for_the_address_of_the_request(path: str, signed: str, entity: str) -> None:
+    authorization = made(Namespace([ROOT]))
+    assert authorization.check(request(path, token(signed, ROOT)), Right.MANAGE, entity) == "root"
+
+
+@pytest.mark.parametrize(
+    ("path", "signed", "entity"),
+    [
+        ("/$Resources/queues", "$resources/topics", ""),
+        ("/$Resources/queues", "queues", ""),
+        ("/$Resources/queues", "q1", ""),
+        ("/$namespaceinfo", "$resources/queues", ""),
+        ("/metrics", "metrics", ""),
+        ("/q1", "q1/rules", "q1"),
+        ("/t/Subscriptions", "t/subscriptions/s", "t"),
+        ("/t/Subscriptions/s", "t/subscriptions/s/rules/r", "t/Subscriptions/s"),
+        ("/t/Subscriptions/s/Rules/r", "t/subscriptions/s/rules/r2", "t/Subscriptions/s"),
+        ("/t/Subscriptions/s/Rules/r", "t/subscriptions/s/rules/r/x", "t/Subscriptions/s"),
+        # A queue may be called a/messages: its token is not one for the messages of a.
+        ("/a/messages", "a/messages", "a"),
+        ("/a/messages/head", "a/messages", "a"),
+    ],
+)
+def test_a_token_for_another_address(path: str, signed: str, entity: str) -> None:
+    authorization = made(Namespace([ROOT]))
+    with pytest.raises(Forbidden, match="not for this entity"):
+        authorization.check(request(path, token(signed, ROOT)), Right.LISTEN, entity)
+
+
+def test_a_key_of_one_entity_signs_the_addresses_below_it() -> None:
+    manager = rule("manager", ALL, 5)
+    authorization = made(Namespace([ROOT], {"t": (manager,)}))
+    for path, signed, entity in ADDRESSES[4:]:
+        assert authorization.check(request(path, token(signed, manager)), Right.MANAGE, entity) == "manager"
+    with pytest.raises(Unauthorised):
+        authorization.check(request("/$Resources/queues", token("$resources/queues", manager)), Right.MANAGE, "")

@@ -1,6 +1,7 @@
 """The logs: what a line has, what it never has, and that nothing from outside can write another."""
 
 import base64
+import io
 import json
 import logging
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from unibus.endpoints.http.observation import (
     TEXT_CHARS_MAX,
     Observation,
     administrative,
+    end_log,
+    log_to,
     switch_logs,
 )
 from unibus.endpoints.http.operation import Operation, Table
@@ -117,6 +120,17 @@ def test_logs_that_are_switched_off_cost_no_line(
     assert caplog.records == []
 
 
+def test_a_stream_gets_the_lines_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    stream = io.StringIO()
+    handler = log_to(stream)
+    observed(Observation(["send"]), request("/q1/messages"))
+    end_log(handler)
+    observed(Observation(["send"]), request("/q2/messages"))
+    written = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["entity"], line.get("event")) for line in written] == [("q1", None), ("q1", "changed")]
+    assert [line["entity"] for line in lines(caplog, REQUEST_LOG)] == ["q2"]
+
+
 # Nothing from outside writes a line, or more than its share of one
 
 HOSTILE = ['a"b', "a\nb", "a\r\nINFO forged", "a\x1b[31m", "a\x7f", "a\x9b31m", "a\u2028b", "\u202ereversed", "\\", "ü"]
@@ -136,6 +150,13 @@ def test_names_from_outside_are_escaped(text: str, caplog: pytest.LogCaptureFixt
     [line] = lines(caplog, REQUEST_LOG)
     assert (line["entity"], line["peer"]) == (text, text)
     assert line["correlation_id"] != "id\n{}"
+
+
+def test_half_of_a_surrogate_pair_does_not_end_a_request(caplog: pytest.LogCaptureFixture) -> None:
+    each = request("/q1/messages")
+    each.scope["client"] = ("x\ud800", 1)
+    observed(Observation(), each)
+    assert lines(caplog, REQUEST_LOG)[0]["peer"] == "x\ud800"
 
 
 def test_long_names_are_cut(caplog: pytest.LogCaptureFixture) -> None:
@@ -190,7 +211,7 @@ async def test_no_log_holds_a_key_a_token_a_signature_or_a_body(caplog: pytest.L
                     seen.add((await ask(app, method, path, headers, body)).status)
     assert {200, 400, 401, 403, 404, 405, 413, 500} <= seen
     written = "\n".join([logging.Formatter().format(record) for record in caplog.records])
-    assert '"event": "refused"' in written
+    assert '"event":"refused"' in written
     assert "failed unexpectedly" in written
     secrets = [CANARY, "SharedAccessSignature", "sig=", "Bearer", "Basic "]
     secrets += [key for by in (ROOT, SENDER) for key in (by.primary_key, by.secondary_key)]

@@ -6,7 +6,7 @@ from unibus.codecs.atom.descriptions import EntityDescription, RuleDescription
 from unibus.endpoints.http.administration.answers import entities_response, entity_response
 from unibus.endpoints.http.administration.forwarding import check_targets
 from unibus.endpoints.http.administration.paging import Page, Window
-from unibus.endpoints.http.administration.places import check_family, check_new_name, entity_path, wanted_kind
+from unibus.endpoints.http.administration.places import check_family, entity_path, wanted_kind
 from unibus.endpoints.http.administration.properties import (
     KINDS,
     QUEUE,
@@ -32,7 +32,6 @@ async def put_entity(service: Service, request: Request) -> Response:
 
 async def _create(service: Service, request: Request, given: Submitted) -> Response:
     name = entity_path(request)
-    check_new_name(name)
     kind = wanted_kind(request, _kind_in_body(given))
     settings = _new_settings(name, kind, given)
     check_targets(service, request, settings)

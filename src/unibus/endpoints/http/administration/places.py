@@ -1,12 +1,11 @@
-"""Which entity an address means, and whether it may: kinds, families and reserved names."""
+"""Which entity an address means, and of which kind it has to be."""
 
 from typing import Final
 
-from unibus.bus.entity_names import reserved_first
 from unibus.core.life.entity import SUBSCRIPTIONS, subscription_path
 from unibus.endpoints.http.administration.properties import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.endpoints.http.request import Request
-from unibus.errors import EntityNotFound, NameInvalid, UsageError
+from unibus.errors import EntityNotFound, UsageError
 
 _MARK: Final = f"/{SUBSCRIPTIONS.casefold()}/"
 _FAMILIES: Final = {"queues": QUEUE, "topics": TOPIC}
@@ -38,13 +37,6 @@ def check_family(request: Request, kind: str) -> None:
     family = request.place.family
     if (family == "queues" and kind in (TOPIC, SUBSCRIPTION)) or (family == "topics" and kind == QUEUE):
         raise EntityNotFound(f"{request.entity!r:.80} is a {kind}, not one of the {family}", "use the other address")
-
-
-def check_new_name(name: str) -> None:
-    first = reserved_first(name)
-    if first:
-        hint = "add a prefix: an entity of that name would hide behind an address of the server"
-        raise NameInvalid(f"{name!r:.80} begins with {first!r}, which is an address of the server", hint)
 
 
 def _kind_in_address(request: Request) -> str | None:

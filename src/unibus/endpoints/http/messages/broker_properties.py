@@ -180,6 +180,8 @@ def _seconds(ns: int) -> int | float:
 
 
 def header_text(value: object) -> str:
-    """JSON that can be written into a header: ASCII only."""
+    """JSON that can be written into a header: printable ASCII only."""
     encoded = _encode(value)
-    return encoded.decode("ascii") if encoded.isascii() else json.dumps(value, separators=(",", ":"))
+    text = encoded.decode("ascii") if encoded.isascii() else json.dumps(value, separators=(",", ":"))
+    # JSON escapes all control characters but this one, which servers refuse to write.
+    return text if "\x7f" not in text else text.replace("\x7f", "\\u007f")

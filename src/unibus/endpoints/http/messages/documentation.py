@@ -138,7 +138,7 @@ SESSION_LOCK: Final = _json(
         ("SessionId", "LockToken", "LockedUntilUtc"),
     )
 )
-ANY_BODY: Final[Schema] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+ANY_BODY: Final[Schema] = {"*/*": {"schema": {}}}
 STATE_BODY: Final[Schema] = {
     "required": False,
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},

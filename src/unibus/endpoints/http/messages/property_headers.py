@@ -35,7 +35,6 @@ case only: a list of bytes in the scope. Another server has none, and properties
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}", re.ASCII)
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _NUMBER_START: Final = frozenset("-0123456789")
-_INT64_MAX: Final = 2**63 - 1
 _decode: Final = msgspec.json.decode
 
 
@@ -116,7 +115,7 @@ def _number(text: str) -> HeaderValue:
     """An integer that 64 bits cannot hold, and a float beyond all floats, stay text."""
     if text.lstrip("-").isdigit():
         # Longer ones would take long to read.
-        return int(text) if len(text) < 19 or (len(text) < 21 and abs(int(text)) <= _INT64_MAX) else text
+        return int(text) if len(text) < 21 and -(2**63) <= int(text) < 2**63 else text
     number = float(text)
     return number if math.isfinite(number) else text
 

@@ -31,9 +31,7 @@ def message_response(broker: Broker, request: Request, claimed: Claimed, status:
     body, content_type = wire_body(message.body, None if cold is None else cold.content_type)
     headers = [(HEADER, header_text(properties_of(claimed, message, True)))]
     if claimed.until_ns:
-        place = request.place
-        root = str(request.scope.get("root_path") or "")
-        path = f"{root}{entity_path(place.family, place.entity)}"
+        path = f"{request.root}{entity_path(request.place.family, request.entity)}"
         headers.append(
             ("Location", f"{request.base_url}{path}/messages/{claimed.sequence}/{token_text(claimed.token)}")
         )

@@ -47,8 +47,8 @@ async def _accepted(service: Service, request: Request, session_id: str | None) 
 
     lock = await while_connected(request, accepting, undo) if timeout_s else await accepting
     token = token_text(lock.token)
-    root = str(request.scope.get("root_path") or "")
-    path = f"{root}{entity_path(request.place.family, request.entity)}/$sessions/{quote(lock.session_id, safe='')}"
+    entity = f"{request.root}{entity_path(request.place.family, request.entity)}"
+    path = f"{entity}/$sessions/{quote(lock.session_id, safe='')}"
     document = {"SessionId": lock.session_id, "LockToken": token, "LockedUntilUtc": iso_date(lock.until_ns)}
     return json_response(document, 201, [("Location", f"{request.base_url}{path}/{token}")])
 

@@ -217,6 +217,8 @@ async def test_reserved_names_are_not_created_over_http(http: Client, bus: Messa
     assert "address of the server" in refused.detail()
     await bus.entities.create_queue(f"{first}/x")
     assert (await http("GET", f"/servicebus/queues/{first}%2Fx")).status == 200
+    await bus.entities.create_topic(f"{first}/t")
+    assert (await http("PUT", f"/servicebus/topics/{first}%2Ft/subscriptions/s")).status == 201
 
 
 # Refusals name the property

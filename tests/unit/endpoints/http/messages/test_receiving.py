@@ -185,7 +185,8 @@ async def test_every_body_of_a_python_program_can_be_received(
 
 async def test_every_type_of_header_comes_back_over_http(http: Namespace) -> None:
     headers = {
-        "Text": 'ä "quoted" \\ \r\n end',
+        "Text": 'ä "quoted" \\ \r\n end\x7f',
+        "Least": -(2**63),
         "Whole": -7,
         "Float": 1e-07,
         "Yes": True,
@@ -207,7 +208,7 @@ async def test_every_type_of_header_comes_back_over_http(http: Namespace) -> Non
     del headers[""]
     await http.bus.send("q", {"n": 1}, headers=headers)
     answer = await http("POST", "/q/messages/head?mode=ReceiveAndDelete")
-    assert answer.headers["text"] == '"\\u00e4 \\"quoted\\" \\\\ \\r\\n end"'
+    assert answer.headers["text"] == '"\\u00e4 \\"quoted\\" \\\\ \\r\\n end\\u007f"'
     shown = {
         name: answer.headers[name.lower()] for name in ("Whole", "Float", "Yes", "Due", "Exact", "Price", "Id", "Wait")
     }
@@ -229,7 +230,7 @@ async def test_every_type_of_header_comes_back_over_http(http: Namespace) -> Non
     }
     await http("POST", "/q/messages", answer.body, again)
     [back] = await http.bus.receive_batch("q", timeout=0, mode="receive_and_delete")
-    lower = {"Text", "Whole", "Float", "Yes", "Due", "Exact"}
+    lower = {"Text", "Least", "Whole", "Float", "Yes", "Due", "Exact"}
     assert dict(back.headers) == {name.lower() if name in lower else name: value for name, value in headers.items()}
     assert (back.body, back.message.content_type) == (b'{"n":1}', "application/json")
 
