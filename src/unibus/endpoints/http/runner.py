@@ -55,7 +55,7 @@ async def run(service: Service, operation: Operation, request: Request, send: Se
 
 
 async def answer(request: Request, response: Response, send: Send) -> None:
-    """The correlation id of the request comes back, or a new one."""
+    """The answer has the correlation id of the request, or a new one."""
     headers: list[tuple[bytes, bytes]] = [(b"x-correlation-id", correlation_id(request).encode("ascii"))]
     if response.content_type:
         headers.append((b"content-type", response.content_type.encode("latin-1")))
