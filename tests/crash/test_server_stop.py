@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT of `unibus serve` under load: what is in flight is answered, and nothing that was answered is lost.
+"""SIGTERM and SIGINT of `unibus serve` under load: what is in flight is answered, and what was answered is kept.
 
 The clients and the ledger are those of the kills, with one more rule: no request that reached the server stays without
 an answer.
