@@ -119,7 +119,7 @@ class Server(Generic[BrokerT]):
         was_started = bool(self._ports)
         if was_started:
             log_event(log, logging.INFO, "stopping", connections=len(self.connections))
-        self.serving.draining.set()
+        self.serving.drain()
         ports, self._ports = self._ports, []
         for port in ports:
             port.close()
