@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.integration.server.running import Running, read_all, read_answer, request, status_of
+from unibus.core.access.rules import AuthorizationRule
 from unibus.endpoints.first_byte import AMQP_HEADER
 from unibus.endpoints.log_lines import fields_of
 from unibus.errors import PortUnavailable
@@ -188,3 +189,9 @@ def test_too_many_connections_are_refused_and_the_others_served(serve: Serve) ->
     assert status_of(server.ask(request())) == 200
     for each in clients:
         each.close()
+
+
+def test_the_connection_string_has_no_key_that_is_refused(serve: Serve) -> None:
+    own = AuthorizationRule.generated("own", ["Send"], bytes(64))
+    server = serve(authorization_rules=(own,))
+    assert "SharedAccessKeyName=<rule>;SharedAccessKey=<key>;" in server.server.connection_string
