@@ -38,7 +38,7 @@ VERIFIED_MAX: Final = 4_096
 FORWARD_HEADERS: Final = ("servicebussupplementaryauthorization", "servicebusdlqsupplementaryauthorization")
 """Tokens for the targets of forwarding, and of forwarding dead-lettered messages, as Azure's clients send them."""
 
-_KEY_HINT: Final = "make a shared access signature with the name and a key of an authorization rule"
+_KEY_HINT: Final = "a shared access signature of an authorization rule: `unibus access token` makes one"
 
 
 class _Verified(NamedTuple):
