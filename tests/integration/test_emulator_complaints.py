@@ -19,8 +19,7 @@ from azure.servicebus.management import AuthorizationRule, ServiceBusAdministrat
 
 from tests.integration.client import Client, token_for
 from tests.integration.namespace import KEY, Namespace, namespace_running
-from tests.integration.server.running import PATIENCE_S
-from tests.integration.server.test_life import fail
+from tests.integration.server.running import PATIENCE_S, fail
 from unibus.codecs.atom.schema import ELEMENTS, QUEUE
 from unibus.core.access.rules import WELL_KNOWN_KEY, WELL_KNOWN_NAME
 from unibus.errors import ConfigInvalid
