@@ -54,6 +54,8 @@ class Connections:
         self.cut = 0
         self.bodies_bytes = 0
         """Of all requests that are in flight: their bodies may all be in memory."""
+        self.handshakes = 0
+        """Connections whose TLS handshake is under way. They are not open yet, and have a deadline of their own."""
         self._open: set[Connection] = set()
         self._drained = drained
         self._reported = 0
@@ -63,7 +65,7 @@ class Connections:
         return len(self._open)
 
     def is_full(self) -> bool:
-        return 0 < self.settings.connections_max <= len(self._open)
+        return 0 < self.settings.connections_max <= len(self._open) + self.handshakes
 
     def add(self, connection: Connection) -> None:
         """From now on it is swept, and shut down when the server stops."""
