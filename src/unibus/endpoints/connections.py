@@ -52,6 +52,8 @@ class Connections:
         self.accepted = 0
         self.refused = 0
         self.cut = 0
+        self.handshakes = 0
+        """Connections that are neither waiting nor open: their TLS handshake is under way."""
         self.bodies_bytes = 0
         """Of all requests that are in flight: their bodies may all be in memory."""
         self.handshakes = 0

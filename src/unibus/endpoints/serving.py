@@ -99,8 +99,8 @@ class Serving(Generic[BrokerT]):
 
     def report(self, error: BaseException) -> None:
         """An operation has raised this. After StoreFailed the store is opened again; other errors are the caller's."""
-        if isinstance(error, StoreFailed) and self._broker is not None and self._reopening is None:
-            self._go_down(error.what)
+        if isinstance(error, StoreFailed):
+            self.check()  # A late report may be about the store before this one.
 
     def check(self) -> None:
         """Look whether the store has failed without any operation noticing it."""

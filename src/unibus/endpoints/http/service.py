@@ -68,11 +68,16 @@ class Service:
         self.settings = HttpSettings() if settings is None else settings
         self.overview = Overview(self.settings.stalled_after_s)
         self.document: Callable[[], Mapping[str, object]] = dict
+        self._watched: Broker | None = None
 
     @property
     def broker(self) -> Broker:
         """StoreUnavailable while the store is being opened again."""
-        return self._serving.broker
+        broker = self._serving.broker
+        if broker is not self._watched:  # The first one, or that of a store that was opened again.
+            self._watched = broker
+            broker.watch_filters(self.observer.statistics.filters)
+        return broker
 
     @property
     def interrupted(self) -> asyncio.Event:
