@@ -251,6 +251,8 @@ class HttpConnection(HttpToolsProtocol):
             self._cut("the body is not complete")
         elif self.phase == REFUSED and age > LINGER_TICKS:
             self.transport.abort()
+        elif self.phase == WAITING and not self._has_cycle and age > deadlines.head:
+            self._cut("no request")  # Empty lines are no beginning of one.
         elif self.phase == WAITING and age > deadlines.idle:
             self.transport.close()
 

@@ -207,6 +207,19 @@ def test_thousands_of_requests_on_one_connection(start: Any, tls: bool) -> None:
     assert server.server.connections.bodies_bytes == 0
 
 
+def test_empty_lines_buy_no_time(start: Any) -> None:
+    server = start(head_deadline_s=3)
+    with server.connect() as client:
+        for _ in range(3):
+            client.sendall(b"\r\n")
+            server.until(lambda: len(server.server.connections) == 1)
+            server.pass_seconds(1)
+        server.until(lambda: any(hasattr(each, "phase") for each in server.server.connections._open))
+        server.pass_seconds(4)
+        assert read_all(client) == b""
+    assert server.server.connections.cut == 1
+
+
 # TLS
 
 
