@@ -104,6 +104,10 @@ soak: $(READY) ## Minutes of load on the compiled package: memory stays flat, no
 	env SECONDS=$(or $(SECONDS),60) PYTHONPATH=$(CURDIR)/.build/faults/compiled $(BIN)/python -m pytest -m soak -s $(EXCEPTIONS)
 	@$(AGAIN) pythons
 
+.PHONY: fuzz
+fuzz: $(READY) ## Damaged requests against the server, for SECONDS=60 or more
+	env SECONDS=$$((4 * $(or $(SECONDS),60))) $(PLAIN) -m pytest -m soak tests/soak/test_malformed.py
+
 .PHONY: pythons
 pythons: $(READY) ## The compiled package on every Python of this machine: build it there and run a short program
 	@$(PLAIN) -m tools.pythons compile

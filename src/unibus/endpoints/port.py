@@ -147,7 +147,12 @@ class Port:
             return
         task = self._loop.create_task(self._connect(accepted, peer, first))
         self._handovers.add(task)
-        task.add_done_callback(self._handovers.discard)
+        self._connections.handshakes += 1
+        task.add_done_callback(self._handed_over)
+
+    def _handed_over(self, task: asyncio.Task[None]) -> None:
+        self._handovers.discard(task)
+        self._connections.handshakes -= 1
 
     async def _connect(self, accepted: socket.socket, peer: object, first: int) -> None:
         self._connections.handshakes += 1
