@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +12,6 @@ FILL_BATCH = 500
 LOCK_DURATION = "PT5M"
 """Longer than any load: no lock ends while its message is settled."""
 
-_COUNT = re.compile(rb"<MessageCount[^>]*>(\d+)<")
 _ENTRY = (
     '<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><{kind}Description '
     'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect">{properties}</{kind}Description>'
@@ -36,7 +34,7 @@ class Client:
         self._connection.close()
 
     def call(self, method: str, path: str, body: str = "", content_type: str = JSON_TYPE) -> bytes:
-        headers = {"Authorization": self._token, "Content-Type": content_type}
+        headers = {"Authorization": self._token, "Content-Type": content_type, "Accept": JSON_TYPE}
         self._connection.request(method, path, body.encode(), headers)
         response = self._connection.getresponse()
         content = response.read()
@@ -61,11 +59,9 @@ class Client:
         self.call("DELETE", path)
 
     def count(self, path: str) -> int:
-        """The messages of a queue or subscription that are not settled."""
-        found = _COUNT.search(self.call("GET", path))
-        if found is None:
-            raise Refused(f"{path} has no count of messages")
-        return int(found[1])
+        """The messages of a queue or subscription that are not settled, locked ones included."""
+        counts = json.loads(self.call("GET", path))["counts"]
+        return int(counts["active"]) + int(counts["locked"])
 
     def fill(self, queue: str, count: int, sessions: list[str] | None = None) -> None:
         """So many messages, those of the sessions in turn."""
@@ -79,7 +75,7 @@ class Client:
     def lock_some(self, queue: str) -> list[str]:
         """Receive some messages, none when all are locked; gives the paths at which they are settled."""
         found = json.loads(self.call("POST", f"/{queue}/messages/head?numofmessages={FILL_BATCH}"))
-        return [f"/{queue}/messages/{each['SequenceNumber']}/{each['LockToken']}" for each in found]
+        return [f"/{queue}/messages/{each['MessageId']}/{each['LockToken']}" for each in found]
 
     def lock_all(self, queue: str, count: int) -> list[str]:
         """Receive so many messages."""
