@@ -10,29 +10,29 @@ one connection and as a difference to the limit, since an empty route at 32 conn
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks import http_entities, http_idle, http_inprocess, http_servers, wrk
+from benchmarks import http_entities, http_idle, http_servers, wrk
 from benchmarks.disk import scratch
 from benchmarks.http_figures import (
     BARE,
     FASTAPI,
+    IN_PROCESS,
     ON_LOOP,
     OURS,
     QUIET,
+    VARIANTS,
     WITH_ENTITIES,
     Found,
-    InProcess,
     Key,
     bars,
     figures_of,
     variants,
 )
 from benchmarks.http_operations import OPERATIONS, SEND, Operation
-from benchmarks.http_requests import BATCH
 from benchmarks.http_servers import Server
 from benchmarks.measure import Options, rounds_of
 from benchmarks.report import Figure, Report
@@ -41,8 +41,10 @@ from benchmarks.wrk import Load
 CONNECTIONS = (32, 1)
 SECONDS = 1
 ROUNDS_MAX = 5
-IDLE_ROUNDS_MAX = 2
 """A round of all contenders and operations takes a minute or two."""
+
+SEND_TIMES = 2
+IDLE_ROUNDS_MAX = 2
 
 
 def run(options: Options) -> Report:
@@ -51,23 +53,33 @@ def run(options: Options) -> Report:
     with scratch() as folder:
         loads = _loads(folder, few)
         idle = _idle(folder, Options(min(few.rounds, IDLE_ROUNDS_MAX), few.quick))
-    in_process = _in_process(few)
     entities = http_entities.figures(options)
-    measured = figures_of(loads, in_process, CONNECTIONS)
-    return Report("http", (*measured, *variants(loads, CONNECTIONS), idle, *entities, *bars(loads, in_process)))
+    figures = (*figures_of(loads, CONNECTIONS), *variants(loads, CONNECTIONS), idle, *entities, *bars(loads))
+    return Report("http", figures)
 
 
 def _loads(folder: Path, options: Options) -> Found:
+    """The bars depend on how we send, so that is measured in more rounds than the other operations."""
+    more = Options(SEND_TIMES * options.rounds, options.quick)
+    found: dict[Key, Load] = {}
     with _servers(folder) as servers:
-        trials: dict[Key, Callable[[int], Load]] = {
-            (operation.name, connections, name): partial(_load, operation, name, server, connections)
-            for operation in OPERATIONS
-            for connections in CONNECTIONS
-            for name, server in servers.items()
-            if operation is SEND or name in (OURS, FASTAPI, BARE)
-        }
-        rounds = rounds_of(trials, SECONDS, options, warm_up=False)
-    return {key: wrk.best(found) for key, found in rounds.items()}
+        for operations, chosen in (((SEND,), more), (OPERATIONS[1:], options)):
+            rounds = rounds_of(_trials(operations, servers), SECONDS, chosen, warm_up=False)
+            found |= {key: wrk.best(loads) for key, loads in rounds.items()}
+    return found
+
+
+def _trials(operations: Sequence[Operation], servers: Mapping[str, Server]) -> dict[Key, Callable[[int], Load]]:
+    """Those of one operation follow each other, so that they meet the same neighbours on the machine."""
+    found: dict[Key, Callable[[int], Load]] = {}
+    for operation in operations:
+        for connections in CONNECTIONS:
+            for name, server in servers.items():
+                if operation is SEND or name not in VARIANTS:
+                    found[operation.name, connections, name] = partial(_load, operation, name, server, connections)
+            if operation.in_process is not None:
+                found[operation.name, connections, IN_PROCESS] = partial(operation.in_process, connections)
+    return found
 
 
 @contextmanager
@@ -90,13 +102,6 @@ def _load(operation: Operation, name: str, server: Server, connections: int, sec
     if name not in (FASTAPI, BARE):
         return operation.ours(server, connections, seconds)
     return wrk.run(server.address, server.pid, [operation.limit(server.token)], connections, seconds)
-
-
-def _in_process(options: Options) -> InProcess:
-    calls = {f"send, by {BATCH}": http_inprocess.send_rate, f"receive, by {BATCH}": http_inprocess.receive_rate}
-    trials = {(name, tasks): partial(call, tasks) for name, call in calls.items() for tasks in CONNECTIONS}
-    rounds = rounds_of(trials, SECONDS, options, warm_up=False)
-    return {key: max(found) for key, found in rounds.items()}
 
 
 def _idle(folder: Path, options: Options) -> Figure:

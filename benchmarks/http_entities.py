@@ -60,8 +60,8 @@ def _looking(look: Callable[[str], str], wanted: list[str]) -> Trial:
     return trial
 
 
-async def fill(store: Path, count: int = ENTITIES) -> None:
-    """A file with so many queues, for a server."""
+async def fill(store: Path, count: int = ENTITIES - 1) -> None:
+    """A file with so many queues, for a server. One less than a store may have, which the load brings itself."""
     async with MessageBus(url(store)) as bus:
         broker = Broker(bus)
         await asyncio.gather(*[broker.create("queue", name) for name in names(count)])

@@ -1,13 +1,14 @@
 """From loads to figures: rates, processor time, percentiles, the targets of the seed, and our own bars."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from benchmarks.http_operations import OPERATIONS, SEND, SUBSCRIPTIONS
 from benchmarks.http_requests import BATCH
 from benchmarks.report import Figure
 from benchmarks.wrk import Load
 
-OURS, FASTAPI, BARE = "ours", "FastAPI route", "bare ASGI"
+OURS, FASTAPI, BARE, IN_PROCESS = "ours", "FastAPI route", "bare ASGI", "in process"
 ON_LOOP, QUIET, WITH_ENTITIES = "commits on the loop", "without request log", "10,000 entities"
 VARIANTS = (ON_LOOP, QUIET, WITH_ENTITIES)
 
@@ -15,8 +16,6 @@ Key = tuple[str, int, str]
 """Operation, connections, contender."""
 
 Found = Mapping[Key, Load]
-InProcess = Mapping[tuple[str, int], float]
-"""Operation and tasks → messages a second."""
 
 MANY, ONE = 32, 1
 SEND_BATCHES = f"send, by {BATCH}"
@@ -45,28 +44,28 @@ LEAST_US = 1.0
 FASTAPI_SHARE_MIN, BARE_SHARE_MIN, BATCH_SHARE_MIN = 1.0, 0.3, 0.5
 
 
-def figures_of(loads: Found, in_process: InProcess, connections: Sequence[int]) -> list[Figure]:
+def figures_of(loads: Found, connections: Sequence[int]) -> list[Figure]:
     found: list[Figure] = []
     for operation in OPERATIONS:
         for number in connections:
-            at = {name: loads[operation.name, number, name] for name in (OURS, FASTAPI, BARE)}
-            beside = in_process.get((operation.name, number))
-            found.append(_rate(operation.name, operation.messages, number, at, beside))
-            found.append(_times(f"{operation.name}, {_connections(number)}, processor time", "cpu", at))
-            found += [_times(f"{operation.name}, {_connections(number)}, {part}", part, at) for part in PERCENTILES]
+            at = {
+                name: load
+                for name in (OURS, FASTAPI, BARE, IN_PROCESS)
+                if (load := loads.get((operation.name, number, name))) is not None
+            }
+            figure = f"{operation.name}, {_connections(number)}"
+            target = RATE_TARGETS.get(operation.name) if number > ONE else None
+            found.append(_figure(figure, "msg/s", at, lambda load, size=operation.messages: size * load.rate, target))
+            found.append(_figure(f"{figure}, processor time", "µs", at, attrgetter("cpu")))
+            found += [_figure(f"{figure}, {part}", "µs", at, attrgetter(part)) for part in PERCENTILES]
     return found + _latencies(loads)
 
 
-def _rate(name: str, messages: int, connections: int, at: Mapping[str, Load], beside: float | None) -> Figure:
-    target = RATE_TARGETS.get(name) if connections > ONE else None
-    peers = {FASTAPI: messages * at[FASTAPI].rate} | ({} if beside is None else {"in process": beside})
-    figure = f"{name}, {_connections(connections)}"
-    return Figure(figure, "msg/s", messages * at[OURS].rate, target, peers, messages * at[BARE].rate)
-
-
-def _times(figure: str, part: str, at: Mapping[str, Load]) -> Figure:
-    ours, fastapi, bare = (getattr(at[name], part) for name in (OURS, FASTAPI, BARE))
-    return Figure(figure, "µs", ours, None, {FASTAPI: fastapi}, bare)
+def _figure(
+    figure: str, unit: str, at: Mapping[str, Load], of: Callable[[Load], float], target: float | None = None
+) -> Figure:
+    peers = {name: of(load) for name, load in at.items() if name not in (OURS, BARE)}
+    return Figure(figure, unit, of(at[OURS]), target, peers, of(at[BARE]))
 
 
 def _latencies(loads: Found) -> list[Figure]:
@@ -94,17 +93,15 @@ def variants(loads: Found, connections: Sequence[int]) -> list[Figure]:
     return found
 
 
-def bars(loads: Found, in_process: InProcess) -> list[Figure]:
+def bars(loads: Found) -> list[Figure]:
     """Each as a share of what it is told against, which has to be reached."""
     ours, fastapi, bare = (loads[SEND.name, MANY, name] for name in (OURS, FASTAPI, BARE))
-    batches = BATCH * loads[SEND_BATCHES, MANY, OURS].rate
+    batches, calls = (loads[SEND_BATCHES, MANY, name] for name in (OURS, IN_PROCESS))
     return [
         Figure(f"bar: send of the {FASTAPI}", "share", ours.rate / fastapi.rate, FASTAPI_SHARE_MIN),
         Figure(f"bar: send of {BARE}", "share", ours.rate / bare.rate, BARE_SHARE_MIN),
         Figure(f"bar: p50 of the {FASTAPI} by ours", "share", fastapi.p50 / ours.p50, FASTAPI_SHARE_MIN),
-        Figure(
-            f"bar: batches of {BATCH} of send_many", "share", batches / in_process[SEND_BATCHES, MANY], BATCH_SHARE_MIN
-        ),
+        Figure(f"bar: batches of {BATCH} of send_many", "share", batches.rate / calls.rate, BATCH_SHARE_MIN),
     ]
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
+from benchmarks import http_inprocess, wrk
 from benchmarks import http_requests as requests
-from benchmarks import wrk
 from benchmarks.http_client import Client, connected
 from benchmarks.http_requests import BATCH, JSON_TYPE
 from benchmarks.http_servers import Server
@@ -19,7 +19,7 @@ from benchmarks.wrk import Load
 
 SUBSCRIPTIONS = 10
 SESSIONS = 32
-SINGLE_MOST, BATCHED_MOST = 15_000, 100_000
+SINGLE_MOST, BATCHED_MOST = 15_000, http_inprocess.MESSAGES_MAX
 """Messages that a load can receive or settle; it ends with the last of them."""
 
 _numbers = count(1)
@@ -30,12 +30,14 @@ Ours = Callable[[Server, int, int], Load]
 
 @dataclass(frozen=True)
 class Operation:
-    """`limit` makes the request for an application of `benchmarks.http_limits`; `messages` are those of a request."""
+    """`limit` makes the request for an application of `benchmarks.http_limits`; `messages` are those of a request.
+    `in_process` does the same without a network, with so many tasks and for so many seconds at most."""
 
     name: str
     ours: Ours
     limit: Callable[[str], bytes]
     messages: int = 1
+    in_process: Callable[[int, int], Load] | None = None
 
 
 def send(server: Server, connections: int, seconds: int) -> Load:
@@ -172,9 +174,17 @@ OPERATIONS = (
     Operation("send in sessions", send_in_sessions, _limit_of_send),
     Operation("receive in sessions", receive_in_sessions, _limit_of_receive),
     Operation(
-        f"send, by {BATCH}", send_batches, lambda token: requests.send_batch("/orders/batch", token, JSON_TYPE), BATCH
+        f"send, by {BATCH}",
+        send_batches,
+        lambda token: requests.send_batch("/orders/batch", token, JSON_TYPE),
+        BATCH,
+        http_inprocess.send,
     ),
     Operation(
-        f"receive, by {BATCH}", receive_batches, lambda token: requests.request("POST", "/orders/list", token), BATCH
+        f"receive, by {BATCH}",
+        receive_batches,
+        lambda token: requests.request("POST", "/orders/list", token),
+        BATCH,
+        http_inprocess.receive,
     ),
 )

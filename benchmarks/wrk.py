@@ -80,6 +80,16 @@ def parsed(output: str, cpu_used_s: float) -> Load:
     return Load(requests, requests / elapsed * MICROSECONDS, cpu_used_s / requests * MICROSECONDS, p50, p95, p99)
 
 
+def load_of(taken: Sequence[float], elapsed_s: float, cpu_used_s: float) -> Load:
+    """The same of calls without a server, by the microseconds that each has taken."""
+    ordered = sorted(taken)
+    if len(ordered) < FEWEST:
+        raise LoadFailed(f"only {len(ordered)} calls were made")
+    p50, p95, p99 = (ordered[len(ordered) * part // 100] for part in (50, 95, 99))
+    number = len(ordered)
+    return Load(number, number / elapsed_s, cpu_used_s / number * MICROSECONDS, p50, p95, p99)
+
+
 def best(rounds: Sequence[Load]) -> Load:
     """Of each figure by itself: noise only ever adds time."""
     return Load(

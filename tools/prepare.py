@@ -5,7 +5,7 @@ work is done already, installs through apt only as root and only what is missing
 
     prepare.py venv             .venv with unibus (editable, never compiled) and the tools of the `dev` extra
     prepare.py compiler         a C compiler and the headers of this Python
-    prepare.py servers          what is not Python: a server and a load that are measured with, and Java for Spark
+    prepare.py servers          what is not Python: the servers that are measured beside us, and Java for Spark
     prepare.py compiled         .build/compiled, made again only when a source changed
     prepare.py faults           .build/faults/compiled: the same with points at which tests can raise
     prepare.py expect compiled  fails unless `import unibus.core` finds the compiled package (or `expect plain`)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import http_idle, http_inprocess, http_requests, http_servers, wrk
-from benchmarks.http_figures import BARE, FASTAPI, OURS, VARIANTS, bars, figures_of, variants
+from benchmarks.http_figures import BARE, FASTAPI, IN_PROCESS, OURS, VARIANTS, bars, figures_of, variants
 from benchmarks.http_limits import APPLICATIONS
 from benchmarks.http_operations import OPERATIONS, Operation, check_count
 from benchmarks.http_servers import NoServer, Server
@@ -48,6 +48,13 @@ def test_a_load_that_went_wrong_is_no_figure(line: str, why: str) -> None:
 def test_the_best_of_every_figure_counts() -> None:
     found = wrk.best([Load(10, 10.0, 5.0, 30, 40, 90), Load(20, 20.0, 9.0, 10, 50, 60)])
     assert found == Load(20, 20.0, 5.0, 10, 40, 60)
+
+
+def test_calls_without_a_server_have_the_same_figures() -> None:
+    load = wrk.load_of([float(number) for number in range(100)], elapsed_s=0.5, cpu_used_s=0.01)
+    assert load == Load(100, pytest.approx(200.0), pytest.approx(100.0), 50.0, 95.0, 99.0)
+    with pytest.raises(LoadFailed, match="only 3"):
+        wrk.load_of([1.0, 2.0, 3.0], elapsed_s=0.5, cpu_used_s=0.01)
 
 
 @pytest.mark.parametrize(("found", "right"), [(99, False), (100, True), (132, True), (133, False)])
@@ -97,10 +104,12 @@ def test_a_message_has_the_size_that_is_said() -> None:
 
 
 def test_batches_in_process_have_a_rate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(http_inprocess, "BATCHED_MOST", 2_000)
+    monkeypatch.setattr(http_inprocess, "MESSAGES_MAX", 3_000)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("benchmarks.disk.check_disk", lambda folder, mounts: None)
-    assert http_inprocess.receive_rate(tasks=2, seconds=10) > 0
+    load = http_inprocess.receive(tasks=2, seconds=60)
+    assert load.requests == 30
+    assert 0 < load.p50 <= load.p99
 
 
 def test_idle_connections_have_a_size(limit: Server) -> None:
@@ -123,36 +132,35 @@ def loads() -> dict[tuple[str, int, str], Load]:
             found[operation.name, connections, OURS] = Load(1_000, 6_000.0, 60.0, 600, 900, 7_000)
             found[operation.name, connections, FASTAPI] = Load(1_000, 4_000.0, 100.0, 1_200, 1_500, 9_000)
             found[operation.name, connections, BARE] = Load(1_000, 15_000.0, 30.0, 200, 300, 1_000)
+            if operation.in_process is not None:
+                found[operation.name, connections, IN_PROCESS] = Load(1_000, 10_000.0, 40.0, 400, 500, 600)
             for variant in VARIANTS:
                 found[operation.name, connections, variant] = Load(1_000, 5_000.0, 70.0, 700, 900, 7_000)
     return found
 
 
-IN_PROCESS = {(name, number): 1_000_000.0 for name in ("send, by 100", "receive, by 100") for number in CONNECTIONS}
-
-
 def test_every_operation_is_told_against_both_limits() -> None:
-    found = {figure.figure: figure for figure in figures_of(loads(), IN_PROCESS, CONNECTIONS)}
+    found = {figure.figure: figure for figure in figures_of(loads(), CONNECTIONS)}
     send = found["send, 32 connections"]
     assert (send.ours, send.target, send.peers, send.limit) == (6_000.0, 10_000.0, {FASTAPI: 4_000.0}, 15_000.0)
     batches = found["send, by 100, 32 connections"]
-    assert (batches.ours, batches.peers) == (600_000.0, {FASTAPI: 400_000.0, "in process": 1_000_000.0})
+    assert (batches.ours, batches.peers) == (600_000.0, {FASTAPI: 400_000.0, IN_PROCESS: 1_000_000.0})
     assert found["complete, 1 connection, processor time"].ratio_limit == pytest.approx(0.5)
 
 
 def test_latency_is_told_as_a_difference_to_the_limit_at_one_connection() -> None:
-    found = {figure.figure: figure for figure in figures_of(loads(), IN_PROCESS, CONNECTIONS)}
+    found = {figure.figure: figure for figure in figures_of(loads(), CONNECTIONS)}
     median, last = (found[f"send, 1 connection, {part} above the limit"] for part in ("p50", "p99"))
     assert (median.ours, median.target, median.reaches_target) == (400.0, 500.0, True)
     assert (last.ours, last.target, last.reaches_target) == (6_000.0, 5_000.0, False)
 
 
 def test_bars_are_shares_that_have_to_be_reached() -> None:
-    found = [(figure.ours, figure.target, figure.reaches_target) for figure in bars(loads(), IN_PROCESS)]
+    found = [(figure.ours, figure.target, figure.reaches_target) for figure in bars(loads())]
     assert found == [(1.5, 1.0, True), (0.4, 0.3, True), (2.0, 1.0, True), (0.6, 0.5, True)]
     slower = loads()
     slower["send", 32, OURS] = Load(1_000, 3_000.0, 60.0, 1_300, 1_400, 1_500)
-    assert [figure.reaches_target for figure in bars(slower, IN_PROCESS)] == [False, False, False, True]
+    assert [figure.reaches_target for figure in bars(slower)] == [False, False, False, True]
 
 
 def test_a_variant_is_told_against_the_usual_server() -> None:
