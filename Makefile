@@ -13,6 +13,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 
 BIN := .venv/bin
 READY := .venv/.ready
+SERVER_READY := .venv-serve/.ready
 # The plain runs see src through the editable install, the compiled runs see .build/compiled before it.
 PLAIN := env -u PYTHONPATH $(BIN)/python
 COMPILED := PYTHONPATH=$(CURDIR)/.build/compiled $(BIN)/python
@@ -24,9 +25,10 @@ SPARK := tests/pipeline
 # Those around Spark, and those that mostly wait for processes of their own.
 OUTSIDE := $(SPARK) tests/unit/pipeline tests/crash
 EXCEPTIONS := tests/soak/test_exceptions.py
-# What compiling cannot change: neither the command line nor anything around Spark is compiled. Crashes of the compiled
-# package are a matter of minutes: `make soak`.
-NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/tools $(OUTSIDE) tests/unit/cli tests/unit/capture)
+# What compiling cannot change: the command line, the transport of a server and anything around Spark are not compiled.
+# Crashes of the compiled package are a matter of minutes: `make soak`.
+NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/tools $(OUTSIDE) tests/unit/cli tests/unit/capture \
+	tests/unit/config tests/unit/endpoints tests/integration/server)
 
 .PHONY: help
 help: ## List the targets
@@ -35,8 +37,8 @@ help: ## List the targets
 		| while IFS='|' read -r name text; do printf '  make %-7s %s\n' "$$name" "$$text"; done
 
 .PHONY: serve
-serve: $(READY) ## Start the server (until there is one: the demo)
-	@$(BIN)/unibus demo
+serve: $(SERVER_READY) ## Start the server on unibus.db, in an environment of its own (ARGS=… for its options)
+	@env -u PYTHONPATH .venv-serve/bin/unibus serve $(ARGS)
 
 .PHONY: demo
 demo: $(READY) ## A minute in the terminal that shows the bus at work
@@ -45,6 +47,7 @@ demo: $(READY) ## A minute in the terminal that shows the bus at work
 .PHONY: test
 test: $(READY) ## Everything: check, the whole suite on plain Python, the suite again on the compiled package
 	@$(PLAIN) tools/prepare.py servers
+	@$(PLAIN) tools/prepare.py clients
 	@$(PLAIN) tools/prepare.py expect plain
 	@mkdir -p .build
 	@# Side by side, since none keeps all processors busy; the others are told when the first is over.
@@ -68,6 +71,7 @@ spark: $(READY) ## The tests that need Spark alone
 
 .PHONY: compiled
 compiled: $(READY) ## The suite on the compiled package alone
+	@$(PLAIN) tools/prepare.py clients
 	@$(PLAIN) tools/prepare.py compiled
 	@$(COMPILED) tools/prepare.py expect compiled
 	$(COMPILED) -m pytest $(NOT_COMPILED)
@@ -109,16 +113,26 @@ fmt: $(READY) ## Format the code and repair what ruff can repair
 	$(BIN)/ruff format .
 
 .PHONY: clean
-clean: ## Remove everything that was built, but keep .venv
+clean: ## Remove everything that was built, but keep .venv and .venv-serve
 	rm -rf .build .venv-bench build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks tools -name __pycache__ -prune -exec rm -rf {} +
 	find src \( -name '*.so' -o -name '*.pyd' \) -delete
 
-# Made once, and again when the dependencies change. An interrupted run leaves no stamp and starts over.
-$(READY): pyproject.toml
+define NEEDS_PYTHON
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "error: no Python 3.11 or newer was found" >&2; \
 		echo "hint: on Debian and Ubuntu: apt-get install python3 python3-venv; or: make PYTHON=path/to/python3" >&2; \
 		exit 1; fi
+endef
+
+# Made once, and again when the dependencies change. An interrupted run leaves no stamp and starts over.
+$(READY): pyproject.toml
+	$(NEEDS_PYTHON)
 	@$(PYTHON) tools/prepare.py venv
+	@touch $@
+
+# Without the development tools: seconds in place of minutes.
+$(SERVER_READY): pyproject.toml
+	$(NEEDS_PYTHON)
+	@$(PYTHON) tools/prepare.py serve
 	@touch $@

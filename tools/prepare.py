@@ -4,8 +4,10 @@ Standard library only, because the first step runs before anything is installed.
 work is done already, installs through apt only as root and only what is missing, and otherwise says what to install.
 
     prepare.py venv             .venv with unibus (editable, never compiled) and the tools of the `dev` extra
+    prepare.py serve            .venv-serve with unibus (editable, never compiled) and the `server` extra
     prepare.py compiler         a C compiler and the headers of this Python
     prepare.py servers          what is not Python: the servers that are measured beside us, and Java for Spark
+    prepare.py clients          clients of Azure Service Bus that the tests run against our server
     prepare.py compiled         .build/compiled, made again only when a source changed
     prepare.py faults           .build/faults/compiled: the same with points at which tests can raise
     prepare.py expect compiled  fails unless `import unibus.core` finds the compiled package (or `expect plain`)
@@ -26,10 +28,16 @@ import time
 from pathlib import Path
 
 VENV = Path(".venv")
+SERVER_VENV = Path(".venv-serve")
 COMPILED = Path(".build/compiled")
 FAULTS = Path(".build/faults")
 PYTHON_MINIMUM = (3, 11)
 JAVA_MINIMUM = 17
+NODE_MINIMUM = 18
+AZURE_BEFORE = "7.14.3"
+"""The version of Azure's Python client before the one in the environment: the tests run both."""
+JAVASCRIPT = Path(".build/javascript")
+JAVASCRIPT_PACKAGES = Path("tests/integration/javascript/package.json")
 
 
 def fail(what: str, hint: str) -> SystemExit:
@@ -66,16 +74,28 @@ def version_name() -> str:
 
 
 def venv() -> None:
-    python = VENV / "bin" / "python"
+    make_venv(VENV, "dev", "its development tools")
+
+
+def serve() -> None:
+    """What a user of the server installs, and nothing else: in seconds, where the tools take minutes.
+
+    Editable, so never compiled: compiling takes longer than a first look at the server should.
+    """
+    make_venv(SERVER_VENV, "server", "the packages of its server")
+
+
+def make_venv(folder: Path, extra: str, what: str) -> None:
+    python = folder / "bin" / "python"
     if not usable(python):
         # Debian ships venv without the part that puts pip into a new environment.
         if not succeeds(sys.executable, "from ensurepip import version"):
             apt_install("Python's venv module", f"{version_name()}-venv")
-        print(f"creating {VENV} with {version_name()}")
-        if not run(sys.executable, "-m", "venv", "--clear", VENV):
-            raise fail(f"{VENV} could not be created", f"see above; `{sys.executable} -m venv {VENV}` has to work")
-    print("installing unibus (editable) and its development tools")
-    if not run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", ".[dev]"):
+        print(f"creating {folder} with {version_name()}")
+        if not run(sys.executable, "-m", "venv", "--clear", folder):
+            raise fail(f"{folder} could not be created", f"see above; `{sys.executable} -m venv {folder}` has to work")
+    print(f"installing unibus (editable) and {what}")
+    if not run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", f".[{extra}]"):
         raise fail("the packages could not be installed", "see above; pip needs its package index, or a mirror of it")
 
 
@@ -114,6 +134,49 @@ def has_java() -> bool:
     told = subprocess.run([str(program), "-version"], capture_output=True, text=True).stderr
     found = re.search(r'version "(\d+)', told)
     return found is not None and int(found[1]) >= JAVA_MINIMUM
+
+
+def clients() -> None:
+    """Azure's clients in versions and languages of their own, in folders that nothing else sees."""
+    target = Path(".build", f"azure-servicebus-{AZURE_BEFORE}")
+    if is_stale(target, AZURE_BEFORE):
+        options = ("--quiet", "--disable-pip-version-check", "--target", target)
+        if not run(sys.executable, "-m", "pip", "install", *options, f"azure-servicebus=={AZURE_BEFORE}"):
+            raise fail("azure-servicebus could not be installed", "see above; pip needs its package index, or a mirror")
+        stamp_of(target).write_text(AZURE_BEFORE)
+    if not has_node():
+        apt_install(f"Node.js {NODE_MINIMUM} or newer with npm", "nodejs", *([] if shutil.which("npm") else ["npm"]))
+    wanted = JAVASCRIPT_PACKAGES.read_text()
+    if is_stale(JAVASCRIPT, wanted):
+        JAVASCRIPT.mkdir(parents=True)
+        shutil.copy(JAVASCRIPT_PACKAGES, JAVASCRIPT)
+        options = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error")
+        if not run("npm", "install", *options, "--prefix", JAVASCRIPT):
+            raise fail("the JavaScript clients could not be installed", "see above; npm needs its registry")
+        stamp_of(JAVASCRIPT).write_text(wanted)
+
+
+def is_stale(folder: Path, wanted: str) -> bool:
+    """Whether a folder has to be made, with `wanted` in its stamp at the end. What is left of it is removed."""
+    stamp = stamp_of(folder)
+    if stamp.exists() and stamp.read_text() == wanted:
+        print(f"{folder} is up to date")
+        return False
+    stamp.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"installing into {folder}")
+    return True
+
+
+def stamp_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.stamp")
+
+
+def has_node() -> bool:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        return False
+    found = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
+    return int(found.lstrip("v").partition(".")[0] or 0) >= NODE_MINIMUM
 
 
 def compiled() -> None:
@@ -165,8 +228,10 @@ def expect(kind: str) -> None:
 
 STEPS = {
     "venv": venv,
+    "serve": serve,
     "compiler": compiler,
     "servers": servers,
+    "clients": clients,
     "compiled": compiled,
     "faults": faults,
     "expect": expect,

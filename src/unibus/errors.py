@@ -182,6 +182,20 @@ class CloudEventInvalid(DecodeError):
     code = "cloudevent_invalid"
 
 
+class AtomInvalid(DecodeError):
+    """An administration document that is no XML, or not the Atom entry of a queue, topic, subscription or rule.
+
+    `line` and `column` count from 1; 0 where the document as a whole is meant. Nothing was changed by reading it.
+    """
+
+    code = "atom_invalid"
+
+    def __init__(self, what: str, hint: str = "", line: int = 0, column: int = 0) -> None:
+        super().__init__(what, hint)
+        self.line = line
+        self.column = column
+
+
 class ExtraMissing(BusError, ImportError):
     """A feature that needs a package which is not installed. The hint names the extra that brings it."""
 
@@ -354,6 +368,15 @@ class StoreFailed(BusError, OSError):
     """The store could not write. Whether the last calls took effect is unknown until it has been opened again."""
 
     code = "store_failed"
+
+
+# Servers
+
+
+class PortUnavailable(BusError, OSError):
+    """The address that a server should listen on is taken, not allowed, or not of this machine. Nothing was started."""
+
+    code = "port_unavailable"
 
 
 # Capture

@@ -45,6 +45,9 @@ RETRY_JITTER_DEFAULT: Final = 0.1
 RATE_LIMIT_BURST_FACTOR: Final = 2.0
 """A bucket holds two seconds of its rate unless a burst is given."""
 
+RATE_PER_S_MAX: Final = 1_000_000.0
+"""Of sends or receives of one entity: far above what one process can do."""
+
 DEDUP_WINDOW_S_DEFAULT: Final = 600.0
 DEDUP_WINDOW_S_MIN: Final = 20.0
 DEDUP_WINDOW_S_MAX: Final = 7 * 24 * 3600.0
@@ -128,6 +131,11 @@ FILTER_DEPTH_MAX: Final = 32
 
 FILTER_TEXT_CHARS_MAX: Final = 32_768
 """Azure's bound for one property. Statements that double a text would otherwise fill the memory."""
+
+ATOM_BYTES_MAX: Final = 1024 * 1024
+ATOM_DEPTH_MAX: Final = 32
+ATOM_ELEMENTS_MAX: Final = 20_000
+"""Bounds of one administration document. Azure's largest entity, 12 authorization rules and all, takes about 10 KB."""
 
 assert LOCK_DURATION_S_DEFAULT <= LOCK_DURATION_S_MAX
 assert DEDUP_WINDOW_S_MIN <= DEDUP_WINDOW_S_DEFAULT <= DEDUP_WINDOW_S_MAX

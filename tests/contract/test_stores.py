@@ -9,6 +9,7 @@ import pytest
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
 from unibus.core.life.entity import Entry
+from unibus.stores.catalog import Catalog
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.history import History
@@ -58,6 +59,7 @@ class Reopening:
         self._store = open_again()
         self.url = self._store.url
         self.durability = self._store.durability
+        self.pace = self._store.pace
 
     def _fresh(self) -> EmbeddedStore:
         # A watch belongs to the object that was asked, so from the first one on it stays.
@@ -82,8 +84,14 @@ class Reopening:
         self._watched = True
         return store.watch(entity, call)
 
-    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
-        return self._fresh().peek(entity, from_sequence, count)
+    def peek(
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+    ) -> Pending[list[Claimed]]:
+        return self._fresh().peek(entity, from_sequence, count, session_id)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._fresh().catalog
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
         return self._fresh().session_state(lock)

@@ -7,10 +7,14 @@ that text, and it has to be printed. Anything that nobody catches is a failure, 
 In ```console blocks after `<!-- run -->` the lines with `$ unibus …` are run and must exit with 0; the lines below such
 a command must occur in its output in this order, where `…` stands for anything.
 
+A page with `<!-- server -->` has a server: `unibus serve` runs in its folder, on a free port that replaces 5300
+in the page's code, and ends with 0. There `curl`, `NAME=$(unibus …)` and variables of the shell are run too.
+
 All of it runs in a folder of its own, so that a page may write files, and leaves none behind.
 """
 
 import asyncio
+import contextlib
 import faulthandler
 import gc
 import logging
@@ -29,8 +33,12 @@ from typing import NamedTuple
 
 TIMEOUT_S = 120.0
 RUN = "<!-- run -->"
+SERVER = "<!-- server -->"
 _FENCE = re.compile(r"^(```+)(\w*)\s*$")
 _PRINTS = re.compile(r"#\s*->\s?(.*)$")
+_ASSIGNED = re.compile(r"([A-Z]\w*)=(.*)")
+_LISTENING = re.compile(r"http://localhost:(\d+)")
+_PORT = "localhost:5300"
 
 
 class Block(NamedTuple):
@@ -57,9 +65,13 @@ def blocks(text: str) -> Iterator[Block]:
         before = line.strip() or before
 
 
-def program(path: Path) -> CodeType:
+def text_of(path: Path, address: str) -> str:
+    return path.read_text("utf-8").replace(_PORT, address)
+
+
+def program(path: Path, address: str = _PORT) -> CodeType:
     """The Python of a document, each line where it stands."""
-    text = path.read_text("utf-8")
+    text = text_of(path, address)
     lines = [""] * (len(text.splitlines()) + 1)
     for block in blocks(text):
         if block.language == "python":
@@ -111,7 +123,7 @@ class Judge:
         return self.failures + [f"{self._path}:{line}: nothing was printed here" for line in missing]
 
 
-def run_python(path: Path) -> list[str]:
+def run_python(path: Path, address: str) -> list[str]:
     """What went wrong."""
     judge = Judge(path)
     judge.watch()
@@ -120,39 +132,41 @@ def run_python(path: Path) -> list[str]:
     sys.modules["snippets"] = module
     module.__dict__["print"] = judge.print
     try:
-        exec(program(path), module.__dict__)
+        exec(program(path, address), module.__dict__)
     except BaseException:
         judge.fail(traceback.format_exc())
     gc.collect()  # So that a coroutine that nobody awaited says so now.
     return judge.verdict()
 
 
-def run_console(path: Path) -> list[str]:
+def run_console(path: Path, address: str) -> list[str]:
     failures = []
-    for block in blocks(path.read_text("utf-8")):
+    variables: dict[str, str] = {}
+    for block in blocks(text_of(path, address)):
         if block.language == "console" and block.marked:
-            failures += [f"{path}:{block.line}: {what}" for what in _run_session(block.code)]
+            with_shell = None if address == _PORT else variables
+            failures += [f"{path}:{block.line}: {what}" for what in _run_session(block.code, with_shell)]
     return failures
 
 
-def _run_session(lines: list[str]) -> Iterator[str]:
+def _run_session(lines: list[str], variables: dict[str, str] | None) -> Iterator[str]:
+    """`variables` are those of the shell, kept from command to command; None where only `unibus` is run."""
     sessions: list[tuple[str, list[str]]] = []
     for line in lines:
         if line.startswith("$ "):
             sessions.append((line[2:], []))
+        elif sessions and sessions[-1][0].endswith("\\"):
+            sessions[-1] = (f"{sessions[-1][0][:-1]}{line.strip()}", [])
         elif sessions:
             sessions[-1][1].append(line)
     if not sessions:
         yield "no line with `$ unibus …` to run"
     for command, shown in sessions:
         words = shlex.split(command, comments=True)
-        if words[0] != "unibus":
+        if words[0] != "unibus" and variables is None:
             yield f"only unibus is run here, not {words[0]!r}"
             continue
-        environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100"}
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", *words], capture_output=True, text=True, env=environment
-        )
+        done = _run(command, words, variables)
         if done.returncode:
             yield f"{command!r} exits with {done.returncode}: {done.stderr}"
         wanted = "(?s:.*)".join(re.escape(line.strip()).replace("…", ".*") for line in shown if line.strip())
@@ -160,10 +174,50 @@ def _run_session(lines: list[str]) -> Iterator[str]:
             yield f"{command!r} does not print what is shown, but:\n{done.stdout}"
 
 
+def _run(command: str, words: list[str], variables: dict[str, str] | None) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", **(variables or {})}
+    if variables is None:
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-m", *words], capture_output=True, text=True, env=environment
+        )
+    assigned = _ASSIGNED.fullmatch(command)
+    script = f'unibus() {{ "{sys.executable}" -W error -m unibus "$@"; }}\n'
+    script += f'printf %s "{assigned[2]}"' if assigned else command
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
+    if assigned:
+        variables[assigned[1]] = done.stdout
+        done.stdout = ""
+    return done
+
+
+@contextlib.contextmanager
+def server(failures: list[str]) -> Iterator[str]:
+    """A server in this folder. Gives its address."""
+    command = [sys.executable, "-m", "unibus", "serve", "--port", "0", "--amqp-port", "off", "--allow-reset"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as serving:
+        assert serving.stdout is not None
+        shown = ""
+        while not (found := _LISTENING.search(shown)):
+            line = serving.stdout.readline()
+            assert line, f"the server did not start:\n{shown}"
+            shown += line
+        reading = threading.Thread(target=serving.stdout.read)  # A full pipe would stop the server.
+        reading.start()
+        yield f"localhost:{found[1]}"
+        serving.terminate()
+        reading.join()
+        if serving.wait():
+            failures.append(f"the server ended with {serving.returncode}")
+
+
 def run_in_folder(path: Path) -> list[str]:
+    failures: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        failures = run_python(path) + run_console(path)
+        has_server = SERVER in path.read_text("utf-8")
+        with server(failures) if has_server else contextlib.nullcontext(_PORT) as address:
+            first, second = (run_console, run_python) if has_server else (run_python, run_console)
+            failures += first(path, address) + second(path, address)
         os.chdir(path.parent)
     return failures
 

@@ -25,6 +25,7 @@ from unibus.core.life.changes import Settings, Who
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import (
     ABANDON,
+    BY_TOKEN,
     COMPLETE,
     DEAD_LETTER,
     DEFER,
@@ -274,8 +275,11 @@ class Machine(RuleBasedStateMachine):
 
     # Settling
 
-    def settlement(self, verb: int, lock: Lock, delay_s: int) -> tuple[Callable[[], object], Command]:
-        command = Settle(verb, lock.entity, lock.sequence, lock.token)
+    def settlement(
+        self, verb: int, lock: Lock, delay_s: int, by_token: bool = False
+    ) -> tuple[Callable[[], object], Command]:
+        # Where the entity is named too, an unknown one is the same error in both ways.
+        command = Settle(verb, lock.entity, BY_TOKEN if by_token else lock.sequence, lock.token)
         command.delay_ns = delay_s * SECOND
         where = (lock.entity, lock.sequence, lock.token)
         model = self.model
@@ -292,19 +296,20 @@ class Machine(RuleBasedStateMachine):
         verb=st.sampled_from([COMPLETE, ABANDON, DEFER, DEAD_LETTER]),
         pick=picks,
         delay_s=st.sampled_from([0, 0, 5]),
+        by_token=st.booleans(),
     )
-    def settle(self, verb: int, pick: int, delay_s: int) -> None:
-        wanted, command = self.settlement(verb, self.locks[pick % len(self.locks)], delay_s)
+    def settle(self, verb: int, pick: int, delay_s: int, by_token: bool) -> None:
+        wanted, command = self.settlement(verb, self.locks[pick % len(self.locks)], delay_s, by_token)
         self.both(wanted, lambda: self.run(command))
 
     @precondition(lambda self: self.locks)
-    @rule(pick=picks)
-    def renew(self, pick: int) -> None:
+    @rule(pick=picks, by_token=st.booleans())
+    def renew(self, pick: int, by_token: bool) -> None:
         lock = self.locks[pick % len(self.locks)]
         if lock.entity not in WITH_SESSIONS:
             found = self.both(
                 lambda: self.model.renew(lock.entity, lock.sequence, lock.token),
-                lambda: self.run(Renew(lock.entity, lock.sequence, lock.token)),
+                lambda: self.run(Renew(lock.entity, BY_TOKEN if by_token else lock.sequence, lock.token)),
             )
             assert found is None or found[1] == [found[0]]
 
@@ -470,12 +475,24 @@ class Machine(RuleBasedStateMachine):
             assert [(each.sequence, *seen(each)) for each in found] == [
                 (each.sequence, *told(each)) for each in sorted(box.letters.values(), key=lambda each: each.sequence)
             ]
+            self.peeks_agree(name, [each.sequence for each in found], found)
             info = infos[name]
             states = [each.state for each in box.letters.values()]
             counts = (info.active, info.locked, info.scheduled, info.deferred)
             assert counts == tuple(states.count(state) for state in ("active", "locked", "scheduled", "deferred"))
             assert info.size_bytes == sum(each.who.size for each in found)
             assert info.last_sequence == box.sequence
+
+    def peeks_agree(self, name: str, sequences: list[int], found: list[Claimed]) -> None:
+        """From the middle, and session by session: the same messages in the same order."""
+        middle = len(sequences) // 2
+        for first in sequences[middle : middle + 1]:
+            seen_from = self.store.peek(name, first, 1_000).wait(ANSWER_S)
+            assert [each.sequence for each in seen_from] == sequences[middle:]
+        for session_id in {each.who.session_id for each in found} if name in WITH_SESSIONS else ():
+            wanted = [each.sequence for each in found if each.who.session_id == session_id]
+            own = self.store.peek(name, 0, 1_000, session_id).wait(ANSWER_S)
+            assert [each.sequence for each in own] == wanted
 
     def adopt(self, name: str, found: list[Claimed]) -> None:
         """Take over which of the messages has which sequence, where that is not promised."""
@@ -502,16 +519,21 @@ class Machine(RuleBasedStateMachine):
 
 def picture(book: Book) -> object:
     """The whole state, as far as it is the state. The lines are emptied by this."""
-    return book.retired, {
-        entity.number: (
-            (entity.name, entity.kind, entity.sequence, entity.settings.given, entity.size_bytes),
-            (entity.active, entity.locked, entity.scheduled, entity.deferred),
-            [(sequence, entry.as_saved(), entry.data) for sequence, entry in entity.entries.items()],
-            [(session.as_saved(), line(session.waiting)) for session in entity.sessions.values()],
-            (line(entity.waiting), set(entity.ready), {} if entity.marks is None else dict(entity.marks.items())),
-        )
-        for entity in book.entities.values()
-    }
+    locks = {token: (entry.entity.number, entry.sequence) for token, entry in book.tokens.items()}
+    return (
+        book.retired,
+        locks,
+        {
+            entity.number: (
+                (entity.name, entity.kind, entity.sequence, entity.settings.given, entity.size_bytes),
+                (entity.active, entity.locked, entity.scheduled, entity.deferred),
+                [(sequence, entry.as_saved(), entry.data) for sequence, entry in entity.entries.items()],
+                [(session.as_saved(), line(session.waiting)) for session in entity.sessions.values()],
+                (line(entity.waiting), set(entity.ready), {} if entity.marks is None else dict(entity.marks.items())),
+            )
+            for entity in book.entities.values()
+        },
+    )
 
 
 def line(waiting: Waiting) -> list[int]:

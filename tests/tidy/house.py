@@ -20,14 +20,15 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
     "stores": frozenset({"core"}),
     "bus": frozenset({"core", "stores"}),
     "sync": frozenset({"core", "stores", "bus"}),  # The bus for programs without a loop.
-    "endpoints": frozenset({"core", "bus", "codecs"}),  # Network only: what it needs of a store it asks the bus for.
+    "config": frozenset({"core"}),  # Describes and reads settings; what is configured takes them as an argument.
+    # Network only: what it needs of a store it asks the bus for.
+    "endpoints": frozenset({"core", "bus", "codecs", "config"}),
     "federation": frozenset({"core", "bus"}),
     "capture": frozenset({"core", "stores"}),  # Reads history as a reader does, beside the bus.
     "pipeline": frozenset({"core", "stores", "bus", "sync", "capture"}),
     "../pyspark_unibus": frozenset({"pipeline"}),  # Beside the house: Spark finds a source by such a name only.
     "console": frozenset(),  # Static files that speak the HTTP interface.
     "testing": frozenset({"core", "stores", "bus", "sync"}),
-    "config": _BELOW_THE_DOORS | _DOORS,
     "cli": _BELOW_THE_DOORS | _DOORS | {"config"},
     "__main__": frozenset({"cli"}),
     "public": frozenset({"core", "stores", "bus", "sync", "federation"}),  # Public names only.
@@ -41,12 +42,12 @@ THIRD_PARTY: Final[dict[str, frozenset[str]]] = {
     "stores": frozenset({"msgspec", "mypy_extensions", "apsw", "redis", "asyncpg", "asyncmy"}),
     "bus": frozenset({"msgspec", "mypy_extensions", "opentelemetry"}),  # The last one only when a bus is traced.
     "sync": frozenset({"msgspec", "mypy_extensions"}),
-    "endpoints": frozenset({"msgspec", "fastapi", "starlette", "uvicorn", "prometheus_client", "cryptography"}),
+    "endpoints": frozenset({"msgspec", "fastapi", "starlette", "uvicorn", "httptools", "uvloop", "cryptography"}),
     "federation": frozenset({"msgspec", "httpx2"}),
     "capture": frozenset({"msgspec", "pyarrow"}),
     "pipeline": frozenset({"msgspec", "numpy", "pyspark", "pyarrow", "deltalake"}),  # The only room that knows Spark.
     "testing": frozenset({"pytest", "pytest_asyncio", "apsw"}),
-    "config": frozenset({"msgspec", "yaml"}),
+    "config": frozenset({"yaml"}),
     "cli": frozenset({"typer", "rich", "msgspec"}),
 }
 """Which packages of other people a room may import. Few, and each in one place, so that it can be replaced."""

@@ -3,58 +3,44 @@
 `publish` stores one copy for each group and answers when that is durable. A group keeps its place when nobody listens:
 its messages wait in the store. Subscribers by pattern, and lossy ones, hear what is published while they are there.
 
-    publish ─▶ rate, room ─▶ store ─▶ answer ─▶ those who only listen
-                    │ none, and the policy is `block`
-                    ▼
-                  Line ─▶ whatever settles a message lets the first one try again
-
-A channel drops nothing that it has stored: it is full when its slowest group has `max_queue_size` messages unsettled.
+The way of a publish is in publishing.py. A channel drops nothing that it has stored: it is full when its slowest group
+has `max_queue_size` messages unsettled.
 """
 
-import math
-import threading
 from collections.abc import Callable
 from datetime import datetime
 from typing import TypeVar
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.archive import instant_ns
-from unibus.bus.channel import POLICY_BLOCK, Channel
+from unibus.bus.channel import Channel
 from unibus.bus.exchange import Exchange, is_internal
 from unibus.bus.feeds import Echoes, Feed
 from unibus.bus.group import Consumer, Group, wake_all
 from unibus.bus.handlers import Plan, durable_name, plan_for
-from unibus.bus.lines import Line, Place, Waiting, queue_full
 from unibus.bus.places import Places
+from unibus.bus.publishing import Publication, Publishing
 from unibus.bus.queues import Queues, checked_subscription_name
 from unibus.bus.registry import Registry
 from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, ChannelConfig, SubscribeOptions
 from unibus.bus.subscription import Cancelled, Subscription
 from unibus.bus.subscriptions import checked_options, next_number, pattern_of
-from unibus.bus.transactions import Transaction, current
 from unibus.core.atomic import LOCK
 from unibus.core.life.changes import Settings
-from unibus.core.life.commands import Declare, Send, SendResult
+from unibus.core.life.commands import Declare, Send
 from unibus.core.life.entity import (
-    KIND_NAMES,
     QUEUE,
     SUBSCRIPTION,
-    SUBSCRIPTIONS,
     TOPIC,
     subscription_path,
 )
-from unibus.core.life.envelope import send_of
 from unibus.core.message import Message
 from unibus.core.pattern import EXACT, Pattern
 from unibus.core.retry import RetryPolicy
-from unibus.errors import BusError, ConfigInvalid, RateLimited
-from unibus.stores.pending import Pending, answered
-from unibus.stores.store import EntityInfo, Store
+from unibus.errors import ChannelNotFound, ConfigInvalid
+from unibus.stores.pending import Pending
 
 T = TypeVar("T")
-
-Publication = Pending[T] | Waiting[T]
-"""What a publish gives: the store's answer, or one that waits for room first."""
 
 _REFUSED = ("dispatch", "requeue", "queue_size")
 
@@ -132,6 +118,22 @@ class DurableChannels:
     def publish_many(self, target: Channel, messages: list[Message]) -> Publication[list[Message]]:
         """All of them or none, in one batch."""
         return self._publishing.publish(target, messages).seen_as(lambda _: messages)
+
+    def send(self, topic: str, messages: list[Message], commands: list[Send]) -> Pending[list[object]] | None:
+        """Store what a protocol server sends to a topic. None where no channel of this process has to do with it."""
+        if not self.takes(topic):
+            return None
+        target = self._exchange.channels.get(topic)
+        if target is None and self._exchange.pattern_groups:
+            try:
+                target = self._registry.get_or_make(topic)
+            except ChannelNotFound:
+                return None  # A strict bus, where only channels that were created can be heard.
+        return None if target is None else self._publishing.send(target, messages, commands)
+
+    def recount(self, topic: str) -> None:
+        """A protocol server has changed the subscriptions of a topic."""
+        self._publishing.recount(topic)
 
     # Subscribing
 
@@ -288,21 +290,6 @@ def _check_policy(name: str, config: ChannelConfig) -> None:
         )
 
 
-def groups_of(store: Store, channel: str) -> list[EntityInfo]:
-    """The durable subscriptions of a channel; the channel itself as long as it has none, and keeps."""
-    infos = store.entities().wait()
-    path = subscription_path(channel, "")
-    groups = [info for info in infos if info.kind == KIND_NAMES[SUBSCRIPTION] and info.name.startswith(path)]
-    return groups or [info for info in infos if info.name == channel]
-
-
-def unsettled(info: EntityInfo) -> int:
-    """What a group has not settled yet. What a channel keeps waits for its first group; what is scheduled does not."""
-    if info.kind == KIND_NAMES[TOPIC]:
-        return info.active
-    return info.active + info.locked + info.scheduled + info.deferred
-
-
 def _start(start: object) -> tuple[int, int]:
     """Where a new group begins: after this sequence, and not before this instant."""
     if start is None or start == "end":
@@ -314,155 +301,3 @@ def _start(start: object) -> tuple[int, int]:
     if isinstance(start, int) and not isinstance(start, bool) and 0 <= start < 2**63:
         return start, 0
     raise ConfigInvalid(f"start is {start!r}", "use 'beginning', 'end', a sequence or a datetime")
-
-
-# Publishing
-
-
-class Publishing:
-    """The way into the store: all is looked at before anything is stored, and a refusal leaves no trace."""
-
-    def __init__(self, queues: Queues, exchange: Exchange, registry: Registry, echoes: Echoes) -> None:
-        self._queues = queues
-        self._exchange = exchange
-        self._registry = registry
-        self._echoes = echoes
-        self._deciding = threading.RLock()  # From the look at rate and room to the place among the echoes.
-        self._left: dict[str, int] = {}  # So many more a channel takes, at least; counted anew when they are used up.
-        self._promised: dict[str, int] = {}  # So many stand in transactions that are open.
-        self._lines: dict[str, Line] = {}
-
-    def publish(self, target: Channel, messages: list[Message]) -> Publication[list[object]]:
-        try:
-            self._registry.check_open(f"published to {target.name!r}")
-            commands = [_command(target, message) for message in messages]
-            transaction = current(self._queues.store)
-            if transaction is not None:
-                return self._collect(transaction, target, messages, commands)
-            if not commands:
-                return answered([])
-            line = self._lines.get(target.name) if target.policy == POLICY_BLOCK else None
-            if line is None or not line.is_waiting():
-                pending = self._admit(target, messages, commands)
-                if pending is not None:
-                    return pending
-            return self._stand_in_line(target, messages, commands)
-        except BusError as error:
-            target.metrics.count_refusal(error, len(messages))
-            raise
-
-    def _admit(self, target: Channel, messages: list[Message], commands: list[Send]) -> Pending[list[object]] | None:
-        """Store them. None where there is no room."""
-        with self._deciding:
-            self._check_rate(target, len(commands))
-            if not self._has_room(target, len(commands)):
-                return None
-            pending = self._queues.store.apply(commands)
-            self._pay(target, len(commands))
-            self._published(target, messages, pending)
-        return pending
-
-    def _collect(
-        self, transaction: Transaction, target: Channel, messages: list[Message], commands: list[Send]
-    ) -> Pending[list[object]]:
-        """Inside of a transaction: stored with it, and heard by those who only listen once it is committed."""
-        with self._deciding:
-            self._check_rate(target, len(commands))
-            if not self._has_room(target, len(commands)):
-                raise queue_full(target, messages)  # It cannot wait: room may be made by its own end only.
-            self._pay(target, len(commands))
-            self._promise(target.name, len(commands))
-        results = [SendResult(target.name, 0, message.id, False) for message in messages]
-        for command, result in zip(commands, results, strict=True):
-            transaction.add(command, result)
-        transaction.otherwise(lambda: self._promise(target.name, -len(commands)))
-        transaction.when_stored(lambda: self._promise(target.name, -len(commands)))
-        transaction.when_stored(lambda: self._published(target, messages, answered(list(results))))
-        return answered([])
-
-    def _promise(self, channel: str, count: int) -> None:
-        with self._deciding:
-            self._promised[channel] = self._promised.get(channel, 0) + count
-
-    def _check_rate(self, target: Channel, count: int) -> None:
-        now_ns = self._exchange.monotonic_ns()
-        bucket = target.bucket
-        if bucket is not None and not bucket.has(count, now_ns):
-            wait_s = bucket.wait_s(count, now_ns)
-            hint = (
-                f"try again in {wait_s:.3f} s" if math.isfinite(wait_s) else "more than its burst: send fewer at once"
-            )
-            raise RateLimited(f"channel {target.name!r} is over its rate", hint, wait_s)
-
-    def _has_room(self, target: Channel, count: int) -> bool:
-        if not target.stored_max:
-            return True
-        if self._left.get(target.name, 0) < count:
-            groups = groups_of(self._queues.store, target.name)
-            held = max([unsettled(info) for info in groups], default=0) + self._promised.get(target.name, 0)
-            self._left[target.name] = target.stored_max - held
-        return self._left[target.name] >= count
-
-    def _pay(self, target: Channel, count: int) -> None:
-        if target.bucket is not None:
-            target.bucket.try_acquire(count, self._exchange.monotonic_ns())
-        if target.stored_max:
-            self._left[target.name] -= count
-
-    def _published(self, target: Channel, messages: list[Message], pending: Pending[list[object]]) -> None:
-        fresh: list[Message] = []
-        for message, result in zip(messages, pending.value or [], strict=False):  # A store that failed gives none.
-            assert isinstance(result, SendResult)
-            message.sequence = result.sequence
-            if result.duplicate:
-                target.metrics.count("duplicate")
-            else:
-                fresh.append(message)
-        if fresh and self._echoes.are_wanted(target):
-            self._echoes.follow(pending, fresh)
-        else:
-            for _ in fresh:
-                target.metrics.count("published")
-
-    # Room
-
-    def _stand_in_line(self, target: Channel, messages: list[Message], commands: list[Send]) -> Waiting[list[object]]:
-        timeout_s = self._registry.config_of(target.name).block_timeout
-        blocks = target.policy == POLICY_BLOCK and len(messages) <= target.stored_max and timeout_s != 0
-        if not blocks:
-            raise queue_full(target, messages)
-        with self._deciding:
-            line = self._lines.setdefault(target.name, Line(target, self._queues.timers))
-        self._queues.renewals.on_settled = self._on_settled
-        place = Place(messages, lambda: self._admit(target, messages, commands))
-        line.join(place, timeout_s)
-        if self._exchange.closed:
-            line.close()  # Nobody makes room any more, and whoever closed the bus may not have seen it.
-        return Waiting(line, place)
-
-    def recount(self, channel: str) -> None:
-        """How much room there is may have changed: other settings, or a group that is new."""
-        with self._deciding:
-            self._left.pop(channel, None)
-        self.made_room(channel)
-
-    def made_room(self, channel: str) -> None:
-        line = self._lines.get(channel)
-        if line is not None:
-            line.advance()
-
-    def _on_settled(self, entity: str) -> None:
-        self.made_room(entity.rpartition(f"/{SUBSCRIPTIONS}/")[0])
-
-    def stop(self) -> None:
-        for line in list(self._lines.values()):
-            line.close()
-
-
-def _command(target: Channel, message: Message) -> Send:
-    """What stores a message, no longer than its channel allows."""
-    command = send_of(message, target.name)
-    command.makes = TOPIC
-    if target.ttl_ns and (command.ttl_ns == 0 or target.ttl_ns < command.ttl_ns):
-        command.ttl_ns = target.ttl_ns
-    return command

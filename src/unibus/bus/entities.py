@@ -12,7 +12,7 @@ from unibus.bus.queues import Queues
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import AZURE, Filter, SqlFilter
 from unibus.core.life.commands import Declare, DropRule, SetRule
-from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC, subscription_path
+from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, NAMESPACE, QUEUE, SUBSCRIPTION, TOPIC, subscription_path
 from unibus.core.life.rules import Rule, checked_rule_name, rules_of
 from unibus.core.life.settings import checked_settings
 from unibus.errors import EntityNotFound, UsageError
@@ -20,7 +20,7 @@ from unibus.stores.pending import Pending
 from unibus.stores.store import EntityInfo
 
 PAGE = 100
-_KINDS = frozenset(KIND_NAMES.values())
+_KINDS = frozenset(name for kind, name in KIND_NAMES.items() if kind != NAMESPACE)
 
 Infos: TypeAlias = list[EntityInfo]
 Rules: TypeAlias = list[Rule]
@@ -63,11 +63,12 @@ class Entities:
 
     def get(self, name: str) -> Pending[EntityInfo]:
         """EntityNotFound if there is none. Case does not matter."""
-        return self().seen_as(lambda infos: found(infos, name))
+        folded_name(name)
+        return self._queues.store.catalog.entity(name).seen_as(lambda info: _existing(info, name))
 
     def exists(self, name: str) -> Pending[bool]:
-        folded = folded_name(name)
-        return self().seen_as(lambda infos: any(info.name.casefold() == folded for info in infos))
+        folded_name(name)
+        return self._queues.store.catalog.entity(name).seen_as(_is_listed)
 
     # Rules
 
@@ -93,13 +94,15 @@ class Entities:
 
     def get_rule(self, topic: str, subscription: str, name: str) -> Pending[Rule]:
         path = subscription_path(topic, subscription)
-        return self().seen_as(lambda infos: _rule(found(infos, path), name))
+        return self._queues.store.catalog.entity(path).seen_as(lambda info: _rule(_existing(info, path), name))
 
     def rules(self, topic: str, subscription: str, start: int = 0, top: int = PAGE) -> Pending[Rules]:
         """By name, `top` of them from the one at `start`."""
         _check_page(start, top)
         path = subscription_path(topic, subscription)
-        return self().seen_as(lambda infos: _rules(found(infos, path))[start : start + top])
+        return self._queues.store.catalog.entity(path).seen_as(
+            lambda info: _rules(_existing(info, path))[start : start + top]
+        )
 
     # Last, because of its name.
 
@@ -175,6 +178,16 @@ def found(infos: Infos, name: str) -> EntityInfo:
         if info.name.casefold() == folded:
             return info
     raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
+
+
+def _existing(info: EntityInfo | None, name: str) -> EntityInfo:
+    if info is None or not _is_listed(info):
+        raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
+    return info
+
+
+def _is_listed(info: EntityInfo | None) -> bool:
+    return info is not None and info.kind != KIND_NAMES[NAMESPACE]
 
 
 def rule_of(name: str, condition: Filter | str, action: SqlRuleAction | str | None) -> Rule:

@@ -10,6 +10,7 @@ from typing import Final
 
 from unibus.bus.entities import rules_of_info
 from unibus.bus.entity_shapes import Wanted, wanted_entities
+from unibus.bus.face import Face
 from unibus.core.life.changes import Settings
 from unibus.core.life.commands import Declare
 from unibus.core.life.entity import KIND_NAMES
@@ -58,7 +59,10 @@ def read_entity_file(path: str | Path) -> list[Wanted]:
         content = Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", "name a file of JSON") from error
-    return wanted_entities(content)
+    try:
+        return wanted_entities(content)
+    except UsageError as error:
+        raise type(error)(f"{path}, {error.what}", error.hint) from error
 
 
 def planned(infos: list[EntityInfo], wanted: list[Wanted]) -> Plan:
@@ -118,6 +122,14 @@ def _keeping_moments(now: list[Rule], wanted: tuple[Rule, ...]) -> str:
         old = known.get(rule.name.casefold())
         rules.append(Rule(rule.name, rule.condition, rule.action, 0 if old is None else old.created_ns))
     return text_of(rules)
+
+
+def declare_file(bus: Face, path: str | Path) -> Plan:
+    """Create and change the entities of a bus as a file says. EntityExists, before anything is done, for conflicts."""
+    store = bus._hub.queues().store
+    plan = planned(store.entities().wait(), read_entity_file(path))
+    declare_entities(store, plan)
+    return plan
 
 
 def declare_entities(store: Store, plan: Plan) -> None:

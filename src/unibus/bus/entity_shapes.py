@@ -9,64 +9,34 @@ And the Config.json of Microsoft's emulator: UserConfig.Namespaces[0] with lists
 not name keeps its default, or stays as it is. What nobody here understands is an error that names it, never ignored.
 """
 
-import json
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from unibus.bus.azure_names import CORRELATION, PROPERTIES, STATUSES, TIMES
+from unibus.bus.commented_json import LinedObject, read_json
 from unibus.bus.entity_names import checked_path, checked_subscription
+from unibus.core.cold import HeaderValue
 from unibus.core.fields import checked_headers
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
 from unibus.core.iso_duration import LONGEST_S, duration_s
 from unibus.core.life.changes import Settings
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
+from unibus.core.life.entity import KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC, subscription_path
 from unibus.core.life.rules import Rule, checked_rule_name
 from unibus.core.life.settings import checked_settings
-from unibus.errors import BusError, ConfigInvalid
-from unibus.limits import DEDUP_WINDOW_S_DEFAULT
+from unibus.errors import BusError, ConfigInvalid, UsageError
 
-_TIMES: Final = frozenset({"lock_duration", "default_ttl", "dedup_window", "auto_delete_on_idle"})
-_PROPERTIES: Final[dict[str, str]] = {
-    "AutoDeleteOnIdle": "auto_delete_on_idle",
-    "DeadLetteringOnFilterEvaluationExceptions": "dead_letter_on_filter_error",
-    "DeadLetteringOnMessageExpiration": "dead_letter_on_expiration",
-    "DefaultMessageTimeToLive": "default_ttl",
-    "DuplicateDetectionHistoryTimeWindow": "dedup_window",
-    "EnableBatchedOperations": "enable_batched_operations",
-    "EnableExpress": "enable_express",
-    "EnablePartitioning": "enable_partitioning",
-    "ForwardDeadLetteredMessagesTo": "forward_dead_letters_to",
-    "ForwardTo": "forward_to",
-    "LockDuration": "lock_duration",
-    "MaxDeliveryCount": "max_delivery_count",
-    "MaxMessageSizeInKilobytes": "max_message_size_kb",
-    "MaxSizeInMegabytes": "max_size_mb",
-    "RequiresSession": "requires_session",
-    "Status": "status",
-    "SupportOrdering": "support_ordering",
-    "UserMetadata": "user_metadata",
-}
-_FOLDED: Final = {name.casefold(): setting for name, setting in _PROPERTIES.items()}
-_DETECTION: Final = "requiresduplicatedetection"
-_STATUSES: Final = {
-    "active": "active",
-    "disabled": "disabled",
-    "senddisabled": "send_disabled",
-    "receivedisabled": "receive_disabled",
-}
+_FOLDED: Final = {name.casefold(): setting for name, setting in PROPERTIES.items()}
+_STATUSES: Final = {name.casefold(): status for name, status in STATUSES.items()}
 _CORRELATION: Final = {
-    "contenttype": "content_type",
-    "correlationid": "correlation_id",
-    "label": "subject",
+    **{name.casefold(): field for name, field in CORRELATION.items()},
     "subject": "subject",
-    "messageid": "message_id",
-    "replyto": "reply_to",
-    "replytosessionid": "reply_to_session_id",
-    "sessionid": "session_id",
-    "to": "to",
     "properties": "properties",
 }
+_KINDS: Final = {name: kind for kind, name in KIND_NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -81,13 +51,7 @@ class Wanted:
 
 def wanted_entities(text: str | bytes) -> list[Wanted]:
     """What a file declares: queues, then topics, each followed by its subscriptions."""
-    try:
-        document = json.loads(text, object_pairs_hook=_once)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, BusError):
-            raise
-        raise ConfigInvalid(f"the file is no JSON: {error}", "mend it there") from error
-    root = _mapping(document, "the file")
+    root = _mapping(read_json(text), "the file")
     if any([key.casefold() == "userconfig" for key in root]):
         found = _emulated(root)
     else:
@@ -101,13 +65,15 @@ def wanted_entities(text: str | bytes) -> list[Wanted]:
     return found
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    named = dict(pairs)
-    if len(named) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigInvalid(f"{twice!r:.60} stands twice in one object of the file", "leave one of them out")
-    return named
+def declared(name: str, kind: str, given: Mapping[str, object]) -> Wanted:
+    """One entity in our own shape, as the JSON of the administration API has it. Its name is not checked."""
+    number = _KINDS[kind]
+    return _subscription(name, given) if number == SUBSCRIPTION else _entity(name, number, given)
+
+
+def declared_rule(path: str, name: str, given: object) -> Rule:
+    """One rule of a subscription in our own shape."""
+    return _own_rule(path, name, given)
 
 
 # Our own shape
@@ -115,24 +81,37 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _own(root: Mapping[str, object]) -> list[Wanted]:
     found: list[Wanted] = []
-    for name, given in _mapping(root.get("queues", {}), "queues").items():
-        found.append(_entity(checked_path(name), QUEUE, _mapping(given, name)))
-    for name, given in _mapping(root.get("topics", {}), "topics").items():
-        topic = dict(_mapping(given, name))
-        subscriptions = _mapping(topic.pop("subscriptions", {}), f"the subscriptions of {name!r}")
-        found.append(_entity(checked_path(name), TOPIC, topic))
-        for own, settings in subscriptions.items():
-            path = subscription_path(name, checked_subscription(own))
-            found.append(_subscription(path, dict(_mapping(settings, path))))
+    queues = _mapping(root.get("queues", {}), "queues")
+    for name, given in queues.items():
+        with _line_of(queues, name):
+            found.append(_entity(checked_path(name), QUEUE, _mapping(given, name)))
+    topics = _mapping(root.get("topics", {}), "topics")
+    for name, given in topics.items():
+        with _line_of(topics, name):
+            found += _own_topic(name, _mapping(given, name))
     return found
 
 
-def _subscription(path: str, given: dict[str, object]) -> Wanted:
-    rules = given.pop("rules", None)
-    if rules is None:
-        return _entity(path, SUBSCRIPTION, given)
-    listed = [_own_rule(path, name, each) for name, each in _mapping(rules, f"the rules of {path!r}").items()]
-    return _entity(path, SUBSCRIPTION, given, tuple(listed))
+def _own_topic(name: str, topic: Mapping[str, object]) -> list[Wanted]:
+    subscriptions = _mapping(topic.get("subscriptions", {}), f"the subscriptions of {name!r}")
+    found = [_entity(checked_path(name), TOPIC, _without(topic, "subscriptions"))]
+    for own, settings in subscriptions.items():
+        with _line_of(subscriptions, own):
+            path = subscription_path(name, checked_subscription(own))
+            found.append(_subscription(path, _mapping(settings, path)))
+    return found
+
+
+def _subscription(path: str, given: Mapping[str, object]) -> Wanted:
+    settings = _without(given, "rules")
+    if given.get("rules") is None:
+        return _entity(path, SUBSCRIPTION, settings)
+    rules = _mapping(given["rules"], f"the rules of {path!r}")
+    listed = []
+    for name, each in rules.items():
+        with _line_of(rules, name):
+            listed.append(_own_rule(path, name, each))
+    return _entity(path, SUBSCRIPTION, settings, tuple(listed))
 
 
 def _own_rule(path: str, name: str, given: object) -> Rule:
@@ -140,11 +119,10 @@ def _own_rule(path: str, name: str, given: object) -> Rule:
     record = _mapping(given, where)
     _only(record, ("filter", "action"), where)
     try:
-        action = record.get("action")
         return Rule(
             checked_rule_name(name),
             _own_filter(record.get("filter", True), where),
-            None if action is None else SqlRuleAction(_text(action, where)),
+            _own_action(record.get("action"), where),
         )
     except BusError as error:
         raise _inside(where, error) from error
@@ -155,7 +133,22 @@ def _own_filter(given: object, where: str) -> Filter:
         return TrueFilter() if given else FalseFilter()
     if isinstance(given, str):
         return SqlFilter(given)
-    return _correlation(dict(_mapping(given, where)), where)
+    record = _mapping(given, where)
+    if "sql" in record:
+        return SqlFilter(*_sql(record, where))
+    return _correlation(dict(record), where)
+
+
+def _own_action(given: object, where: str) -> SqlRuleAction | None:
+    if given is None:
+        return None
+    return SqlRuleAction(given) if isinstance(given, str) else SqlRuleAction(*_sql(_mapping(given, where), where))
+
+
+def _sql(record: Mapping[str, object], where: str) -> tuple[str, dict[str, HeaderValue]]:
+    """The long form of an expression, with the values of its parameters."""
+    _only(record, ("sql", "parameters"), where)
+    return _text(record.get("sql"), where), checked_headers(_mapping(record.get("parameters", {}), where))
 
 
 def _correlation(fields: dict[str, object], where: str) -> Filter:
@@ -180,10 +173,12 @@ def _emulated(root: Mapping[str, object]) -> list[Wanted]:
     for space in spaces:
         namespace = _folded(space, "a namespace")
         for each in _items(namespace.get("queues"), "Queues"):
-            queue, name = _named(each, "a queue", ())
-            found.append(_entity(checked_path(name), QUEUE, _properties(queue, name)))
+            with _line_of(each):
+                queue, name = _named(each, "a queue", ())
+                found.append(_entity(checked_path(name), QUEUE, _properties(queue, name)))
         for each in _items(namespace.get("topics"), "Topics"):
-            found += _emulated_topic(each)
+            with _line_of(each):
+                found += _emulated_topic(each)
     return found
 
 
@@ -191,28 +186,34 @@ def _emulated_topic(given: object) -> list[Wanted]:
     topic, name = _named(given, "a topic", ("subscriptions",))
     found = [_entity(checked_path(name), TOPIC, _properties(topic, name))]
     for each in _items(topic.get("subscriptions"), f"the subscriptions of {name!r}"):
-        subscription, own = _named(each, "a subscription", ("rules",))
-        path = subscription_path(name, checked_subscription(own))
-        rules = [_emulated_rule(path, rule) for rule in _items(subscription.get("rules"), f"the rules of {path!r}")]
-        found.append(_entity(path, SUBSCRIPTION, _properties(subscription, path), tuple(rules) if rules else None))
+        with _line_of(each):
+            found.append(_emulated_subscription(name, each))
     return found
 
 
+def _emulated_subscription(topic: str, given: object) -> Wanted:
+    subscription, own = _named(given, "a subscription", ("rules",))
+    path = subscription_path(topic, checked_subscription(own))
+    rules = []
+    for each in _items(subscription.get("rules"), f"the rules of {path!r}"):
+        with _line_of(each):
+            rules.append(_emulated_rule(path, each))
+    return _entity(path, SUBSCRIPTION, _properties(subscription, path), tuple(rules) if rules else None)
+
+
 def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
-    """Named as ours. A window counts where duplicates are looked for, and an empty name is none."""
+    """Named as ours. An empty name is none."""
     given = _folded(entity.get("properties"), f"the properties of {name!r}")
-    detects = given.pop(_DETECTION, None)
-    settings: dict[str, object] = {}
+    settings = LinedObject(given.line)
     for key, value in given.items():
         if key not in _FOLDED:
-            raise ConfigInvalid(f"{name!r} has a property {key!r:.60}, which is not known", "leave it out")
+            with _line_of(given, key):
+                raise ConfigInvalid(f"{name!r} has a property {key!r:.60}, which is not known", "leave it out")
         settings[_FOLDED[key]] = None if value == "" and key.startswith("forward") else value
-    if detects is False:
-        settings["dedup_window"] = None
-    elif detects is True:
-        settings.setdefault("dedup_window", DEDUP_WINDOW_S_DEFAULT)
-    elif detects is not None:
-        raise ConfigInvalid(f"RequiresDuplicateDetection of {name!r} is {detects!r:.40}", "use true or false")
+        settings.lines[_FOLDED[key]] = given.lines.get(key, 0)
+    # Azure looks for duplicates where it is asked to, not where a window is given.
+    if settings.get("dedup_window") is not None:
+        settings.setdefault("duplicate_detection", False)
     status = settings.get("status")
     if isinstance(status, str):
         settings["status"] = _STATUSES.get(status.casefold(), status)
@@ -251,10 +252,16 @@ def _emulated_filter(properties: Mapping[str, object], where: str) -> Filter:
 
 def _entity(name: str, kind: int, given: Mapping[str, object], rules: tuple[Rule, ...] | None = None) -> Wanted:
     try:
-        timed = {key: _seconds(value) if key in _TIMES else value for key, value in given.items()}
+        timed: dict[str, object] = {}
+        for key, value in given.items():
+            with _line_of(given, key):
+                timed[key] = _seconds(value) if key in TIMES else value
         return Wanted(name, kind, checked_settings(timed), rules)
     except BusError as error:
-        raise _inside(repr(name), error) from error
+        # The words of the error begin with the setting that is wrong, or have it in quotes.
+        wrong = next((key for key in given if re.search(rf"\b{re.escape(key)}\b", error.what)), "")
+        with _line_of(given, wrong):
+            raise _inside(repr(name), error) from error
 
 
 def _seconds(value: object) -> object:
@@ -265,10 +272,14 @@ def _seconds(value: object) -> object:
 
 
 def _inside(where: str, error: BusError) -> ConfigInvalid:
-    return ConfigInvalid(f"{where}: {error.what}", error.hint)
+    """With the entity or rule that it is about, after the line if it has one already."""
+    if where in error.what:
+        return ConfigInvalid(error.what, error.hint)
+    line, found, what = error.what.partition(": ") if error.what.startswith("line ") else ("", "", error.what)
+    return ConfigInvalid(f"{line}{found}{where}: {what}", error.hint)
 
 
-def _named(given: object, what: str, parts: tuple[str, ...]) -> tuple[dict[str, object], str]:
+def _named(given: object, what: str, parts: tuple[str, ...]) -> tuple[LinedObject, str]:
     """Its name and properties, and the parts that only such an entity has."""
     record = _folded(given, what)
     name = record.get("name")
@@ -278,9 +289,33 @@ def _named(given: object, what: str, parts: tuple[str, ...]) -> tuple[dict[str, 
     return record, name
 
 
-def _folded(given: object, what: str) -> dict[str, object]:
+@contextmanager
+def _line_of(given: object, name: str = "") -> Iterator[None]:
+    """Errors of the block name the line: of a name in an object of the file, or of the object. The innermost counts."""
+    try:
+        yield
+    except UsageError as error:
+        line = given.lines.get(name, 0) or given.line if isinstance(given, LinedObject) else 0
+        if not line or error.what.startswith("line "):
+            raise
+        raise type(error)(f"line {line}: {error.what}", error.hint) from error
+
+
+def _without(given: Mapping[str, object], name: str) -> LinedObject:
+    rest = LinedObject(given.line if isinstance(given, LinedObject) else 0)
+    rest.update({key: value for key, value in given.items() if key != name})
+    rest.lines.update(given.lines if isinstance(given, LinedObject) else {})
+    return rest
+
+
+def _folded(given: object, what: str) -> LinedObject:
     """By names without case, as the emulator reads them."""
-    return {key.casefold(): value for key, value in _mapping({} if given is None else given, what).items()}
+    found = _mapping({} if given is None else given, what)
+    folded = LinedObject(found.line if isinstance(found, LinedObject) else 0)
+    folded.update({key.casefold(): value for key, value in found.items()})
+    if isinstance(found, LinedObject):
+        folded.lines.update({key.casefold(): line for key, line in found.lines.items()})
+    return folded
 
 
 def _mapping(given: object, what: str) -> Mapping[str, object]:
@@ -306,4 +341,7 @@ def _text(given: object, where: str) -> str:
 def _only(given: Mapping[str, object], known: Collection[str], where: str) -> None:
     for key in given:
         if key not in known:
-            raise ConfigInvalid(f"{where} has {key!r:.60}, which is not known", f"known are {', '.join(sorted(known))}")
+            with _line_of(given, key):
+                raise ConfigInvalid(
+                    f"{where} has {key!r:.60}, which is not known", f"known are {', '.join(sorted(known))}"
+                )

@@ -42,7 +42,7 @@ from unibus.core.deadletter import (
 )
 from unibus.core.expiry import is_expired
 from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
+from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, SendResult, Settle
 from unibus.core.life.envelope import message_of, overlay_of
 from unibus.core.message import Message
 from unibus.core.metrics import ChannelMetrics
@@ -371,6 +371,14 @@ def _ignore(pending: Pending[Any]) -> None:
     """The store says by itself when it has stopped."""
 
 
+def _stored(pending: Pending[list[object]], messages: list[Message]) -> list[Message]:
+    """Those of them that were stored: none after an error, and no duplicates."""
+    if pending.error is not None:
+        return []
+    duplicates = [isinstance(each, SendResult) and each.duplicate for each in pending.value]
+    return [message for message, duplicate in zip(messages, duplicates, strict=True) if not duplicate]
+
+
 class Echoes:
     """What was published to persistent channels, for those who only listen: once it is durable, and in order.
 
@@ -408,7 +416,7 @@ class Echoes:
         with self._lock:
             while self._waiting and self._waiting[0][0].done:
                 pending, messages = self._waiting.popleft()
-                for message in messages if pending.error is None else []:
+                for message in _stored(pending, messages):
                     self.group.queue.append(message, 0)
             self.group.delayed = len(self._waiting)
         wake(self.group)

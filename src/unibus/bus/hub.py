@@ -17,12 +17,13 @@ from unibus.bus.aftermath import BusAftermath
 from unibus.bus.build_kind import log_plain_build
 from unibus.bus.capture_child import CaptureChild, capture_folder
 from unibus.bus.delivery import Delivery
-from unibus.bus.durable_channels import DurableChannels, groups_of, unsettled
+from unibus.bus.durable_channels import DurableChannels
 from unibus.bus.exchange import Exchange
 from unibus.bus.forked_hub import become_forked, refuse
 from unibus.bus.group import INSIDE, notify, wake_all
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.places import Places, report
+from unibus.bus.publishing import groups_of, unsettled
 from unibus.bus.queues import Queues
 from unibus.bus.quiet import Quiet
 from unibus.bus.receivers import claim

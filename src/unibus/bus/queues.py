@@ -5,10 +5,11 @@ What waits for messages to come is in receivers.py, in two forms: for loops and 
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Final, Protocol
 
+from unibus.bus.entity_names import warn_if_reserved
 from unibus.bus.exchange import Exchange
 from unibus.bus.names import checked_name
 from unibus.bus.renewals import Renewals
@@ -46,6 +47,18 @@ class Watcher(Protocol):
     def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]: ...
 
     def complete_many(self, commands: list[Command], messages: list[Message]) -> Pending[None]: ...
+
+    # Around the operations of protocol servers (broker.py), which have no verbs here.
+
+    def watch_send(
+        self, entity: str, messages: list[Message], send: Callable[[list[Message]], Pending[list[object]]]
+    ) -> Pending[list[object]]: ...
+
+    def watch_settle(
+        self, verb: int, entity: str, message_id: str, settle: Callable[[], Pending[list[object]]]
+    ) -> Pending[list[object]]: ...
+
+    async def watch_claim(self, entity: str, claiming: Awaitable[list[Claimed]]) -> list[Claimed]: ...
 
 
 class Queues:
@@ -134,9 +147,13 @@ class Queues:
         self._named.add(name)
 
     def _command(self, entity: str, payload: object, fields: dict[str, object]) -> Send:
+        return send_of(self.message(entity, payload, fields), entity)
+
+    def message(self, entity: str, payload: object, fields: dict[str, object]) -> Message:
+        """The message that `send` stores, from a payload and fields. `fields` is used up."""
         body = payload.value if isinstance(payload, Payload) else payload
         if not fields:
-            return send_of(Message(self.exchange.stamper, entity, body, Priority.NORMAL, None), entity)
+            return Message(self.exchange.stamper, entity, body, Priority.NORMAL, None)
         priority = fields.pop("priority", None)
         delay = fields.pop("delay", None)
         message_id = fields.pop("message_id", None)
@@ -150,7 +167,7 @@ class Queues:
         message = Message(self.exchange.stamper, entity, body, level, cold)
         if message_id is not None:
             message = _with_id(message, message_id)
-        return send_of(message, entity)
+        return message
 
     def submit(self, command: Command) -> Pending[None]:
         """A settlement: into the open transaction, or at once."""
@@ -209,7 +226,9 @@ class Queues:
     # Entities
 
     def create(self, kind: int, name: str, settings: Mapping[str, object]) -> Pending[None]:
-        return self._declare(Declare(checked_entity_name(name), kind, checked_settings(settings)))
+        path = checked_entity_name(name)
+        warn_if_reserved(path)
+        return self._declare(Declare(path, kind, checked_settings(settings)))
 
     def create_subscription(self, topic: str, name: str, settings: Mapping[str, object]) -> Pending[None]:
         path = subscription_path(checked_entity_name(topic), checked_subscription_name(name))

@@ -107,9 +107,19 @@ def leave(queues: Queues, lock: SessionLock) -> None:
 # For event loops
 
 
-async def until_async(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s: float | None) -> T:
-    """What `look` finds, as soon as it finds something; what it found last at the time-out."""
-    found = await _cancellable(queues, look())
+async def until_async(
+    queues: Queues,
+    entity: str,
+    look: Callable[[], Pending[T]],
+    timeout_s: float | None,
+    cancellable: "Callable[[Queues, Pending[T]], Awaitable[T]] | None" = None,
+) -> T:
+    """What `look` finds, as soon as it finds something; what it found last at the time-out.
+
+    `cancellable` awaits an answer, and undoes what it stands for when the caller is cancelled meanwhile.
+    """
+    answer = cancellable or _cancellable
+    found = await answer(queues, look())
     if found or timeout_s == 0:
         return found
     loop = asyncio.get_running_loop()
@@ -119,7 +129,7 @@ async def until_async(queues: Queues, entity: str, look: Callable[[], Pending[T]
         stop = queues.store.watch(entity, partial(notify_loop, loop, woken.set))
         looks_again = False
         try:
-            found = await _cancellable(queues, look())
+            found = await answer(queues, look())
             if found:
                 return found
             async with asyncio.timeout_at(deadline_s):

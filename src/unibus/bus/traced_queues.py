@@ -16,6 +16,7 @@ from unibus.bus.spans import Spans, ambient, carried, context_fields, failed, im
 from unibus.core.cold import Cold, HeaderValue
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import ABANDON, COMPLETE, SETTLEMENTS, Command, SendResult, Settle
+from unibus.core.life.envelope import message_of
 from unibus.core.message import Message, restored
 from unibus.stores.pending import Pending
 
@@ -101,6 +102,34 @@ class TracedQueues:
         message = restored(message_id, claimed.entity, None, 0, None)
         span = self._spans.settling(SETTLEMENTS[command.verb], claimed.entity, [message], process)
         return _watched(span, lambda: self._queues.store.apply([command]))
+
+    # For protocol servers
+
+    def watch_send(
+        self, entity: str, messages: list[Message], send: Callable[[list[Message]], Pending[list[object]]]
+    ) -> Pending[list[object]]:
+        span = self._spans.sending("send", entity, messages)
+        copies = [message.copy() for message in messages]
+        imprint(copies, span)
+        return _watched(span, lambda: send(copies))
+
+    def watch_settle(
+        self, verb: int, entity: str, message_id: str, settle: Callable[[], Pending[list[object]]]
+    ) -> Pending[list[object]]:
+        message = restored(message_id, entity, None, 0, None)
+        span = self._spans.settling(SETTLEMENTS[verb], entity, [message] if message_id else [])
+        return _watched(span, settle)
+
+    async def watch_claim(self, entity: str, claiming: Awaitable[list[Claimed]]) -> list[Claimed]:
+        began_ns = now_ns()
+        try:
+            claimed = await claiming
+        except Exception as error:
+            self._not_received(entity, began_ns, error)
+            raise
+        if claimed:
+            self._spans.receiving(entity, [message_of(each) for each in claimed], began_ns).end()
+        return claimed
 
     def complete_many(self, commands: list[Command], messages: list[Message]) -> Pending[None]:
         entities = {command.entity for command in commands if isinstance(command, Settle)}

@@ -23,11 +23,15 @@ class Shell(OnDemand):
     # One file per command, or per group of commands. The order is the order of `unibus --help`.
     homes: ClassVar[Mapping[str, str]] = {
         "demo": "unibus.cli.demo",
+        "serve": "unibus.cli.serve",
+        "config": "unibus.cli.config",
+        "init": "unibus.cli.init",
         "send": "unibus.cli.send",
         "receive": "unibus.cli.receive",
         "peek": "unibus.cli.peek",
         "entities": "unibus.cli.entities",
         "declare": "unibus.cli.declare",
+        "access": "unibus.cli.access",
         "query": "unibus.cli.query",
         "relay": "unibus.cli.relay",
         "top": "unibus.cli.top",

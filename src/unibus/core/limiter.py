@@ -56,6 +56,10 @@ class TokenBucket:
         self._level -= cost
         return True
 
+    def refund(self, n: int) -> None:
+        """Give back tokens that were taken and not used; never beyond the burst."""
+        self._level = min(self._capacity, self._level + _counted(n) * self._token)
+
     def wait_s(self, n: int, now_ns: int) -> float:
         """Seconds until there are `n` tokens if nobody takes any, to the next nanosecond. Infinite above the burst."""
         self._refill(now_ns)
@@ -83,7 +87,7 @@ class TokenBucket:
         self._level = min(self._capacity, self._level + elapsed_ns * self._gain_per_ns)
 
 
-atomic(TokenBucket, "has", "try_acquire", "wait_s", "available")
+atomic(TokenBucket, "has", "try_acquire", "refund", "wait_s", "available")
 
 
 def _positive(name: str, value: float) -> Fraction:

@@ -63,7 +63,7 @@ class Committer:
         self._unsynced = True  # Something that was written may not be on disk yet.
         self._kicks = threading.Lock()  # Closed while the writer has nothing to do; a kick opens it.
         self._kicks.acquire()
-        self._pace = Pace()
+        self.pace = Pace()
         self._asked_ns: i64 = 0  # When a loop left its commit to the writer.
         self._soon: asyncio.AbstractEventLoop | None = None
         self._closing = False
@@ -84,7 +84,7 @@ class Committer:
         if self._soon is not loop:
             self._soon = loop
             loop.call_soon(self._after_turn, loop)
-        elif self._group.waiting == ENOUGH and not self._pace.is_quick():
+        elif self._group.waiting == ENOUGH and not self.pace.is_quick():
             self.kick()  # Worth a commit of their own, while the loop goes on with the rest.
 
     def _after_turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -134,15 +134,20 @@ class Committer:
         With `loop` the caller is that loop and no task of it. Whatever could take long is left to the writer.
         """
         coming = self._group
-        if coming.absent or self._snapshot.is_due(self._book.seq) or not self._journal.is_quick():
+        if (
+            not self.pace.on_loops
+            or coming.absent
+            or self._snapshot.is_due(self._book.seq)
+            or not self._journal.is_quick()
+        ):
             return False
-        if (coming.sync and not self._pace.is_quick()) or not self.committing.acquire(blocking=False):
+        if (coming.sync and not self.pace.is_quick()) or not self.committing.acquire(blocking=False):
             return False
         try:
             began_ns = time.monotonic_ns()
             group = self._commit()
             if group is not None and group.sync:
-                self._pace.took(began_ns, time.monotonic_ns())
+                self.pace.took(began_ns, time.monotonic_ns())
         finally:
             self.committing.release()
         if group is not None:
@@ -292,7 +297,7 @@ class Committer:
             ended_ns = time.monotonic_ns()
             if asked_ns:
                 self._asked_ns = 0
-                self._pace.took_there(max(asked_ns, free_ns), ended_ns)
+                self.pace.took_there(max(asked_ns, free_ns), ended_ns)
             free_ns = ended_ns
 
     def close(self) -> None:

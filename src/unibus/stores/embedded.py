@@ -26,11 +26,12 @@ from unibus.core.life.declaring import drop_idle
 from unibus.core.life.due import NEVER
 from unibus.core.life.entity import Entry, Session
 from unibus.core.life.past import Beginning
-from unibus.core.life.sending import entries_of, queue_of, receiving_from
+from unibus.core.life.sending import entries_of, page_of, queue_of, receiving_from
 from unibus.core.life.sessions import accept, held_session
 from unibus.core.life.states import GONE
-from unibus.errors import BusClosed, BusError, StoreFailed, UsageError
+from unibus.errors import BusClosed, BusError, StoreFailed
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
+from unibus.stores.catalog import EmbeddedCatalog
 from unibus.stores.checking import checked
 from unibus.stores.closing_steps import ClosingSteps, under
 from unibus.stores.committer import Committer, as_failure, described
@@ -39,7 +40,7 @@ from unibus.stores.forked import ForkedJournal, keep_for_ever, on_fork, opened_b
 from unibus.stores.held_files import HINT
 from unibus.stores.history import EmbeddedHistory
 from unibus.stores.info_of import info_of
-from unibus.stores.journal import Journal
+from unibus.stores.journal import Journal, checked_level
 from unibus.stores.pending import Pending, answered
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
 from unibus.stores.space import Space
@@ -85,10 +86,7 @@ class EmbeddedStore:
         self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
         self._lock = threading.RLock()
         self._in_memory = journal.durability == Durability.D0
-        self._book = Book(NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024))
-        self._book.saves = journal.snapshots
-        self._book.new_id = uuid4
-        self._book.most.update(most or {})
+        self._book = _empty_book(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
         covered = journal.load(self._book)
         self._book.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
@@ -98,6 +96,8 @@ class EmbeddedStore:
         self._book.fetch = self._committer.fetch
         syncs = self._syncs and not self._in_memory
         self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs)
+        self.catalog = EmbeddedCatalog(self._book, self._lock, self._begin)
+        self.pace = self._committer.pace
         # Where something can be full: else sends have nothing to look at.
         self._space = Space(journal, self._book, timers) if journal.reserve.wanted else None
         if self._space is not None:
@@ -312,19 +312,17 @@ class EmbeddedStore:
 
         return stop
 
-    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
+    def peek(
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+    ) -> Pending[list[Claimed]]:
         with self._lock:
             try:
                 now_ns = self._begin()
                 looked_at = self._book.find(entity)
                 if looked_at is not None:
                     looked_at.used(now_ns)
-                seen: list[Claimed] = []
-                for entry in entries_of(self._book, entity):
-                    if len(seen) >= count:
-                        break
-                    if entry.sequence >= from_sequence:
-                        seen.append(Claimed(entry, entry.token or b"", 0, entry.delivery_count))
+                found = page_of(self._book, entity, session_id, from_sequence, count)
+                seen = [Claimed(entry, b"", 0, entry.delivery_count) for entry in found]
                 pending = self._write(seen, False, _absent(seen))
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
@@ -339,7 +337,7 @@ class EmbeddedStore:
     def entities(self) -> Pending[list[EntityInfo]]:
         with self._lock:
             self._begin()
-            found = [info_of(entity) for entity in self._book.entities.values()]
+            found = [info_of(entity) for entity in self._book.visible()]
         return answered(sorted(found, key=lambda info: info.name))
 
     def was_processed(self, entity: str, key: str) -> bool:
@@ -433,6 +431,14 @@ class EmbeddedStore:
         self._closing.run(self.url, steps)
 
 
+def _empty_book(journal: Journal, memory_budget: int, most: dict[int, int] | None) -> Book:
+    book = Book(memory_budget)
+    book.saves = journal.snapshots
+    book.new_id = uuid4
+    book.most.update(most or {})
+    return book
+
+
 def _claimed(book: Book, tokens: Tokens, wish: Wish, now_ns: i64) -> list[Claimed]:
     """Hand out what was asked for: deferred messages by their sequences, or the next ones."""
     entity = receiving_from(book, wish.entity, now_ns)
@@ -472,13 +478,3 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
 def _absent(claims: list[Claimed]) -> list[Claimed]:
     """Those whose data is on disk only."""
     return [claimed for claimed in claims if claimed.data is None]
-
-
-def checked_level(asked: Durability | None, journal: Journal) -> Durability:
-    if asked is None:
-        return journal.durability
-    if asked > journal.durability:
-        raise UsageError(
-            f"{journal.url} gives {journal.durability.name} at best, not {asked.name}", "choose another store"
-        )
-    return asked

@@ -11,6 +11,7 @@ from unibus.core.life.book import Book
 from unibus.core.life.changes import Change, SavedEntry, SavedSession, Settings
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event
+from unibus.errors import UsageError
 from unibus.stores.durability import Durability
 from unibus.stores.held_files import HeldFiles
 from unibus.stores.reserve import Reserve
@@ -118,3 +119,14 @@ class Journal(Protocol):
     def oldest_seq(self) -> int: ...
 
     def close(self) -> None: ...
+
+
+def checked_level(asked: Durability | None, journal: Journal) -> Durability:
+    """What an answer means: as was asked for, or as much as the journal can give."""
+    if asked is None:
+        return journal.durability
+    if asked > journal.durability:
+        raise UsageError(
+            f"{journal.url} gives {journal.durability.name} at best, not {asked.name}", "choose another store"
+        )
+    return asked

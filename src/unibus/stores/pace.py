@@ -27,7 +27,10 @@ _WEIGHT: Final = 8
 
 @final
 class Pace:
+    """`on_loops` False: no loop ever waits for the disk itself, also where that would be quicker. For servers."""
+
     def __init__(self) -> None:
+        self.on_loops = True
         self._here_ns: i64 = 0  # What a commit takes on a loop, on average,
         self._last_ns: i64 = 0  # and the last few of them;
         self._there_ns: i64 = 0  # and through the thread, from the request to the answer.
@@ -38,7 +41,7 @@ class Pace:
         self._was_slow = False  # Since the pause nothing is known of the loop.
 
     def is_quick(self) -> bool:
-        return self._paused_until_ns == 0 or time.monotonic_ns() >= self._paused_until_ns
+        return self.on_loops and (self._paused_until_ns == 0 or time.monotonic_ns() >= self._paused_until_ns)
 
     def took(self, began_ns: i64, ended_ns: i64) -> None:
         """A sync that a loop has waited for."""

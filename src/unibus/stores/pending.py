@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 from unibus.stores.forked import renew_in_child
@@ -79,8 +80,9 @@ class Outcome:
             self._go_on()
         elif self._loop is not None:
             _soon(self._loop, self._go_on)
-        for waiter in self._elsewhere:
-            _soon(waiter.get_loop(), waiter.go_on)
+        if self._elsewhere:
+            for loop in {waiter.get_loop() for waiter in self._elsewhere}:
+                _soon(loop, partial(self._go_on_elsewhere, loop))
 
     def _go_on(self) -> None:
         """On the loop."""
@@ -95,6 +97,12 @@ class Outcome:
             self._waiters = waiters[begun:]
             asyncio.get_running_loop().call_soon(self._go_on)
             raise
+
+    def _go_on_elsewhere(self, loop: asyncio.AbstractEventLoop) -> None:
+        """On a loop that is not the first: all that wait there, by one wake-up."""
+        for waiter in list(self._elsewhere):
+            if waiter.get_loop() is loop:
+                waiter.go_on()
 
     def add(self, loop: asyncio.AbstractEventLoop) -> Waiter:
         """On the loop: something to wait for."""
@@ -168,6 +176,20 @@ class Pending(Generic[T_co]):
         else:
             self.outcome.call(cast("Callable[[Pending[object]], None]", call), cast("Pending[object]", self))
 
+    def then(self, loop: asyncio.AbstractEventLoop, call: "Callable[[Pending[T_co]], None]") -> None:
+        """Call this on the loop when the answer is there, in a later turn: `call` reads it by `result()`.
+
+        To be called on that loop. Everything that was written together wakes it once. For those who serve many requests
+        and would make a task for each only to wait.
+        """
+        outcome = self.outcome
+        if outcome is None or outcome.done:
+            loop.call_soon(call, self)
+            return
+        outcome.add(loop).add_done_callback(partial(_called, call, self))
+        if self.loop is None and outcome.commits is not None:
+            outcome.commits.kick()  # It was asked for where no loop was running: nothing else would commit it.
+
     def __await__(self) -> Generator[object, None, T_co]:
         outcome = self.outcome
         if outcome is None or outcome.done:
@@ -188,6 +210,13 @@ class Pending(Generic[T_co]):
         if error is not None:
             raise error
         return self.value if self._view is None else cast("T_co", self._view(self.value))
+
+
+def _called(call: "Callable[[Pending[T]], None]", pending: "Pending[T]", waiter: Waiter) -> None:
+    try:
+        call(pending)
+    except Exception:
+        log.exception("a callback that was given to Pending.then has raised")  # The others must hear of it.
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

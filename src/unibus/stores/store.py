@@ -7,19 +7,18 @@ and without an event loop.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-from unibus.core.life.changes import Settings
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
 from unibus.core.life.entity import Entry
+from unibus.stores.catalog import Catalog
 from unibus.stores.durability import Durability
 from unibus.stores.history import History
+from unibus.stores.info_of import EntityInfo as EntityInfo
+from unibus.stores.pace import Pace
 from unibus.stores.pending import Pending
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -48,46 +47,6 @@ class SessionLock:
 
 
 @dataclass(frozen=True)
-class EntityInfo:
-    """An entity as it is now. The counts add up to the messages that it holds; `dead` are those of its sub-queue.
-
-    Settings are not shown: they may hold keys. `accessed_ns` is when somebody last sent to it, received from it, looked
-    into it or set it up; 0 as long as nobody has since the store was opened. 0 elsewhere: nobody wrote it down.
-    """
-
-    name: str
-    kind: str
-    settings: Settings = field(default_factory=dict, repr=False)
-    active: int = 0
-    locked: int = 0
-    scheduled: int = 0
-    deferred: int = 0
-    dead: int = 0
-    size_bytes: int = 0
-    last_sequence: int = 0
-    oldest_ns: int = 0
-    created_ns: int = 0
-    updated_ns: int = 0
-    accessed_ns: int = field(default=0, compare=False)
-
-    @property
-    def created_at(self) -> datetime | None:
-        return _instant(self.created_ns)
-
-    @property
-    def updated_at(self) -> datetime | None:
-        return _instant(self.updated_ns)
-
-    @property
-    def accessed_at(self) -> datetime | None:
-        return _instant(self.accessed_ns)
-
-
-def _instant(ns: int) -> datetime | None:
-    return _EPOCH + timedelta(microseconds=ns // 1_000) if ns else None
-
-
-@dataclass(frozen=True)
 class StoreHealth:
     """Whether the store works, in words for people and numbers for machines."""
 
@@ -112,9 +71,14 @@ class Store(Protocol):
 
     url: str
     durability: Durability
+    pace: Pace
+    """Where commits are made: a server lets the store's own thread do it always."""
 
     @property
     def history(self) -> History: ...
+
+    @property
+    def catalog(self) -> Catalog: ...
 
     def apply(
         self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
@@ -137,12 +101,18 @@ class Store(Protocol):
         Watch first and claim after that: then no message can come unnoticed in between. A call may be in vain.
         """
 
-    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
-        """Messages in order of sequence, whatever their state. No effect."""
+    def peek(
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+    ) -> Pending[list[Claimed]]:
+        """Messages in order of sequence, whatever their state; those of one session where it is named. No effect.
+
+        Takes time for `count` messages, not for those before them. The lock tokens of other receivers are not shown.
+        """
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]: ...
 
-    def entities(self) -> Pending[list[EntityInfo]]: ...
+    def entities(self) -> Pending[list[EntityInfo]]:
+        """All of them, but for the namespace."""
 
     def was_processed(self, entity: str, key: str) -> bool:
         """Whether a consumer of the entity has committed its effect for this key."""

@@ -17,6 +17,7 @@ from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
 from unibus.core.life.entity import Entry
 from unibus.errors import StoreFailed, UsageError
+from unibus.stores.catalog import Catalog
 from unibus.stores.durability import Durability
 from unibus.stores.history import History
 from unibus.stores.pending import Outcome, Pending
@@ -34,6 +35,7 @@ class FaultStore:
     def __init__(self, store: Store) -> None:
         self.url = store.url
         self.durability = store.durability
+        self.pace = store.pace
         self.calls: dict[str, int] = dict.fromkeys(VERBS, 0)
         """How often each verb was called."""
         self._store = store
@@ -108,9 +110,11 @@ class FaultStore:
         self._check()
         return self._store.watch(entity, call)
 
-    def peek(self, entity: str, from_sequence: int, count: int) -> Pending[list[Claimed]]:
+    def peek(
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+    ) -> Pending[list[Claimed]]:
         self._check()
-        return self._store.peek(entity, from_sequence, count)
+        return self._store.peek(entity, from_sequence, count, session_id)
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
         self._check()
@@ -144,6 +148,11 @@ class FaultStore:
     def history(self) -> History:
         self._check()
         return self._store.history
+
+    @property
+    def catalog(self) -> Catalog:
+        self._check()
+        return self._store.catalog
 
     def health(self) -> StoreHealth:
         health = self._store.health()

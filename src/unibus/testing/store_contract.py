@@ -14,6 +14,13 @@ from unibus.testing.contracts.mending import FormerContract, MoveContract, Posit
 from unibus.testing.contracts.rig import OpenStore, Rig
 from unibus.testing.contracts.routes import ForwardContract, TopicContract
 from unibus.testing.contracts.rules import RuleContract
+from unibus.testing.contracts.servers import (
+    CatalogContract,
+    ListedSessionContract,
+    NamespaceContract,
+    PeekContract,
+    TokenContract,
+)
 from unibus.testing.contracts.sessions import SessionContract
 from unibus.testing.contracts.standing import IdleContract, MomentContract, StatusContract
 from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
@@ -46,5 +53,10 @@ class StoreContract(
     StatusContract,
     IdleContract,
     MomentContract,
+    TokenContract,
+    PeekContract,
+    ListedSessionContract,
+    CatalogContract,
+    NamespaceContract,
 ):
     """All of it. Each part can be run alone."""

@@ -197,7 +197,7 @@ def test_keys_are_kept_and_never_shown(verbs: Verbs) -> None:
 
 
 def test_names_follow_azure(verbs: Verbs) -> None:
-    for name in ("a b", "-a", "a-", "a//b", "/a", "a/", "é", "a?", "x" * 261, "health", "ServiceBus/q", "a/$x"):
+    for name in ("a b", "-a", "a-", "a//b", "/a", "a/", "é", "a?", "x" * 261, "a/$x"):
         with pytest.raises(NameInvalid):
             verbs.create_queue(name)
     verbs.create_topic("a.b_c-d/e")

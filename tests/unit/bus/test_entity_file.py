@@ -147,14 +147,15 @@ def test_the_emulators_shape() -> None:
     assert queue.settings == {
         "dead_letter_on_expiration": True,
         "default_ttl": 3_600.0,
-        "dedup_window": None,
+        "dedup_window": 20.0,
+        "duplicate_detection": False,
         "forward_dead_letters_to": None,
         "forward_to": None,
         "lock_duration": 60.0,
         "max_delivery_count": 3,
         "requires_session": True,
     }
-    assert topic.settings == {"default_ttl": None, "dedup_window": 600.0, "status": "send_disabled"}
+    assert topic.settings == {"default_ttl": None, "duplicate_detection": True, "status": "send_disabled"}
     assert (plain.settings, plain.rules) == ({}, None)
     assert (ruled.name, ruled.settings) == (
         "topic.1/Subscriptions/ruled",

@@ -2,7 +2,8 @@
 
 import pytest
 
-from unibus.bus.entity_names import RESERVED_FIRST, checked_path, checked_subscription
+from unibus import MessageBus
+from unibus.bus.entity_names import RESERVED_FIRST, checked_path, checked_subscription, reserved_first
 from unibus.errors import NameInvalid
 
 
@@ -26,10 +27,29 @@ def test_the_longest_path() -> None:
 
 
 @pytest.mark.parametrize("first", sorted(RESERVED_FIRST))
-def test_addresses_of_the_server_are_no_names(first: str) -> None:
+def test_addresses_of_the_server_are_possible_names_with_a_warning(
+    first: str, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in (first, first.upper(), f"{first}/orders"):
-        with pytest.raises(NameInvalid, match="address of the server"):
-            checked_path(name)
+        caplog.clear()
+        assert checked_path(name) == name
+        assert reserved_first(name) == first
+        assert "address of the server" in caplog.text
+    caplog.clear()
+    assert checked_path(f"my-{first}") == f"my-{first}"
+    assert reserved_first(f"my-{first}") == ""
+    assert caplog.text == ""
+
+
+async def test_both_ways_to_create_a_queue_warn(caplog: pytest.LogCaptureFixture) -> None:
+    async with MessageBus("memory://") as bus:
+        await bus.create_queue("metrics")
+        assert "'metrics' begins with an address of the server" in caplog.text
+        await bus.entities.create_topic("docs/x")
+        assert "'docs/x' begins with an address of the server" in caplog.text
+        caplog.clear()
+        await bus.create_queue("plain")
+        assert caplog.text == ""
 
 
 @pytest.mark.parametrize("name", ["a", "a.b-c_d", "0", "x" * 50])

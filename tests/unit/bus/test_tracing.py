@@ -18,12 +18,21 @@ from tests.unit.bus.probes import GUARD_S, HandTimers
 from tests.unit.bus.rigs import Rig, fails
 from unibus.bus import spans as spans_module
 from unibus.bus.backends import InMemoryQueueBackend
+from unibus.bus.broker import Broker
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.spans import Attempts
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.bus.tracing import instrument
 from unibus.core.message import Message
-from unibus.errors import LockLost, QueueFull, RequestFailed, RequestTimeout, StoreUnavailable, UsageError
+from unibus.errors import (
+    EntityNotFound,
+    LockLost,
+    QueueFull,
+    RequestFailed,
+    RequestTimeout,
+    StoreUnavailable,
+    UsageError,
+)
 
 FOREIGN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -691,3 +700,24 @@ def test_retries_by_hand_are_one_trace(hand_timers: HandTimers, retry_bus: SyncM
     hand_timers.fire()
     first, second = seen.all("process orders", 2)
     assert links(second)["earlier attempt"] == id_of(first)
+
+
+async def test_the_operations_of_a_server_are_traced(seen: Seen) -> None:
+    async with instrument(MessageBus(), seen.provider) as bus:
+        broker = Broker(bus)
+        await broker.create("queue", "q", {})
+        await broker.send("q", broker.message("q", 1, {"message_id": "m"}))
+        [claimed] = await broker.receive("q")
+        assert await broker.receive("q") == []
+        await broker.settle("complete", claimed.token)
+        with pytest.raises(LockLost):
+            await broker.settle("complete", claimed.token, entity="q")
+        with pytest.raises(EntityNotFound):
+            await broker.receive("nowhere")
+    sent, received = seen.one("send q"), seen.one("receive q")
+    assert sent.attributes is not None
+    assert sent.attributes["messaging.message.id"] == "m"
+    assert [link.context.span_id for link in received.links] == [sent.context.span_id]
+    done, lost = seen.all("complete q", 2)
+    assert [done.status.status_code, lost.status.status_code] == [StatusCode.UNSET, StatusCode.ERROR]
+    assert seen.one("receive nowhere").status.status_code is StatusCode.ERROR

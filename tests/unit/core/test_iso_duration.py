@@ -2,7 +2,7 @@
 
 import pytest
 
-from unibus.core.iso_duration import LONGEST_S, duration_s
+from unibus.core.iso_duration import LONGEST_S, duration_s, duration_text
 from unibus.errors import ConfigInvalid
 
 
@@ -22,6 +22,25 @@ from unibus.errors import ConfigInvalid
 )
 def test_what_they_mean(text: str, seconds: float) -> None:
     assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "PT0S"),
+        (1, "PT1S"),
+        (60, "PT1M"),
+        (0.5, "PT0.5S"),
+        (90, "PT1M30S"),
+        (86_400, "P1D"),
+        (93_784.25, "P1DT2H3M4.25S"),
+        (0.0000001, "PT0.0000001S"),
+        (-3, "-PT3S"),
+        (59.99999999, "PT1M"),
+    ],
+)
+def test_how_they_are_written(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
 
 
 def test_the_largest_of_dot_net() -> None:

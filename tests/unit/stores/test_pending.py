@@ -228,3 +228,103 @@ def test_a_race_between_finishing_and_asking_loses_no_call() -> None:
         pending.on_done(lambda done, called=called: called.set())  # type: ignore[misc]
         assert called.wait(GUARD_S)
         thread.join()
+
+
+async def test_then_calls_on_the_loop_and_wakes_it_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    outcome, answers = pendings(3)
+    seen: list[tuple[int, int]] = []
+    done = asyncio.Event()
+
+    def call(pending: Pending[int]) -> None:
+        seen.append((pending.result(), threading.get_ident()))
+        if len(seen) == 3:
+            done.set()
+
+    wakes: list[object] = []
+    threadsafe = loop.call_soon_threadsafe
+    for each in answers:
+        each.then(loop, call)
+    monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *args: (wakes.append(args), threadsafe(*args))[1])
+    assert seen == []
+    decided_by_a_thread(outcome).join()
+    await asyncio.wait_for(done.wait(), GUARD_S)
+    assert seen == [(number, threading.get_ident()) for number in range(3)]
+    assert len(wakes) == 1
+
+
+async def test_then_for_an_answer_that_is_there_comes_in_a_later_turn() -> None:
+    seen: list[int] = []
+    outcome, late = single()
+    outcome.decide()
+    answered(4).then(asyncio.get_running_loop(), lambda pending: seen.append(pending.result()))
+    late.then(asyncio.get_running_loop(), lambda pending: seen.append(pending.result()))
+    assert seen == []
+    await asyncio.sleep(0)
+    assert seen == [4, 5]
+
+
+async def test_then_gives_the_error_and_one_that_raises_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.get_running_loop()
+    outcome, answers = pendings(2)
+    errors: list[BaseException | None] = []
+
+    def bad(pending: Pending[int]) -> None:
+        raise RuntimeError("boom")
+
+    answers[0].then(loop, bad)
+    answers[1].then(loop, lambda pending: errors.append(pending.error))
+    outcome.decide(lambda: ValueError("no"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [str(error) for error in errors] == ["no"]
+    assert "boom" in caplog.text
+
+
+def test_every_loop_is_woken_once() -> None:
+    """A loop that is not the first to wait is woken once too, whatever waits on it."""
+    outcome, answers = pendings(6)
+    outcome.add(asyncio.new_event_loop())  # The first one; nothing runs there.
+    outcome._loop.close()  # type: ignore[union-attr]
+    seen: list[int] = []
+
+    async def wait(own: list[Pending[int]]) -> int:
+        loop = asyncio.get_running_loop()
+        wakes: list[object] = []
+        threadsafe = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *args, **more: (wakes.append(args), threadsafe(*args, **more))[1]  # type: ignore[method-assign]
+        done = asyncio.Event()
+
+        def call(pending: Pending[int]) -> None:
+            seen.append(pending.result())
+            done.set()
+
+        for each in own:
+            each.then(loop, call)
+        decided_by_a_thread(outcome).join()
+        await asyncio.wait_for(done.wait(), GUARD_S)
+        return len(wakes)
+
+    assert asyncio.run(wait(answers[:3])) == 1
+    assert seen == [0, 1, 2]
+
+
+async def test_then_lets_somebody_commit_what_was_asked_for_without_a_loop() -> None:
+    class Kicked:
+        kicks = 0
+
+        def lead(self, outcome: Outcome) -> None:
+            raise AssertionError
+
+        def kick(self) -> None:
+            self.kicks += 1
+
+    commits = Kicked()
+    outcome = Outcome(commits)
+    pending = Pending(1, outcome)
+    pending.then(asyncio.get_running_loop(), lambda _: None)
+    assert commits.kicks == 1
+    pending.loop = asyncio.get_running_loop()
+    pending.then(asyncio.get_running_loop(), lambda _: None)
+    assert commits.kicks == 1
+    outcome.decide()

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from unibus.core.access.connection import Credentials
 from unibus.core.access.rights import Right, grants
-from unibus.core.access.rules import AuthorizationRule, checked_rules, key_of
+from unibus.core.access.rules import WELL_KNOWN_KEY, AuthorizationRule, checked_rules, key_of
 from unibus.core.access.scope import NAMESPACE, covers, home_of, segments_of
 from unibus.core.access.token import parse_token, sign
 from unibus.errors import ConfigInvalid, EntityNotFound, Forbidden, Unauthorised
@@ -39,6 +39,8 @@ class Claims(NamedTuple):
     """None: with name and key there is no end."""
     key: str
     """`primary` or `secondary`: tells when an old key is out of use."""
+    is_well_known: bool = False
+    """Proved by the emulator's well-known key, which is no secret: the endpoint decides from where it counts."""
 
 
 class Granted(NamedTuple):
@@ -105,7 +107,8 @@ class Access:
             for key, value in (("primary", rule.primary_key), ("secondary", rule.secondary_key)):
                 same = hmac.compare_digest(sign(value, token.signed), token.signature)
                 if same and rule.enabled and found is None:
-                    found = Claims(rule.name, home, token.scope.segments, rule.rights, token.expires_s, key)
+                    well_known = value == WELL_KNOWN_KEY
+                    found = Claims(rule.name, home, token.scope.segments, rule.rights, token.expires_s, key, well_known)
         if found is None or (self._hosts is not None and token.scope.host not in self._hosts):
             raise _not_valid()
         self._check_time(found, now_ns)
@@ -120,7 +123,7 @@ class Access:
             for key, value in (("primary", rule.primary_key), ("secondary", rule.secondary_key)):
                 same = hmac.compare_digest(value.encode("utf-8"), offered)
                 if same and rule.enabled and found is None:
-                    found = Claims(rule.name, home, scope, rule.rights, None, key)
+                    found = Claims(rule.name, home, scope, rule.rights, None, key, value == WELL_KNOWN_KEY)
         if found is None:
             raise _not_valid()
         return found

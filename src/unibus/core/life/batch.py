@@ -38,7 +38,7 @@ from unibus.core.life.moving import (
 )
 from unibus.core.life.sending import send
 from unibus.core.life.sessions import change_session, check_session
-from unibus.core.life.settling import cancel, check_words, locked_entry, renew, scheduled_entry, settle
+from unibus.core.life.settling import cancel, check_words, lock_of, locked_entry, renew, scheduled_entry, settle
 from unibus.errors import UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
@@ -71,14 +71,17 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
         if isinstance(command, Send):
             check_send(book, command, now_ns, before)
         elif isinstance(command, Settle):
-            entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+            if command.sequence >= 0:
+                entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+            else:
+                entry = lock_of(book, command, now_ns)
             command.entry = entry
             if command.verb == DEAD_LETTER:
                 check_words(command)
             _once(settled, entry)
             _not_left(left, entry.session)
         elif isinstance(command, Renew):
-            entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+            entry = lock_of(book, command, now_ns)
             if entry in settled:
                 raise UsageError(f"{entry.entity.name!r} #{entry.sequence} is settled and then renewed in one batch")
             _not_left(left, entry.session)

@@ -9,7 +9,17 @@ from mypy_extensions import i64
 from unibus.core.filters.terms import Draw
 from unibus.core.life.changes import Change
 from unibus.core.life.due import NEVER, Due
-from unibus.core.life.entity import DEAD_LETTERS, QUEUE, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, Entity, Entry
+from unibus.core.life.entity import (
+    DEAD_LETTERS,
+    NAMESPACE,
+    NAMESPACE_NAME,
+    QUEUE,
+    SUBSCRIPTION,
+    SUBSCRIPTIONS,
+    TOPIC,
+    Entity,
+    Entry,
+)
 from unibus.core.life.routing import Router
 from unibus.errors import UsageError
 from unibus.limits import QUEUES_MAX_DEFAULT, SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX_DEFAULT
@@ -31,6 +41,9 @@ class Book:
             SUBSCRIPTION: SUBSCRIPTIONS_PER_TOPIC_MAX,
         }
         self.names: dict[str, Entity] = {}  # By the exact name, and by the name without case.
+        self.namespace: Entity | None = None  # Holds settings only. It has no place in `names`, so no verb reaches it.
+        self.tokens: dict[bytes, Entry] = {}  # The index of lock tokens: exactly the messages that are locked.
+        self._listings: dict[tuple[int, int], list[Entity]] = {}  # Sorted by name; made when a page is asked for.
         self.known: dict[int, str] = {}  # The names of all entities by number, deleted ones included: for history.
         self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they used.
         self.positions: dict[str, int] = {}  # How far others have come whose work goes into the store.
@@ -65,6 +78,31 @@ class Book:
     def find(self, name: str) -> Entity | None:
         found = self.names.get(name)
         return self.names.get(_folded(name)) if found is None else found
+
+    def find_any(self, name: str) -> Entity | None:
+        """The same, and the namespace by its reserved name."""
+        return self.namespace if name == NAMESPACE_NAME else self.find(name)
+
+    def visible(self) -> list[Entity]:
+        """Every entity but the namespace, in the order in which they were created."""
+        return [entity for entity in self.entities.values() if entity is not self.namespace]
+
+    def listing(self, kind: int, topic: Entity | None) -> list[Entity]:
+        """The entities of one kind, or the subscriptions of one topic, by name. The caller must not change the list.
+
+        Kept until an entity is created or deleted: a client that reads 10,000 names page by page sorts them once.
+        """
+        key = (kind, 0 if topic is None else topic.number)
+        found = self._listings.get(key)
+        if found is None:
+            among = list(self.entities.values()) if topic is None else topic.subscriptions
+            found = sorted([each for each in among if each.kind == kind], key=_by_name)
+            self._listings[key] = found
+        return found
+
+    def forget_listings(self) -> None:
+        if self._listings:
+            self._listings = {}
 
     def router(self, topic: Entity) -> Router:
         found = self.routers.get(topic.number)
@@ -110,6 +148,8 @@ class Book:
         for entity in self.entities.values():
             entity.let_go()
         self.idlers = {}
+        self.tokens = {}
+        self._listings = {}
         self.due = Due()
         self.unsaved = []
         self.to_shed = []
@@ -130,6 +170,10 @@ class Book:
         self.entities[entity.number] = entity
         self.note_idler(entity)
         self.known[entity.number] = entity.name
+        self.forget_listings()
+        if entity.kind == NAMESPACE:
+            self.namespace = entity
+            return
         for name in (entity.name, entity.name.casefold()):
             # A replay over a snapshot meets entities of the past beside their successors: the latest has the name.
             named = self.names.get(name)
@@ -145,6 +189,10 @@ class Book:
             entity.owner = owner
             if owner.dead is None or owner.dead.number < entity.number:
                 owner.dead = entity
+
+
+def _by_name(entity: Entity) -> str:
+    return entity.name.casefold()
 
 
 def _folded(name: object) -> str:

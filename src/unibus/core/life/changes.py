@@ -348,8 +348,11 @@ class SavedEntry(msgspec.Struct, array_like=True, gc=False):
 
 
 class SavedSession(msgspec.Struct, array_like=True, gc=False):
+    """`stated_ns` is when the state was set; a store of an earlier version has 0 here."""
+
     session_id: str
     state: bytes | None
     token: bytes | None
     until_ns: int
     consumer: str = ""
+    stated_ns: int = 0

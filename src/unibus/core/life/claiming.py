@@ -136,6 +136,7 @@ def hand_out(book: Book, entry: Entry, token: bytes, lock: bool, consumer: str, 
         note_delivered(book, entry, count, token, consumer, now_ns, until_ns)
         return claimed
     claimed = Claimed(entry, b"", 0, count)
+    entity.delivered += 1
     note_completed(book, entry, count, consumer, now_ns)
     return claimed
 

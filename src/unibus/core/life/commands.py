@@ -26,6 +26,9 @@ SETTLEMENTS: Final[dict[int, str]] = {
     RELEASE: "release",
 }
 
+BY_TOKEN: Final = -1
+"""In place of a sequence: the lock token alone names the message."""
+
 
 # What holds only data is no business of the cycle collector (decision 0006): there are thousands of them.
 @final
@@ -67,13 +70,18 @@ class Send:
 @final
 @mypyc_attr(acyclic=True)
 class Settle:
-    """End the lock on one message in one of the ways of SETTLEMENTS."""
+    """End the lock on one message in one of the ways of SETTLEMENTS.
+
+    By its token alone where `sequence` is BY_TOKEN: then `entity` and `message_id` may be empty. Where they are given
+    they have to be those of the locked message, else MessageNotFound, and the lock stays.
+    """
 
     def __init__(self, verb: int, entity: str, sequence: int, token: bytes) -> None:
         self.verb: i64 = verb
         self.entity = entity
         self.sequence: i64 = sequence
         self.token = token
+        self.message_id = ""
         self.reason = ""
         self.description = ""
         self.signature = ""
@@ -85,10 +93,13 @@ class Settle:
 
 @final
 class Renew:
+    """Let a lock begin again from now. The message is found as Settle finds it."""
+
     def __init__(self, entity: str, sequence: int, token: bytes) -> None:
         self.entity = entity
         self.sequence: i64 = sequence
         self.token = token
+        self.message_id = ""
 
 
 @final
@@ -119,13 +130,18 @@ SET_SESSION_STATE: Final = 3
 
 @final
 class Declare:
-    """Make an entity, or change one where `update` is set. The same settings again are no change."""
+    """Make an entity, or change one where `update` is set. The same settings again are no change.
 
-    def __init__(self, name: str, kind: int, settings: Settings, update: bool = False) -> None:
+    With `new_only` an entity that exists is EntityExists, whatever its settings. The namespace is made and changed by
+    the same command, and is never an error.
+    """
+
+    def __init__(self, name: str, kind: int, settings: Settings, update: bool = False, new_only: bool = False) -> None:
         self.name = name
         self.kind: i64 = kind
         self.settings = settings
         self.update = update
+        self.new_only = new_only
 
 
 @final

@@ -15,7 +15,17 @@ from unibus.core.life.book import Book, owner_name
 from unibus.core.life.changes import Declared, Dropped, Settings
 from unibus.core.life.commands import Declare, Drop, DropRule, SetRule
 from unibus.core.life.due import NEVER
-from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC, Entity, is_reserved
+from unibus.core.life.entity import (
+    DEAD_LETTERS,
+    KIND_NAMES,
+    NAMESPACE,
+    NAMESPACE_NAME,
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    Entity,
+    is_reserved,
+)
 from unibus.core.life.playing import note
 from unibus.core.life.rules import Rule, rules_of, text_of
 from unibus.core.life.sending import declare
@@ -32,18 +42,31 @@ _KINDS: Final[dict[str, tuple[int, ...]]] = {
     "auto_delete_on_idle": _ANY_BUT_LETTERS,
     "user_metadata": _ANY_BUT_LETTERS,
     "enable_batched_operations": _ANY_BUT_LETTERS,
-    "authorization_rules": (QUEUE, TOPIC),
+    "authorization_rules": (QUEUE, TOPIC, NAMESPACE),
     "max_message_size_kb": (QUEUE, TOPIC),
     "enable_express": (QUEUE, TOPIC),
     "enable_partitioning": (QUEUE, TOPIC),
     "support_ordering": (QUEUE, TOPIC),
+    "max_sends_per_second": (QUEUE, TOPIC),
+    "max_receives_per_second": (QUEUE, SUBSCRIPTION),
 }
 """Settings that only some kinds of entity have."""
+
+_NAMESPACE_SETTINGS: Final = frozenset({"authorization_rules", "user_metadata"})
+
+
+def has_setting(kind: int, name: str) -> bool:
+    """Whether entities of this kind have this setting."""
+    kinds = _KINDS.get(name)
+    return kinds is None or kind in kinds
 
 
 def check_declare(book: Book, command: Declare, alone: bool) -> None:
     if not alone:
         raise UsageError("entities are made and deleted outside of a transaction")
+    if command.kind == NAMESPACE:
+        _check_namespace(command)
+        return
     found = book.find(command.name)
     kind = command.kind if found is None else found.kind
     if found is None and command.update:
@@ -53,6 +76,10 @@ def check_declare(book: Book, command: Declare, alone: bool) -> None:
         if command.kind != SUBSCRIPTION and is_reserved(command.name):
             raise NameInvalid(f"{command.name!r} is a name that only goes with another entity", "choose another name")
         _check_place(book, command)
+    elif command.new_only:
+        raise EntityExists(
+            f"{found.name!r} exists: it is a {KIND_NAMES[found.kind]}", "update it, or choose another name"
+        )
     elif not command.update and (found.name != command.name or found.kind != command.kind):
         raise EntityExists(
             f"{found.name!r} is a {KIND_NAMES[found.kind]}", "names that differ only by case are the same name"
@@ -63,6 +90,16 @@ def check_declare(book: Book, command: Declare, alone: bool) -> None:
         for name in _FIXED:
             if name in command.settings and command.settings[name] != found.settings.as_dict()[name]:
                 raise UsageError(f"{name} of {found.name!r} cannot be changed", "delete it and make it anew")
+
+
+def _check_namespace(command: Declare) -> None:
+    if command.name != NAMESPACE_NAME:
+        raise NameInvalid(f"a namespace cannot be called {command.name!r:.80}", f"a store has one, {NAMESPACE_NAME!r}")
+    for name in command.settings:
+        if name not in _NAMESPACE_SETTINGS:
+            raise UsageError(
+                f"the namespace has no setting {name!r}", f"it has {', '.join(sorted(_NAMESPACE_SETTINGS))}"
+            )
 
 
 def _check_kind(entity: str, kind: int, settings: Settings) -> None:
@@ -90,11 +127,13 @@ def _check_place(book: Book, command: Declare) -> None:
 
 def _changed(entity: Entity, settings: Settings) -> bool:
     now = entity.settings.as_dict()
+    if settings.get("duplicate_detection") is not None:
+        now["duplicate_detection"] = entity.settings.dedup_ns > 0  # It may follow from the window.
     return any([now[name] != value for name, value in settings.items()])
 
 
 def declare_entity(book: Book, command: Declare, now_ns: i64) -> None:
-    found = book.find(command.name)
+    found = book.find_any(command.name)
     if found is None:
         declare(book, command.name, command.kind, command.settings, now_ns)
         return

@@ -13,21 +13,27 @@ from unibus.core.filters.terms import Draw
 from unibus.core.life.changes import Overlay, SavedEntry, SavedSession, Settings, Who
 from unibus.core.life.due import Timed
 from unibus.core.life.marks import Marks
+from unibus.core.life.peek_order import PeekOrder
 from unibus.core.life.rules import Rule, rules_of
 from unibus.core.life.settings import EntitySettings
-from unibus.core.life.states import ACTIVE, LOCKED, SCHEDULED
+from unibus.core.life.states import ACTIVE, GONE, LOCKED, SCHEDULED
 from unibus.core.life.waiting import Placed, Waiting
 
 QUEUE: Final = 1
 TOPIC: Final = 2
 SUBSCRIPTION: Final = 3
 DEAD_LETTERS: Final = 4
+NAMESPACE: Final = 5
+NAMESPACE_NAME: Final = "$namespace"
+"""The one entity of its kind: it holds the settings of the whole store, such as the namespace's authorization rules.
+It is made by the first of them, and is in no listing."""
 
 KIND_NAMES: Final[dict[int, str]] = {
     QUEUE: "queue",
     TOPIC: "topic",
     SUBSCRIPTION: "subscription",
     DEAD_LETTERS: "dead-letter queue",
+    NAMESPACE: "namespace",
 }
 
 SUBSCRIPTIONS: Final = "Subscriptions"
@@ -113,15 +119,17 @@ class Session(Timed):
         self.active: i64 = 0  # and those that wait.
         self.locked: dict[bytes, Entry] = {}
         self.state: bytes | None = None
+        self.stated_ns: i64 = 0  # When the state was set; 0 while there is none.
         self.token: bytes | None = None
         self.until_ns: i64 = 0
         self.consumer = ""
+        self.order: PeekOrder | None = None  # Kept once messages of a session of the entity were peeked at.
 
     def deadline_ns(self) -> i64:
         return 0 if self.token is None else self.until_ns
 
     def as_saved(self) -> SavedSession:
-        return SavedSession(self.id, self.state, self.token, self.until_ns, self.consumer)
+        return SavedSession(self.id, self.state, self.token, self.until_ns, self.consumer, self.stated_ns)
 
 
 @final
@@ -157,6 +165,18 @@ class Entity:
         self.accessed_ns: i64 = 0  # Since the store was opened.
         self._rules: list[Rule] | None = None  # Read when they are needed.
         self.wakers: list[Callable[[], None]] = []  # Who waits for a message, first come first served.
+        # What `entries` cannot do: begin anywhere, and skip what is gone from its front. Kept from the first use on.
+        self.order: PeekOrder | None = None
+        self.orders_sessions = False
+        self.ordered = False  # Whether a new message has to be placed in any of these.
+        self._oldest: Entry | None = None
+        self._searched: i64 = -1  # Up to here every message is gone or only scheduled, but for the oldest.
+        # Since the process began; never stored, and untouched by a replay: only decisions count here.
+        self.sent: i64 = 0
+        self.delivered: i64 = 0
+        self.completed: i64 = 0
+        self.abandoned: i64 = 0
+        self.dead_lettered: i64 = 0
 
     def is_queue(self) -> bool:
         return self.kind != TOPIC
@@ -205,8 +225,81 @@ class Entity:
         found = self.sessions.get(session_id)
         if found is None:
             found = Session(self, session_id)
+            if self.orders_sessions:
+                found.order = PeekOrder([])
             self.sessions[session_id] = found
         return found
+
+    def page(self, from_sequence: i64, count: int) -> list[Entry]:
+        """Up to `count` messages in order of sequence, in whatever state, from that one on."""
+        order = self._ordered()
+        return [self.entries[sequence] for sequence in order.page(self.entries, from_sequence, count)]
+
+    def session_page(self, session_id: str, from_sequence: i64, count: int) -> list[Entry]:
+        """The same for the messages of one session."""
+        if not self.orders_sessions:
+            self._order_sessions()
+        session = self.sessions.get(session_id)
+        order = None if session is None else session.order
+        if order is None:
+            return []
+        return [self.entries[sequence] for sequence in order.page(self.entries, from_sequence, count)]
+
+    def oldest_ns(self) -> i64:
+        """When the first message that was enqueued was so; 0 without any. A scheduled message is not enqueued yet.
+
+        Found once: a sequence before the found one is scheduled, and gets a later sequence when it becomes visible.
+        """
+        if not self.active and not self.locked and not self.deferred and not self.scheduled:
+            return 0
+        oldest = self._oldest
+        if oldest is None or oldest.state == GONE:
+            oldest = None
+            order = self._ordered()
+            at = order.index_after(self._searched)
+            while at < len(order.sequences) and oldest is None:
+                self._searched = order.sequences[at]
+                entry = self.entries.get(self._searched)
+                if entry is not None and entry.enqueued_ns:
+                    oldest = entry
+                at += 1
+            self._oldest = oldest
+        return 0 if oldest is None else oldest.enqueued_ns
+
+    def _ordered(self) -> PeekOrder:
+        order = self.order
+        if order is None:
+            order = PeekOrder(list(self.entries))
+            self.order = order
+            self.ordered = True
+        return order
+
+    def _order_sessions(self) -> None:
+        self.orders_sessions = self.ordered = True
+        for session in self.sessions.values():
+            session.order = PeekOrder([])
+        for entry in self.entries.values():
+            session_of = entry.session
+            if session_of is not None and session_of.order is not None:
+                session_of.order.append(entry.sequence, 0)
+
+    def place(self, entry: Entry) -> None:
+        """A message has got its sequence, the highest so far: at the end of every order that is kept."""
+        if entry.sequence <= self._searched:  # As `PeekOrder.append` says.
+            self._searched = entry.sequence - 1
+            self._oldest = None
+        order = self.order
+        if order is not None:
+            order.append(entry.sequence, len(self.entries))
+            if order.is_wasteful:
+                order.compact(self.entries)
+        session = entry.session
+        if session is not None:
+            order = session.order
+            if order is not None:
+                order.append(entry.sequence, session.held)
+                if order.is_wasteful:
+                    order.compact(self.entries)
 
     def mark(self, key: str, now_ns: i64) -> None:
         if self.marks is None:
@@ -233,6 +326,8 @@ class Entity:
     def let_go(self) -> None:
         """Forget everything that knows this entity. The cycle collector does not look into messages, nor sessions."""
         self.entries = {}
+        self.order = None
+        self._oldest = None
         self.waiting = Waiting(self.settings.by_priority)
         for session in self.sessions.values():
             session.waiting = Waiting(False)

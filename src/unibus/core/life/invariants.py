@@ -3,6 +3,7 @@
     an entity      its four counts add up to its messages, its bytes to theirs; its name leads to it
     a message      has exactly one state; active ones are in the ready queue, locked ones have a token and a deadline
     a session      counts its messages; is offered to receivers exactly while it is free and has messages
+    a lock         its token is in the index, and leads to its message
     the store      counts its entities by kind, and the bytes that it holds in memory
 
 A violation is a defect of ours or a damaged file. The check reads the state and changes nothing; the caller holds the
@@ -37,20 +38,52 @@ def violations(book: Book) -> list[str]:
     counted = {kind: count for kind, count in book.kinds.items() if count}
     if kinds != counted:
         found.append(f"the store counts its entities by kind as {counted}, and there are {kinds}")
+    found += _tokens(book)
     found += [f"the deleted name {name!r} exists" for name in book.retired if book.names.get(name) is not None]
     if book.deciding:
         found.append("a decision is half done")
     return found
 
 
+def _tokens(book: Book) -> Iterator[str]:
+    """The index of lock tokens is exactly the locked messages: one more would settle a message that is gone."""
+    locked = {
+        entry.token: entry
+        for entity in book.entities.values()
+        for entry in entity.entries.values()
+        if entry.state == LOCKED and entry.token
+    }
+    for token, entry in {**book.tokens, **locked}.items():
+        if token is None or book.tokens.get(token) is not locked.get(token):
+            yield f"the lock token of {entry.entity.name!r} #{entry.sequence} is not indexed as it is held"
+
+
+def _orders(entity: Entity) -> Iterator[str]:
+    """What a peek walks through: every message once, and in order."""
+    sequences = list(entity.entries)
+    if sequences != sorted(sequences):
+        yield f"{entity.name!r} holds its messages in another order than that of their sequences"
+    if entity.order is not None and not _covers(entity.order.sequences, entity, sequences):
+        yield f"a peek into {entity.name!r} would not see its messages"
+    for session in entity.sessions.values() if entity.orders_sessions else ():
+        wanted = [each for each in sequences if entity.entries[each].session is session]
+        if session.order is None or not _covers(session.order.sequences, entity, wanted):
+            yield f"a peek into session {session.id!r} of {entity.name!r} would not see its messages"
+
+
+def _covers(ordered: list[int], entity: Entity, wanted: list[int]) -> bool:
+    return ordered == sorted(set(ordered)) and [each for each in ordered if each in entity.entries] == wanted
+
+
 def _entity(book: Book, number: int, entity: Entity) -> Iterator[str]:
     name = entity.name
-    if number != entity.number or entity.deleted or book.find(name) is not entity:
+    if number != entity.number or entity.deleted or book.find_any(name) is not entity:
         yield f"{name!r} is listed as entity {number}, and its name does not lead to it"
     if entity.kind == SUBSCRIPTION and (entity.topic is None or entity not in entity.topic.subscriptions):
         yield f"{name!r} is no subscription of its topic"
     if entity.owner is not None and entity.owner.dead is not entity:
         yield f"{name!r} is not the dead-letter queue of {entity.owner.name!r}"
+    yield from _orders(entity)
     states = [entry.state for entry in entity.entries.values()]
     counts = {ACTIVE: entity.active, LOCKED: entity.locked, SCHEDULED: entity.scheduled, DEFERRED: entity.deferred}
     for state in _HELD:

@@ -69,6 +69,7 @@ def note(book: Book, change: Change) -> None:
 
 def note_sent(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i64) -> None:
     book.seq += 1
+    entry.entity.sent += 1
     data = entry.data
     assert data is not None
     book.fresh.append(
@@ -93,6 +94,7 @@ def note_delivered(
     book: Book, entry: Entry, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
 ) -> None:
     book.seq += 1
+    entry.entity.delivered += 1
     book.fresh.append(
         Delivered(at_ns, entry.entity.number, entry.sequence, entry.who, count, token, until_ns, consumer)
     )
@@ -102,6 +104,7 @@ def note_delivered(
 
 def note_completed(book: Book, entry: Entry, count: i64, consumer: str, at_ns: i64) -> None:
     book.seq += 1
+    entry.entity.completed += 1
     first_ns = entry.first_delivered_ns or at_ns
     book.fresh.append(
         Completed(at_ns, entry.entity.number, entry.sequence, entry.who, count, entry.enqueued_ns, first_ns, consumer)
@@ -317,6 +320,8 @@ def _activated(book: Book, change: Activated) -> None:
     entry.sequence = change.new_sequence
     entry.enqueued_ns = change.at_ns
     entity.entries[entry.sequence] = entry
+    if entity.ordered:
+        entity.place(entry)
     enter(book, entry, ACTIVE)
     line_up(book, entry)
 
@@ -367,6 +372,7 @@ def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionSta
         session.consumer = ""  # A snapshot does not keep it for a free session either.
     else:
         session.state = change.state
+        session.stated_ns = 0 if change.state is None else change.at_ns
     refresh_ready(book, entity, session)
     forget_session(book, entity, session)
 
@@ -413,6 +419,7 @@ def _dropped(book: Book, change: Dropped) -> None:
     entity.deleted = True
     del book.entities[change.entity]
     book.kinds[entity.kind] -= 1
+    book.forget_listings()
     book.idlers.pop(entity.number, None)
     for name in (entity.name, entity.name.casefold()):
         if book.names.get(name) is entity:

@@ -65,6 +65,17 @@ def entries_of(book: Book, name: str) -> Iterable[Entry]:
     return target_of(book, name).entries.values()
 
 
+def page_of(book: Book, name: str, session_id: str | None, from_sequence: int, count: int) -> list[Entry]:
+    """Some of them in order of sequence, for a peek; those of one session where it is named."""
+    found = book.find(name)
+    if found is None:
+        entries_of(book, name)  # EntityNotFound, unless it is a dead-letter queue without messages.
+        return []
+    if session_id is None:
+        return found.page(from_sequence, count)
+    return found.session_page(session_id, from_sequence, count)
+
+
 def queue_of(book: Book, name: str, now_ns: i64) -> Entity:
     """The entity to receive from; a dead-letter queue that had no letter yet is made."""
     found = book.find(name)
@@ -296,6 +307,7 @@ def arrive_by_rules(book: Book, subscription: Entity, parcel: Parcel, now_ns: i6
 
 def _pass(book: Book, entity: Entity, parcel: Parcel, key: str | None, copies: int, now_ns: i64) -> None:
     data = b"" if parcel.carrier or parcel.source is not None else parcel.data
+    entity.sent += 1
     note(book, Passed(now_ns, entity.number, entity.sequence + 1, parcel.who, parcel.priority, key, copies, data))
     if data:
         parcel.carrier = book.seq
@@ -333,6 +345,7 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
         entry.hops = parcel.hops
         note_sent(book, entry, None, now_ns, 0)
         return
+    entity.sent += 1
     note(
         book,
         Copied(
@@ -370,6 +383,7 @@ def _bury(
 ) -> None:
     """A message that cannot be stored where it arrived: into the dead letters of that entity."""
     _pass(book, entity, parcel, key, 1, now_ns)
+    entity.dead_lettered += 1
     letter = _fork(parcel, 0)
     letter.ttl_ns = 0
     letter.overlay = death_record(parcel.overlay, reason, description, "", 0, entity.name, "", now_ns)

@@ -24,6 +24,7 @@ from unibus.limits import (
     LOCK_DURATION_S_DEFAULT,
     LOCK_DURATION_S_MAX,
     MESSAGE_SIZE_KB_MAX,
+    RATE_PER_S_MAX,
     USER_METADATA_CHARS_MAX,
 )
 
@@ -40,6 +41,7 @@ DEFAULTS: Final[Settings] = {
     "dead_letter_on_expiration": False,
     "requires_session": False,
     "dedup_window": None,
+    "duplicate_detection": None,
     "max_size_mb": ENTITY_SIZE_MB_DEFAULT,
     "max_count": 0,
     "forward_to": None,
@@ -58,10 +60,14 @@ DEFAULTS: Final[Settings] = {
     "enable_express": False,
     "enable_partitioning": False,
     "support_ordering": True,
+    "max_sends_per_second": None,
+    "max_receives_per_second": None,
 }
 """Every setting with its default. Times are seconds, None means "none" and 0 "no limit". `keeps` is a topic's: messages
 that come while it has no subscription wait for the first one. `rules` and the two after it are a subscription's
-(rules.py). The last four are Azure's: they are kept and given back, and change nothing here."""
+(rules.py). The four that begin with `enable_` or `support_` are Azure's: they are kept and given back, and change
+nothing here. `duplicate_detection` says whether message ids are compared; None: exactly where there is a
+`dedup_window`. The two rates hold for clients of a server."""
 
 SECRET: Final = frozenset({"authorization_rules"})
 """They hold keys: for who asks for settings, and never for a log, an error or a screen."""
@@ -78,8 +84,10 @@ _NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "max_count": (0, 2**53 - 1),
     "max_message_size_kb": (1, MESSAGE_SIZE_KB_MAX),
 }
+_RATES: Final = frozenset({"max_sends_per_second", "max_receives_per_second"})
 _FLAGS: Final = frozenset(
     {
+        "duplicate_detection",
         "dead_letter_on_expiration",
         "requires_session",
         "keeps",
@@ -99,11 +107,13 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
 _NONE_ALLOWED: Final = _NAMES | {
     "default_ttl",
     "dedup_window",
+    "duplicate_detection",
     "rules",
     "auto_delete_on_idle",
     "user_metadata",
     "authorization_rules",
     "max_message_size_kb",
+    *_RATES,
 }
 
 
@@ -126,6 +136,8 @@ def _checked(name: str, value: object) -> str | int | float | bool | None:
         return _seconds(name, value)
     if name in _NUMBERS:
         return _number(name, value)
+    if name in _RATES:
+        return _rate(name, value)
     if name in _FLAGS:
         if isinstance(value, bool):
             return value
@@ -188,6 +200,18 @@ def _number(name: str, value: object) -> int:
     return value
 
 
+def _rate(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= RATE_PER_S_MAX:
+        raise ConfigInvalid(f"{name} is {value!r:.60}", f"a number above 0, at most {RATE_PER_S_MAX}, or None")
+    return float(value)
+
+
+def detects_duplicates(settings: Mapping[str, object]) -> bool:
+    """Whether these settings compare message ids: as they say, or where they have a window."""
+    chosen = settings.get("duplicate_detection")
+    return settings.get("dedup_window") is not None if chosen is None else chosen is True
+
+
 @final
 class EntitySettings:
     """The settings of one entity, ready for use: times in nanoseconds, 0 where there is none."""
@@ -198,7 +222,8 @@ class EntitySettings:
         self.lock_ns: i64 = _ns(merged["lock_duration"])
         self.delivery_count_max: i64 = _whole(merged["max_delivery_count"])
         self.ttl_ns: i64 = _ns(merged["default_ttl"])
-        self.dedup_ns: i64 = _ns(merged["dedup_window"])
+        self.window_ns: i64 = _ns(merged["dedup_window"]) or _ns(DEDUP_WINDOW_S_DEFAULT)
+        self.dedup_ns: i64 = self.window_ns if detects_duplicates(merged) else 0
         self.size_max: i64 = _whole(merged["max_size_mb"]) * 1024 * 1024
         self.count_max: i64 = _whole(merged["max_count"])
         self.dead_letter_on_expiration = merged["dead_letter_on_expiration"] is True
@@ -216,10 +241,12 @@ class EntitySettings:
         self.receives = status in (STATUS_ACTIVE, STATUS_SEND_DISABLED)
         self.idle_ns: i64 = _ns(merged["auto_delete_on_idle"])
         self.message_size_max: i64 = _whole(merged["max_message_size_kb"]) * 1024
+        self.sends_per_s: float = _rate_of(merged["max_sends_per_second"])
+        self.receives_per_s: float = _rate_of(merged["max_receives_per_second"])
 
     def mark_window_ns(self) -> i64:
         """For how long a dedup key is remembered, also where ids are not."""
-        return self.dedup_ns or _ns(DEDUP_WINDOW_S_DEFAULT)
+        return self.window_ns
 
     def as_dict(self) -> Settings:
         return {**DEFAULTS, **self.given}
@@ -236,6 +263,10 @@ def _ns(seconds: object) -> i64:
 
 def _whole(value: object) -> i64:
     return value if isinstance(value, int) else 0
+
+
+def _rate_of(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _name(value: object) -> str:

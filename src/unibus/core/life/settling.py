@@ -5,6 +5,8 @@ Fenced: only the token of the lock that is held now counts, and only until it en
 place; one that came back too often is a dead letter.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from unibus.core.deadletter import DESCRIPTION_CHARS_MAX, MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED, capped
@@ -21,7 +23,7 @@ from unibus.core.life.changes import (
     Renewed,
     Returned,
 )
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
+from unibus.core.life.commands import ABANDON, BY_TOKEN, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
 from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
 from unibus.core.life.playing import note, note_completed
 from unibus.core.life.sending import Parcel, dead_letters_of, death_record, route, store_copy
@@ -29,16 +31,16 @@ from unibus.core.life.states import LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound, SessionLockLost
 from unibus.limits import FORWARD_HOPS_MAX
 
+_LOST: Final = "it was settled, or its lock ended and it went back; receive it again"
+_OTHER: Final = "give the entity and the id that came with the lock token"
+
 
 def locked_entry(book: Book, name: str, sequence: int, token: bytes, now_ns: i64) -> Entry:
     """The message whose lock this is, or LockLost."""
     entity = target_of(book, name)
     entry = entity.entries.get(sequence)
     if entry is None or entry.state != LOCKED or entry.token != token:
-        raise LockLost(
-            f"{entity.name!r} #{sequence} is not locked with this token",
-            "it was settled, or its lock ended and it went back; receive it again",
-        )
+        raise LockLost(f"{entity.name!r} #{sequence} is not locked with this token", _LOST)
     if entry.session is not None and (entry.session.token is None or entry.session.until_ns <= now_ns):
         raise SessionLockLost(
             f"the lock on session {entry.session.id!r} of {entity.name!r} has ended", "accept it again"
@@ -46,6 +48,30 @@ def locked_entry(book: Book, name: str, sequence: int, token: bytes, now_ns: i64
     if entry.lock_ends_ns() <= now_ns:
         raise LockLost(f"the lock on {entity.name!r} #{sequence} has ended", "receive the message again")
     return entry
+
+
+def entry_by_token(book: Book, name: str, message_id: str, token: bytes, now_ns: i64) -> Entry:
+    """The message that is locked with this token. LockLost if there is none.
+
+    MessageNotFound if it is not the one that the caller names: the lock is another message's, and stays.
+    """
+    entity = target_of(book, name) if name else None
+    entry = book.tokens.get(token)
+    if entry is None:
+        raise LockLost("no message is locked with this token", _LOST)
+    if entity is not None and entry.entity is not entity:
+        raise MessageNotFound(f"the message with this lock is not in {entity.name!r}", _OTHER)
+    # Azure's clients name a locked message by its id or by its sequence number.
+    if message_id and entry.who.message_id != message_id and str(int(entry.sequence)) != message_id:
+        raise MessageNotFound(f"the message with this lock is not {message_id!r:.80}", _OTHER)
+    return locked_entry(book, entry.entity.name, entry.sequence, token, now_ns)
+
+
+def lock_of(book: Book, command: Settle | Renew, now_ns: i64) -> Entry:
+    """The locked message that a command is about, found in the way that it asks for."""
+    if command.sequence != BY_TOKEN:
+        return locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+    return entry_by_token(book, command.entity, command.message_id, command.token, now_ns)
 
 
 def check_words(command: Settle) -> None:
@@ -66,6 +92,7 @@ def settle(book: Book, command: Settle, now_ns: i64) -> None:
     if command.verb == COMPLETE:
         note_completed(book, entry, entry.delivery_count, entry.consumer, now_ns)
     elif command.verb == ABANDON:
+        entry.entity.abandoned += 1
         give_back(book, entry, "abandoned", command.delay_ns, merged(entry.overlay, command.overlay), now_ns)
     elif command.verb == DEFER:
         overlay = merged(entry.overlay, command.overlay)
@@ -114,6 +141,7 @@ def bury(
 ) -> None:
     """Into the dead letters. A dead letter that is dead-lettered again stays where it is, with the new reason."""
     entity = entry.entity
+    entity.dead_lettered += 1
     consumer = entry.consumer
     letter = Parcel(entry.who, entry.priority, 0)
     letter.source = entry
@@ -177,7 +205,7 @@ def expire(book: Book, entry: Entry, now_ns: i64) -> None:
 
 def renew(book: Book, command: Renew, now_ns: i64) -> int:
     """The new end of the lock."""
-    entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+    entry = lock_of(book, command, now_ns)
     if entry.session is not None:
         return entry.session.until_ns  # Inside of a session that is the lock, and it is renewed as one.
     until_ns = now_ns + entry.entity.settings.lock_ns

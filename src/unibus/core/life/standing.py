@@ -23,6 +23,8 @@ def put(book: Book, entity: Entity, entry: Entry, at_ns: int, visible_ns: int) -
             book.held_bytes += size
             book.to_shed.append(entry)
     _join_session(book, entity, entry)
+    if entity.ordered:
+        entity.place(entry)
     touch(book, entry)
     if visible_ns:
         entry.due_ns = visible_ns
@@ -84,6 +86,7 @@ def leave(book: Book, entry: Entry) -> None:
         entity.locked -= 1
         token = entry.token
         if token is not None:
+            book.tokens.pop(token, None)
             if entry.session is not None:
                 entry.session.locked.pop(token, None)
             entry.token = None
@@ -105,8 +108,11 @@ def enter(book: Book, entry: Entry, state: i64) -> None:
             book.woken.append(entity)
     elif state == LOCKED:
         entity.locked += 1
-        if entry.session is not None and entry.token is not None:
-            entry.session.locked[entry.token] = entry
+        token = entry.token
+        if token:  # An import writes a delivery without one, and ends it in the same batch.
+            book.tokens[token] = entry
+        if entry.session is not None and token is not None:
+            entry.session.locked[token] = entry
     elif state == SCHEDULED:
         entity.scheduled += 1
     elif state == DEFERRED:
@@ -161,6 +167,7 @@ def restore(book: Book, entity: Entity, sequence: int, saved: SavedEntry) -> Ent
 def restore_session(book: Book, entity: Entity, saved: SavedSession) -> None:
     session = entity.session(saved.session_id)
     session.state = saved.state
+    session.stated_ns = saved.stated_ns
     session.token = saved.token
     session.until_ns = saved.until_ns
     session.consumer = saved.consumer

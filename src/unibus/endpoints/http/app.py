@@ -5,28 +5,33 @@ The front exists because FastAPI's own routing costs more than a send (measured:
 """
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
+from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.documents import described
 from unibus.endpoints.http.errors import error_body, error_response
+from unibus.endpoints.http.observation import Observation, administrative, switch_logs
 from unibus.endpoints.http.operation import Operation, Table
 from unibus.endpoints.http.operations import TABLE
-from unibus.endpoints.http.request import Disconnected, Receive, Request, Scope, Send
+from unibus.endpoints.http.request import PREFIX, Disconnected, Receive, Request, Response, Scope, Send
 from unibus.endpoints.http.routing import Place, place_of
 from unibus.endpoints.http.runner import answer, run
-from unibus.endpoints.http.service import Service
+from unibus.endpoints.http.service import Service, Serving
+from unibus.endpoints.http.settings import HttpSettings, Served
 from unibus.errors import BusError
 
 Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _RESOLVED: Final = "unibus.place"
+_ELSEWHERE: Final = Place("")
 
 
 class Front:
-    """The ASGI callable of a server: operations of the table first, everything else (documents) behind it."""
+    """The ASGI callable of a server: operations of the table. What is no request (the lifespan) goes behind it."""
 
     def __init__(self, service: Service, table: Table, behind: Asgi) -> None:
         self._service = service
@@ -40,31 +45,40 @@ class Front:
         try:
             place = resolved(scope)
         except BusError as error:
-            request = Request(scope, receive, Place("/"))
-            await answer(request, error_response(request, error), send)
+            await refuse_path(self._service, error, scope, receive, send)
             return
         operation = self._table.find(place.shape, str(scope["method"]))
-        if operation is None:
-            await self._elsewhere(place, scope, receive, send)
-            return
-        await serve(self._service, operation, place, scope, receive, send)
-
-    async def _elsewhere(self, place: Place, scope: Scope, receive: Receive, send: Send) -> None:
-        allowed = self._table.methods(place.shape)
-        if not allowed and place.shape in DOCUMENTS:
-            await self._behind(scope, receive, send)
-            return
-        request = Request(scope, receive, place)
-        if allowed:
-            what = f"{request.method} is not possible here"
-            response = error_body(request, 405, "MethodNotAllowed", what, f"use {' or '.join(allowed)}")
-            response.headers.append(("Allow", ", ".join(allowed)))
+        if operation is not None:
+            await serve(self._service, operation, place, scope, receive, send)
         else:
-            response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
-        await answer(request, response, send)
+            await refuse(self._service, self._table, Request(scope, receive, place), send)
 
 
-DOCUMENTS: Final = frozenset({"/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect", "/servicebus/docs"})
+async def refuse_path(service: Service, error: BusError, scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer to a path that cannot be read."""
+    request = Request(scope, receive, Place("/"))
+    await _refused(service, request, error_response(request, error), error.code, send)
+
+
+async def refuse(service: Service, table: Table, request: Request, send: Send) -> None:
+    """The answer where no operation is: 405 if another method has one, else 404."""
+    allowed = table.methods(request.place.shape)
+    if allowed:
+        what = f"{request.method} is not possible here"
+        response = error_body(request, 405, "MethodNotAllowed", what, f"use {' or '.join(allowed)}")
+        response.headers.append(("Allow", ", ".join(allowed)))
+    else:
+        response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
+    await _refused(service, request, response, "no_operation", send)
+
+
+async def _refused(service: Service, request: Request, response: Response, code: str, send: Send) -> None:
+    await answer(request, response, send)
+    service.observer.answered(request, NO_OPERATION, response.status, 0, code, "")
+
+
+NO_OPERATION: Final = "none"
+"""The operation in logs and metrics of requests that are for none."""
 
 
 async def serve(
@@ -76,46 +90,64 @@ async def serve(
         return
 
 
-def resolved(scope: Scope) -> Place:
+def resolved(scope: Scope, prefix: str = "") -> Place:
     """The place of a request, found once. Inside of a mount the path begins with the mount's own prefix."""
-    found = scope.get(_RESOLVED)
+    found = scope.get(_RESOLVED + prefix)
     if not isinstance(found, Place):
         raw = scope.get("raw_path")
         path = raw if isinstance(raw, bytes) and raw else str(scope["path"]).encode()
-        root = str(scope.get("root_path") or "").encode()
+        root = f"{scope.get('root_path') or ''}{prefix}".encode()
+        if prefix and not path.startswith(root + b"/"):
+            return _ELSEWHERE
         found = place_of(path.removeprefix(root) if root else path)
-        scope[_RESOLVED] = found
+        scope[_RESOLVED + prefix] = found
     return found
 
 
 class OperationRoute(APIRoute):
-    """A FastAPI route whose path only documents: what it serves is decided by the table, and FastAPI adds nothing."""
+    """A FastAPI route whose path only documents: what it serves is decided by the table, and FastAPI adds nothing.
+
+    Each operation has a subclass of its own: versions of FastAPI that copy the routes of an included router make the
+    copy with the class of the original, and that is all which a copy inherits.
+    """
 
     operation: Operation
     service: Service
+    prefix: str
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http" or scope["method"] != self.operation.method:
             return Match.NONE, {}
         try:
-            place = resolved(scope)
+            place = resolved(scope, self.prefix)
         except BusError:
             return Match.NONE, {}
         return (Match.FULL if place.shape == self.operation.shape else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve(self.service, self.operation, resolved(scope), scope, receive, send)
+        scope[PREFIX] = self.prefix
+        await serve(self.service, self.operation, resolved(scope, self.prefix), scope, receive, send)
 
 
-def documented_router(service: Service, table: Table) -> APIRouter:
-    """Every operation as FastAPI routes, for `include_router`, mounting, and the OpenAPI document."""
-    router = APIRouter(route_class=OperationRoute)
+def documented_router(service: Service, table: Table, prefix: str = "") -> APIRouter:
+    """Every operation as FastAPI routes, for `include_router`, mounting, and the OpenAPI document.
+
+    A prefix is given here and not to `include_router`: names of entities have slashes, so that a path alone does not
+    show where its prefix ends.
+    """
+    router = APIRouter()
     for operation in table.operations:
+        row = {"operation": operation, "service": service, "prefix": prefix}
+        kind = type("OperationRoute", (OperationRoute,), row)
         for path in operation.documented:
-            router.add_api_route(path, _documented, methods=[operation.method], **described(operation, path))
-            route = router.routes[-1]
-            assert isinstance(route, OperationRoute)
-            route.operation, route.service = operation, service
+            router.add_api_route(
+                f"{prefix}{path}",
+                _documented,
+                methods=[operation.method],
+                route_class_override=kind,
+                include_in_schema=operation.in_document,
+                **described(operation, path),
+            )
     return router
 
 
@@ -124,11 +156,41 @@ async def _documented() -> None:
 
 
 def application(service: Service, table: Table) -> FastAPI:
-    app = FastAPI(title="unibus", description="Queues, topics and subscriptions over HTTP.", docs_url="/docs")
+    """FastAPI's own pages are switched off: those of the table are authorized."""
+    app = FastAPI(
+        title="unibus",
+        description="Queues, topics and subscriptions over HTTP.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
     app.include_router(documented_router(service, table))
+
+    async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
+        """In place of FastAPI's own 404, so that both dispatchers refuse alike."""
+        try:
+            place = resolved(scope)
+        except BusError as error:
+            await refuse_path(service, error, scope, receive, send)
+        else:
+            await refuse(service, table, Request(scope, receive, place), send)
+
+    app.router.default = elsewhere
+    app.router.redirect_slashes = False  # A path means the same with a slash at its end.
+    service.document = app.openapi
     return app
 
 
-def build(service: Service) -> Asgi:
-    """The application of `unibus serve`."""
+def front(service: Service) -> Front:
     return Front(service, TABLE, application(service, TABLE))
+
+
+def build(serving: Serving, settings: Served, ca_path: Path | None = None) -> Front:
+    """The application of `unibus serve`: everything that the endpoint consists of, put together.
+
+    `ca_path` is the file with the certificate that clients have to trust; None where there is none to give away.
+    """
+    own = HttpSettings.of(settings, ca_path)
+    switch_logs(own.request_log, own.audit)
+    observation = Observation(administrative(TABLE.operations), own.metrics_histograms_max)
+    return front(Service(serving, SasAuthorization(serving, own), observation, own.body_bytes_max, own))

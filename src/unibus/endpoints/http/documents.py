@@ -5,9 +5,18 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Final, TypedDict
 
+from starlette.responses import Response
+
 from unibus.endpoints.http.operation import COMMON, Operation
 
 _PARAMETER: Final = re.compile(r"{(\w+)}")
+_PATH_SCHEMA: Final[dict[str, object]] = {"type": "string", "minLength": 1}
+_PATH_SCHEMAS: Final[dict[str, dict[str, object]]] = {
+    "token": {"type": "string", "format": "uuid"},
+    "sequence": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
+}
+"""Parts of a path by their name, where not every text will do."""
+
 _ERROR: Final[dict[str, object]] = {
     "application/json": {
         "schema": {
@@ -36,11 +45,12 @@ class Description(TypedDict):
     responses: dict[int | str, dict[str, object]]
     openapi_extra: dict[str, object]
     status_code: int
+    response_class: type[Response]
 
 
 def described(operation: Operation, path: str) -> Description:
     parameters: list[object] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS.get(name, _PATH_SCHEMA)}
         for name in _PARAMETER.findall(path)
     ]
     parameters += operation.parameters
@@ -56,6 +66,7 @@ def described(operation: Operation, path: str) -> Description:
         responses=_responses(operation),
         openapi_extra=extra,
         status_code=operation.statuses[0],
+        response_class=Response,  # FastAPI's own would say that every answer is JSON.
     )
 
 

@@ -8,8 +8,9 @@ Azure's clients read XML (`<Error><Code>…</Code><Detail>…</Detail></Error>`)
 from typing import Final
 from xml.sax.saxutils import escape
 
-from unibus import errors
+import unibus.errors as errors
 from unibus.endpoints.http.request import Request, Response, json_response
+from unibus.endpoints.http.routing import OPERATOR_PAGES
 
 STATUSES: Final[dict[type[errors.BusError], int]] = {
     errors.UsageError: 400,
@@ -50,6 +51,7 @@ STATUSES: Final[dict[type[errors.BusError], int]] = {
     errors.BusForked: 503,
     errors.LoopMismatch: 503,
     errors.ExtraMissing: 503,
+    errors.PortUnavailable: 503,
     # Errors of capture and pipeline, which no operation of this endpoint raises.
     errors.CaptureBusy: 503,
     errors.CaptureMismatch: 503,
@@ -96,7 +98,9 @@ def error_response(request: Request | None, error: errors.BusError) -> Response:
     elif status == 503 and error.retryable:
         response.headers.append(("Retry-After", "1"))
     if status == 401:
-        response.headers.append(("WWW-Authenticate", "SharedAccessSignature"))
+        pages = request is not None and request.place.shape in OPERATOR_PAGES
+        challenge = 'Basic realm="unibus", charset="UTF-8"' if pages else "SharedAccessSignature"
+        response.headers.append(("WWW-Authenticate", challenge))
     return response
 
 

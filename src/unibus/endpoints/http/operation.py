@@ -21,7 +21,7 @@ COMMON: Final = (400, 401, 403, 404, 405, 413, 429, 500, 503)
 @dataclass(frozen=True)
 class Operation:
     """`right` None: open without a key. `has_body`: the body is read before the handler runs. `statuses` are those
-    beside COMMON. `hot`: measured and dispatched first."""
+    beside COMMON. `hot`: measured and dispatched first. `in_document` False: not in the OpenAPI document."""
 
     name: str
     method: str
@@ -37,6 +37,7 @@ class Operation:
     parameters: tuple[dict[str, object], ...] = ()
     request_schema: dict[str, object] = field(default_factory=dict)
     response_schema: dict[str, object] = field(default_factory=dict)
+    in_document: bool = True
 
 
 class Table:

@@ -6,7 +6,7 @@ in front lets exactly one through.
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -19,7 +19,9 @@ AsgiMessage: TypeAlias = MutableMapping[str, object]
 Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
 Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 
+T = TypeVar("T")
 JSON: Final = "application/json"
+PREFIX: Final = "unibus.prefix"
 TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -88,6 +90,11 @@ class Request:
         """`https://host:port` as the client called us, so that links in answers work through any mapped port."""
         return f"{self.scope.get('scheme', 'http')}://{self.headers.get('host', 'localhost')}"
 
+    @property
+    def root(self) -> str:
+        """What is before our paths: the place of a mount, or the prefix of a router."""
+        return f"{self.scope.get('root_path') or ''}{self.scope.get(PREFIX, '')}"
+
     def accepts_json(self) -> bool:
         return JSON in self.headers.get("accept", "")
 
@@ -117,10 +124,14 @@ class Request:
 
     def json(self) -> object:
         """The body as JSON; DecodeError where it is none."""
+        return self.json_as(msgspec.json.decode)
+
+    def json_as(self, decode: Callable[[bytes], T]) -> T:
+        """The body through a decoder of msgspec, which also checks its types; DecodeError where it does not fit."""
         try:
-            return msgspec.json.decode(self.body)
+            return decode(self.body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise DecodeError(f"the request body is not JSON: {error}", "send one JSON document in UTF-8") from error
+            raise DecodeError(f"the request body is not what it should be: {error!s:.200}", "send JSON") from error
 
 
 @dataclass(slots=True)

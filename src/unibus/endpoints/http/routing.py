@@ -7,27 +7,34 @@ Three families of paths lead to the same operations:
     /servicebus/{namespace}/{entity}/messages           clients of another emulator, with or without topics/ before it
 
 A shape is the path with its variable parts replaced: `entity/messages/*/*`. Names of entities may contain slashes, as
-they are or escaped, so a path is read from its fixed words outwards. Fixed words are compared without case. A sub-path
-that begins with `$` can never be the name of an entity.
+they are or escaped, so a path is read from its fixed words outwards: the first of them ends the name. A name that
+contains a fixed word itself is reached with its slashes escaped (`a%2Fmessages/messages`). Fixed words are compared
+without case. A sub-path that begins with `$` can never be the name of an entity.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from unibus.bus.entity_names import RESERVED_FIRST
 from unibus.core.deadletter import sub_queue
 from unibus.core.life.entity import SUBSCRIPTIONS
 from unibus.endpoints.http.address import decoded
 from unibus.errors import DecodeError
 
-RESERVED: Final = frozenset(
-    {"servicebus", "health", "metrics", "docs", "redoc", "openapi.json", "unibus", "favicon.ico", "robots.txt"}
+RESERVED: Final = RESERVED_FIRST
+
+OPERATOR_PAGES: Final = frozenset(
+    {
+        *("/metrics", "/servicebus/metrics", "/docs", "/servicebus/docs"),
+        *("/redoc", "/openapi.json", "/servicebus/openapi.json"),
+    }
 )
-"""First segments of fixed paths. An entity of such a name cannot be made over HTTP; one that exists is reached under
-/servicebus/queues/ or /servicebus/topics/."""
+"""Shapes that scrapers and browsers read. These cannot make a signature, so HTTP Basic is accepted here."""
 
 _FAMILIES: Final = frozenset({"queues", "topics"})
 _SERVICEBUS_FIXED: Final = frozenset({"health", "metrics", "docs", "openapi.json"})
+_WORDS: Final = frozenset({"$sessions", "$scheduled", "messages", "rules"})
 _SESSION_PARAMS: Final = ("session", "token")
 
 
@@ -41,8 +48,25 @@ class Place:
     family: str = ""
 
 
+# Most requests of a server repeat a few paths. Bounded in count and in the length of a path: clients choose both.
+_PLACES_MAX: Final = 4_096
+_PLACE_BYTES_MAX: Final = 300
+_places: Final[dict[bytes, Place]] = {}
+
+
 def place_of(raw_path: bytes) -> Place:
     """DecodeError for a path with a broken escape. A shape that no operation has is the caller's 404."""
+    found = _places.get(raw_path)
+    if found is None:
+        found = _place_of(raw_path)
+        if not found.params and len(raw_path) <= _PLACE_BYTES_MAX:
+            if len(_places) >= _PLACES_MAX:
+                _places.clear()
+            _places[raw_path] = found
+    return found
+
+
+def _place_of(raw_path: bytes) -> Place:
     segments = [decoded(segment) for segment in raw_path.split(b"/")]
     while segments and not segments[0]:
         segments.pop(0)
@@ -88,23 +112,24 @@ def _in_entity(segments: list[str], family: str) -> Place:
     if any([not segment for segment in segments]):
         raise DecodeError("the address has an empty segment", "write one slash between the parts of a name")
     folded = [segment.casefold() for segment in segments]
-    for word in ("$sessions", "$scheduled", "messages", "rules"):
-        at = _index(folded, word)
-        if at > 0:
-            return _below(segments[:at], word, segments[at + 1 :], family)
+    at = _first_word(folded)
+    if at:
+        return _below(segments[:at], folded[at], segments[at + 1 :], family)
     if len(segments) > 1 and folded[-1] == "subscriptions":
         return Place("entity/subscriptions", "/".join(segments[:-1]), family=family)
     return Place("entity", entity_name(segments), family=family)
 
 
-def _index(folded: list[str], word: str) -> int:
-    """Where a fixed word is, beyond the first segment: a queue may be called `messages`."""
-    if word == "rules":
-        # Only behind a subscription: topic/subscriptions/name/rules.
-        return next(
-            (at for at in range(3, len(folded)) if folded[at] == word and folded[at - 2] == "subscriptions"), -1
-        )
-    return next((at for at in range(1, len(folded)) if folded[at] == word), -1)
+def _first_word(folded: list[str]) -> int:
+    """Where the first fixed word is; 0 for none. A queue may be called `messages`, and so may a subscription."""
+    for at in range(1, len(folded)):
+        word = folded[at]
+        if word not in _WORDS or (at > 1 and folded[at - 1] == "subscriptions"):
+            continue
+        # Rules only exist behind a subscription: topic/subscriptions/name/rules.
+        if word != "rules" or (at > 2 and folded[at - 2] == "subscriptions"):
+            return at
+    return 0
 
 
 def _below(owner: list[str], word: str, tail: list[str], family: str) -> Place:
@@ -129,6 +154,19 @@ def _session(entity: str, tail: list[str], family: str) -> Place:
     params = dict(zip(_SESSION_PARAMS, tail, strict=False))
     words = "".join([f"/{word.casefold()}" for word in tail[2:]])
     return Place("entity/$sessions" + "/*" * min(2, len(tail)) + words, entity, params, family)
+
+
+def resource_of(place: Place) -> str:
+    """What a token for exactly this address names: the entity, and below it words that are in no entity's name.
+
+    `messages` is not one of them: a token for the queue `a/messages` must not become one for the messages of `a`.
+    """
+    if not place.entity:
+        return f"$resources{place.shape}" if place.family else place.shape[1:] if place.shape[1:2] == "$" else ""
+    below = place.shape.removeprefix("entity").removesuffix("/*")
+    if below.startswith(("/rules", "/subscriptions")):
+        return "/".join([place.entity + below, *place.params.values()])
+    return place.entity
 
 
 def entity_name(segments: list[str]) -> str:

@@ -5,10 +5,11 @@ before the body. A client that closed its connection gets no answer; its handler
 """
 
 import asyncio
+import itertools
 import logging
 import re
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final, TypeVar
 from uuid import uuid4
 
@@ -23,6 +24,9 @@ T = TypeVar("T")
 
 _CORRELATION: Final = ("x-correlation-id", "correlation-id", "x-ms-correlation-request-id")
 _CORRELATION_FORM: Final = re.compile(r"[!-~]{1,128}")
+# An id only has to be found again in a log: drawing one for each request would cost more than the request's routing.
+_PROCESS: Final = uuid4().hex[:16]
+_numbers: Final = itertools.count(1)
 _EMPTY_BODY: Final = frozenset({204, 304})
 
 
@@ -49,7 +53,7 @@ async def run(service: Service, operation: Operation, request: Request, send: Se
 
 
 async def answer(request: Request, response: Response, send: Send) -> None:
-    """The correlation id of the request comes back, or a new one."""
+    """The answer has the correlation id of the request, or a new one."""
     headers: list[tuple[bytes, bytes]] = [(b"x-correlation-id", correlation_id(request).encode("ascii"))]
     if response.content_type:
         headers.append((b"content-type", response.content_type.encode("latin-1")))
@@ -68,19 +72,28 @@ def correlation_id(request: Request) -> str:
             return given
     found = request.scope.get("unibus.correlation_id")
     if not isinstance(found, str):
-        found = uuid4().hex
+        found = f"{_PROCESS}{next(_numbers):016x}"
         request.scope["unibus.correlation_id"] = found
     return found
 
 
-async def while_connected(request: Request, work: Coroutine[object, object, T]) -> T:
-    """Run work that may wait for long, and cancel it when the client closes the connection: Disconnected then."""
+async def while_connected(
+    request: Request,
+    work: Coroutine[object, object, T],
+    undo: Callable[[T], Awaitable[None]] | None = None,
+) -> T:
+    """Run work that may wait for long, and cancel it when the client closes the connection: Disconnected then.
+
+    A client that leaves in the very moment in which the work is done cannot be answered either: `undo` gets the result.
+    """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(request.disconnected())
     try:
         await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
+        if task.done() and not gone.done():
             return task.result()
+        if task.done() and undo is not None and task.exception() is None:
+            await undo(task.result())
         raise Disconnected
     finally:
         gone.cancel()

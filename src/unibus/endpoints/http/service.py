@@ -4,11 +4,15 @@ One `Service` exists per application. `broker` is asked for at every request, be
 opens it again: until then asking raises StoreUnavailable, which is answered with 503.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from unibus.bus.broker import Broker
 from unibus.core.access.rights import Right
+from unibus.endpoints.http.overview import Overview
 from unibus.endpoints.http.request import Request
+from unibus.endpoints.http.settings import HttpSettings
+from unibus.endpoints.http.statistics import Statistics
 
 
 class Serving(Protocol):
@@ -23,6 +27,9 @@ class Authorization(Protocol):
     def check(self, request: Request, right: Right, target: str) -> str:
         """Return the name of the rule that allows it; Unauthorised or Forbidden otherwise."""
 
+    def check_forwarding(self, request: Request, forward_to: str, forward_dead_letters_to: str) -> None:
+        """Whether the caller may manage the targets of forwarding, too. Names of entities, empty for none."""
+
 
 class Observer(Protocol):
     """Counts and logs what was answered."""
@@ -30,14 +37,31 @@ class Observer(Protocol):
     def answered(self, request: Request, operation: str, status: int, nanoseconds: int, error: str, rule: str) -> None:
         """`error` is the code of the error, empty for none; `rule` is the authorization rule, empty for none."""
 
+    @property
+    def statistics(self) -> Statistics:
+        """What was counted so far, for the metrics."""
+
 
 class Service:
-    def __init__(self, serving: Serving, authorization: Authorization, observer: Observer, body_bytes_max: int) -> None:
+    """`settings` default to those of a server that was started without any. `document` gives the OpenAPI document."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        authorization: Authorization,
+        observer: Observer,
+        body_bytes_max: int,
+        settings: HttpSettings | None = None,
+    ) -> None:
         self._serving = serving
         self.authorization = authorization
         self.observer = observer
         self.body_bytes_max = body_bytes_max
+        self.settings = HttpSettings() if settings is None else settings
+        self.overview = Overview(self.settings.stalled_after_s)
+        self.document: Callable[[], Mapping[str, object]] = dict
 
     @property
     def broker(self) -> Broker:
+        """StoreUnavailable while the store is being opened again."""
         return self._serving.broker

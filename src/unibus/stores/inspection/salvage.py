@@ -57,7 +57,7 @@ class Salvage:
         self._check_bodies()
         self._find_history()
         self._check_history()
-        inspection, entities = self.inspection, self.book.entities.values()
+        inspection, entities = self.inspection, self.book.visible()
         inspection.changes = self.book.seq
         inspection.entities = len(entities)
         inspection.messages = sum(len(entity.entries) for entity in entities)

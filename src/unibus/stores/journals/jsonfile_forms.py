@@ -43,6 +43,7 @@ class SessionForm(msgspec.Struct, omit_defaults=True):
     token: bytes | None = None
     until_ns: int = 0
     consumer: str = ""
+    stated_ns: int = 0
 
 
 def who_form(who: Who) -> WhoForm:
@@ -61,12 +62,12 @@ def session_form(saved: SavedSession) -> SessionForm:
         except UnicodeDecodeError:
             text = None
     state = saved.state if text is None else None
-    return SessionForm(saved.session_id, text, state, saved.token, saved.until_ns, saved.consumer)
+    return SessionForm(saved.session_id, text, state, saved.token, saved.until_ns, saved.consumer, saved.stated_ns)
 
 
 def session_of(form: SessionForm) -> SavedSession:
     state = form.state if form.text is None else form.text.encode()
-    return SavedSession(form.session_id, state, form.token, form.until_ns, form.consumer)
+    return SavedSession(form.session_id, state, form.token, form.until_ns, form.consumer, form.stated_ns)
 
 
 # Messages

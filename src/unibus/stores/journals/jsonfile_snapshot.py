@@ -15,7 +15,7 @@ import msgspec
 
 from unibus.core.life.book import MARK_PROCESSED, MARK_SENT
 from unibus.core.life.changes import SavedEntry
-from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, NAMESPACE, QUEUE, SUBSCRIPTION, TOPIC
 from unibus.core.life.states import STATE_NAMES
 from unibus.errors import StoreDamaged
 from unibus.stores.journal import EntityRow, Slice, Summary
@@ -39,10 +39,14 @@ from unibus.stores.journals.jsonfile_state import Counter, State, read_state, wr
 PART: Final = "snapshot.part"
 MARK_NAMES: Final = {MARK_SENT: "sent", MARK_PROCESSED: "processed"}
 _STATES: Final = {name: state for state, name in STATE_NAMES.items()}
+NAMESPACE_FILE: Final = "entities/namespace.json"
+"""Written once the namespace has settings: stores without are as they were before there was one."""
+
 ENTITY_FILES: Final = {
     "entities/queues.json": (QUEUE, DEAD_LETTERS),
     "entities/topics.json": (TOPIC,),
     "entities/subscriptions.json": (SUBSCRIPTION,),
+    NAMESPACE_FILE: (NAMESPACE,),
 }
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -242,6 +246,8 @@ class Snapshots:
             items = [
                 (row.number, block_of(_encode(_entity_form(row)))) for row in summary.entities if row.kind in kinds
             ]
+            if name == NAMESPACE_FILE and not items:
+                continue
             if name in self.listed and self._declared.get(name) == items:
                 fresh[name] = self.listed[name]
                 continue

@@ -51,7 +51,7 @@ class SqliteReader:
     def entities(self) -> list[EntityInfo]:
         with self._file.look():
             book = self._state.catch_up()
-        return sorted([info_of(entity) for entity in book.entities.values()], key=lambda info: info.name)
+        return sorted([info_of(entity) for entity in book.visible()], key=lambda info: info.name)
 
     def flows(self) -> dict[str, Flow]:
         return {self._state.book.known[number]: flow for number, flow in self._state.flows.items()}

@@ -61,6 +61,14 @@ def test_without_a_scheme_only_a_known_host_is_one() -> None:
     assert scope_of("q1/ns.example", hosts) is None
 
 
+def test_without_a_scheme_a_port_shows_that_it_is_a_host() -> None:
+    """No entity can have a colon in its name. Azure's JavaScript client names the targets of forwarding like this."""
+    assert scope_of("localhost:5300") == Scope("localhost", "", ())
+    assert scope_of("localhost:5300/q") == Scope("localhost", "q", ("q",))
+    assert scope_of("localhost:x/q") is None
+    assert scope_of("localhost:") is None
+
+
 COVERED = [
     ("", "q1"),
     ("", ""),
@@ -72,6 +80,8 @@ COVERED = [
     ("topic", "topic/subscriptions/x/$deadletterqueue"),
     ("topic/subscriptions/X", "topic/Subscriptions/x/$DeadLetterQueue"),
     ("orders", "orders/eu"),
+    ("q1?api-version=2021-05&x=/y", "q1"),
+    ("?api-version=2021-05", "q1"),
     ("straße", "STRASSE"),
 ]
 NOT_COVERED = [
@@ -87,7 +97,7 @@ NOT_COVERED = [
     (".", "q1"),
     ("a//b", "a/b"),
     ("a/b", "a//b"),
-    ("q1?x", "q1"),
+    ("q1?x", "q10"),
     ("q%31", "q1"),
     ("topic/Subscriptions/x", "topic"),
     ("topic/Subscriptions/x", "topic/Subscriptions/xy"),

@@ -1,0 +1,127 @@
+"""JSON as people write configuration: with comments, and with the line of everything, so that an error can name it.
+
+Microsoft's emulator ships a Config.json with `//` comments. They are replaced by spaces, so that every character keeps
+its place, and the standard library reports what is no JSON. Objects then keep the line that they begin in and that of
+each of their names. A name that is given twice in one object is an error: one of the two would be lost silently.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Final
+
+from unibus.errors import ConfigInvalid
+
+# A text, so that what looks like a comment inside of one is left alone; or one of the two kinds of comments.
+_TEXT_OR_COMMENT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_NOT_A_LINE_END: Final = re.compile(r"[^\n]")
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_SCALAR: Final = re.compile(r"[^\s,\]}]+")
+
+
+class LinedObject(dict[str, object]):
+    """An object of a file. `line` is where it begins, `lines` has the line of each name."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: dict[str, int] = {}
+
+
+def read_json(content: str | bytes) -> object:
+    """The document. ConfigInvalid names the line."""
+    try:
+        text = without_comments(content if isinstance(content, str) else content.decode("utf-8-sig"))
+        json.loads(text)  # What is no JSON is found here, with the standard library's words.
+        return _Reader(text).value()
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigInvalid(f"line {line}: the file is no JSON: no UTF-8", "save it as UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise ConfigInvalid(f"line {error.lineno}: the file is no JSON: {error.msg}", "correct that line") from error
+    except ConfigInvalid:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ConfigInvalid(f"the file is no JSON: {error}", "correct it there") from error
+
+
+def without_comments(text: str) -> str:
+    """The same text with spaces in place of comments: lines and columns stay."""
+    return _TEXT_OR_COMMENT.sub(_blanked, text)
+
+
+def _blanked(match: re.Match[str]) -> str:
+    found = match[0]
+    return found if found.startswith('"') else _NOT_A_LINE_END.sub(" ", found)
+
+
+class _Reader:
+    """Reads text that is known to be JSON."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._line = 1
+        self._counted = 0
+        self._decode: Callable[[str], object] = json.loads
+
+    def value(self) -> object:
+        self._skip(0)
+        first = self._text[self._at]
+        if first == "{":
+            return self._object()
+        if first == "[":
+            return self._list()
+        if first == '"':
+            return self._string()
+        found = _SCALAR.match(self._text, self._at)
+        assert found is not None
+        self._at = found.end()
+        return self._decode(found[0])
+
+    def _object(self) -> LinedObject:
+        made = LinedObject(self._line_here())
+        self._skip(1)
+        while self._text[self._at] != "}":
+            line = self._line_here()
+            name = self._string()
+            if name in made:
+                raise ConfigInvalid(
+                    f"line {line}: {name!r:.60} is given twice in one object of the file", "leave one of them out"
+                )
+            self._skip(0)
+            self._skip(1)  # The colon.
+            made[name], made.lines[name] = self.value(), line
+            self._next_item()
+        self._at += 1
+        return made
+
+    def _list(self) -> list[object]:
+        made: list[object] = []
+        self._skip(1)
+        while self._text[self._at] != "]":
+            made.append(self.value())
+            self._next_item()
+        self._at += 1
+        return made
+
+    def _next_item(self) -> None:
+        self._skip(0)
+        if self._text[self._at] == ",":
+            self._skip(1)
+
+    def _string(self) -> str:
+        found = _TEXT_OR_COMMENT.match(self._text, self._at)
+        assert found is not None
+        self._at = found.end()
+        return str(self._decode(found[0]))
+
+    def _skip(self, characters: int) -> None:
+        found = _SPACE.match(self._text, self._at + characters)
+        assert found is not None
+        self._at = found.end()
+
+    def _line_here(self) -> int:
+        self._line += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._line

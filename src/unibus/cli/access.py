@@ -1,0 +1,164 @@
+"""`unibus access`: the authorization rules of a store: who may send, listen and manage.
+
+Keys are shown once, when they are made, and only when `--show` asks for it. No command shows a key that exists.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
+from unibus.cli.looking import owning
+from unibus.cli.output import aside, flush, is_terminal, printable, write_json
+
+if TYPE_CHECKING:
+    from unibus.core.access.rules import AuthorizationRule
+
+access = typer.Typer(name="access", help="Rules of access: names, rights and keys.")
+
+Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The name of the rule.", show_default=False)]
+Entity: TypeAlias = Annotated[
+    str, typer.Option("--entity", metavar="NAME", help="A queue or topic; the whole namespace if left out.")
+]
+Show: TypeAlias = Annotated[bool, typer.Option("--show", help="Print the new keys. They are not shown again.")]
+
+
+@access.callback(invoke_without_command=True)
+def start(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@access.command()
+def add(
+    name: Name,
+    rights: Annotated[
+        str, typer.Option(metavar="LIST", help="Send, Listen, Manage; Manage needs the other two.", show_default=False)
+    ],
+    entity: Entity = "",
+    show: Show = False,
+    url: Url = DEFAULT_STORE,
+) -> None:
+    """Add a rule with two new keys. The store is made if it is missing.
+
+    As soon as the namespace has a rule, a server no longer accepts the emulator's well-known key.
+    """
+    import secrets
+
+    from unibus.bus.namespace_access import StoredRules
+    from unibus.core.access.rules import KEY_BYTES, AuthorizationRule
+
+    listed = [each.strip() for each in rights.split(",") if each.strip()]
+    made = AuthorizationRule.generated(name, listed, secrets.token_bytes(2 * KEY_BYTES))
+    with owning(store_url(url, makes=not entity)) as store:
+        rules = StoredRules(store, entity)
+        rules.add(made)
+    _tell("added", made, rules.entity, show)
+
+
+@access.command()
+def rotate(
+    name: Name,
+    both: Annotated[bool, typer.Option("--both", help="Replace both keys: for a key that others know.")] = False,
+    entity: Entity = "",
+    show: Show = False,
+    url: Url = DEFAULT_STORE,
+) -> None:
+    """Make a new primary key. The old one becomes the secondary, so that its tokens hold until they expire."""
+    import secrets
+
+    from unibus.bus.namespace_access import StoredRules
+    from unibus.core.access.rules import KEY_BYTES, AuthorizationRule
+
+    def rotated(rule: AuthorizationRule) -> AuthorizationRule:
+        once = rule.rotated(secrets.token_bytes(KEY_BYTES))
+        return once.rotated(secrets.token_bytes(KEY_BYTES)) if both else once
+
+    with owning(store_url(url)) as store:
+        rules = StoredRules(store, entity)
+        changed = rules.change(name, rotated)
+    _tell("rotated", changed, rules.entity, show)
+
+
+@access.command()
+def remove(name: Name, entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
+    """Remove a rule. Its tokens are refused from then on."""
+    from unibus.bus.namespace_access import StoredRules
+
+    with owning(store_url(url)) as store:
+        rules = StoredRules(store, entity)
+        removed = rules.remove(name)
+    _tell("removed", removed, rules.entity, False)
+
+
+@access.command("list")
+def list_rules(entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
+    """List the rules of the namespace and of all its queues and topics, without their keys."""
+    from unibus.bus.namespace_access import StoredRules
+
+    with owning(store_url(url)) as store:
+        names = [entity] if entity else ["", *[info.name for info in store.entities().wait() if _has_rules(info.kind)]]
+        found = [(each.entity, rule) for each in [StoredRules(store, name) for name in names] for rule in each.all()]
+    if not found:
+        aside("no rules: a server accepts the emulator's well-known key, from this machine only")
+    for where, rule in found:
+        _write("", rule, where, False)
+    flush()
+
+
+@access.command()
+def token(
+    entity: Entity = "",
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it holds: 90s, 30m, 2h, 7d.")] = "1h",
+    connection_string: Annotated[
+        str,
+        typer.Option(
+            envvar="UNIBUS_CONNECTION_STRING",
+            metavar="TEXT",
+            help="Where, and by which rule and key. Left out: a server on this machine with the well-known key.",
+            show_default=False,
+        ),
+    ] = "",
+) -> None:
+    """Make a token for HTTP: curl -H "Authorization: $(unibus access token)" …"""
+    import time
+
+    from unibus.cli.durations import seconds_of
+    from unibus.core.access.connection import ConnectionString
+    from unibus.core.access.rules import WELL_KNOWN_KEY, WELL_KNOWN_NAME
+
+    given = ConnectionString("localhost:5300", WELL_KNOWN_NAME, WELL_KNOWN_KEY)
+    if connection_string:
+        given = ConnectionString.parse(connection_string)
+    if entity:
+        given = dataclasses.replace(given, entity=entity.strip("/"))
+    typer.echo(given.token(int(time.time() + seconds_of("--for", duration))))
+
+
+def _has_rules(kind: str) -> bool:
+    return kind in ("queue", "topic")
+
+
+def _tell(action: str, rule: "AuthorizationRule", entity: str, show: bool) -> None:
+    _write(action, rule, entity, show)
+    flush()
+    if action in ("added", "rotated") and not show:
+        aside("its keys were not shown; `unibus access rotate NAME --show` makes a new one and shows it")
+
+
+def _write(action: str, rule: "AuthorizationRule", entity: str, show: bool) -> None:
+    from unibus.core.access.rights import words
+
+    rights = words(rule.rights)
+    record: dict[str, object] = {"action": action} if action else {}
+    record |= {"name": rule.name, "rights": rights, "entity": entity or None, "enabled": rule.enabled}
+    keys = {"primary_key": rule.primary_key, "secondary_key": rule.secondary_key} if show else {}
+    if not is_terminal():
+        write_json(record | keys)
+        return
+    where = printable(entity) if entity else "the namespace"
+    state = "" if rule.enabled else " (disabled)"
+    typer.echo(f"{action} {rule.name}: {', '.join(rights)} on {where}{state}".strip())
+    for label, key in keys.items():
+        typer.echo(f"  {label:<15}{key}")

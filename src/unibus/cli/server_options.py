@@ -1,0 +1,60 @@
+"""The flags of `unibus serve`, made from the table of settings: one list, so that none can be forgotten.
+
+A flag that is not given is None, and the next source decides. Numbers are read as text: the table checks them, with
+the same words for a flag, a variable and a file.
+"""
+
+from dataclasses import Field, field, make_dataclass
+from typing import Annotated, Any, Final
+
+import typer
+
+from unibus.config.settings import setting_fields
+from unibus.config.sources import flag_of
+from unibus.config.values import PORT, SECONDS, SWITCH, TEXTS, WHOLE, shown_value
+
+CONFIG_FILE: Final = "config"
+_METAVARS: Final = {PORT: "PORT", SECONDS: "SECONDS", WHOLE: "NUMBER"}
+_CONFIG_HELP: Final = "The configuration file, YAML or TOML; else UNIBUS_CONFIG, else unibus.yaml or unibus.toml here."
+
+
+def _option(each: "Field[Any]") -> tuple[str, Any, Any]:
+    name, kind = each.name, each.metadata["kind"]
+    shown = shown_value(each, each.default)
+    text = each.metadata["text"] + (f" (default: {_short(shown)})" if shown not in ("", []) else "")
+    flag = flag_of(name)
+    if name == "store":
+        argument = typer.Argument(metavar="[FILE or URL]", help=text, show_default=False)
+        return name, Annotated[str | None, argument], field(default=None)
+    if kind == SWITCH:
+        return name, Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=text)], field(default=None)
+    option = typer.Option(flag, help=text, metavar=_METAVARS.get(kind, "TEXT"))
+    return name, Annotated[list[str] | None if kind == TEXTS else str | None, option], field(default=None)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+ServeOptions: Final = make_dataclass(
+    "ServeOptions",
+    [
+        *[_option(each) for each in setting_fields() if each.metadata["flag"]],
+        (CONFIG_FILE, Annotated[str, typer.Option("--config", metavar="FILE", help=_CONFIG_HELP)], field(default="")),
+    ],
+    frozen=True,
+)
+
+
+def flags_of(options: object) -> dict[str, object]:
+    """The settings that were given as flags. A flag that may be repeated takes commas too."""
+    given: dict[str, object] = {}
+    for each in setting_fields():
+        value = getattr(options, each.name, None)
+        if value:
+            given[each.name] = ",".join(value) if isinstance(value, list) else value
+        elif value is False or value == "":
+            given[each.name] = value
+    return given

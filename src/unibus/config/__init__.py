@@ -1,0 +1,13 @@
+"""The configuration of a server: one frozen object, read once, in which every value knows where it came from.
+
+    flags ─┐
+    UNIBUS_* ─┤──▶ read_configuration ──▶ Configuration(settings: ServerSettings, origins)
+    file ─────┤         (sources)
+    defaults ─┘
+
+The packages that are configured take the settings as an argument; none of them reads the environment or a file.
+"""
+
+from unibus.config.settings import ServerSettings
+
+__all__ = ["ServerSettings"]

@@ -1,0 +1,136 @@
+"""What can be set for a server, each with its default and one line of explanation.
+
+This table is the only list of settings: the flags of `unibus serve`, the names of the variables, the keys of the file
+and the file that `unibus init` writes are all derived from it. A `ServerSettings` that exists is valid.
+"""
+
+import ipaddress
+from dataclasses import Field, dataclass, fields
+from typing import Any, Final
+
+from unibus.config.values import PORT, RULES, SECONDS, SWITCH, TEXT, TEXTS, WHOLE, setting
+from unibus.core.access.rules import AuthorizationRule
+from unibus.errors import ConfigInvalid
+from unibus.limits import BODY_BYTES_MAX
+
+PORT_DEFAULT: Final = 5_300
+AMQP_PORT_DEFAULT: Final = 5_672
+"""The ports of Microsoft's emulator: administration and AMQP. Both of ours serve every protocol."""
+
+LOOPBACK: Final = ("127.0.0.1", "::1")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_FORMATS: Final = ("auto", "text", "json")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """The settings of one server. `given` names those that were set, as opposed to left at their default."""
+
+    store: str = setting("unibus.db", TEXT, "The store: a file, a URL, or memory:// for one that ends with the server.")
+    host: tuple[str, ...] = setting(LOOPBACK, TEXTS, "Addresses to listen on; 0.0.0.0 and :: are all of them.")
+    port: int = setting(PORT_DEFAULT, PORT, "The port for HTTP and TLS; 0 takes a free one.")
+    amqp_port: int | None = setting(
+        AMQP_PORT_DEFAULT,
+        PORT,
+        "A second port for the same protocols, where AMQP clients look, or off.",
+        least=-1,
+    )
+    namespace: str = setting("unibus", TEXT, "The name of the namespace, as clients are shown it.")
+    # Security
+    tls: bool = setting(True, SWITCH, "Accept TLS, with a development certificate unless one is given.")
+    tls_certificate: str = setting("", TEXT, "A certificate with its chain (PEM), in place of the development one.")
+    tls_key: str = setting("", TEXT, "The private key of that certificate (PEM).")
+    certificate_names: tuple[str, ...] = setting(
+        (), TEXTS, "More names and addresses for the development certificate, e.g. host.docker.internal."
+    )
+    certificate_folder: str = setting("", TEXT, "The folder of the development CA; a folder beside the store if empty.")
+    allow_networks: tuple[str, ...] = setting(
+        (), TEXTS, "Networks (CIDR) that may use plain text and the emulator's well-known key, as loopback may."
+    )
+    insecure: bool = setting(
+        False,
+        SWITCH,
+        "Listen on addresses other than loopback without TLS and keys, and accept plain text there.",
+    )
+    authorization_rules: tuple[AuthorizationRule, ...] = setting(
+        (), RULES, "Rules of the namespace besides those in the store: name, rights, primary_key.", flag=False
+    )
+    # Entities
+    entities: str = setting("", TEXT, "A file of entities to create at the start: JSON, or the emulator's Config.json.")
+    allow_reset: bool = setting(False, SWITCH, "Allow the call that deletes all entities and messages: for tests.")
+    # Limits
+    header_bytes_max: int = setting(131_072, WHOLE, "Bytes of a request line with its headers.", least=1_024)
+    headers_max: int = setting(1_000, WHOLE, "Headers of one request.", least=16)
+    body_bytes_max: int = setting(BODY_BYTES_MAX, WHOLE, "Bytes of one request body.", least=1_024)
+    bodies_bytes_max: int = setting(
+        1_073_741_824, WHOLE, "Bytes of all request bodies in flight together.", least=1_048_576
+    )
+    connections_max: int = setting(0, WHOLE, "Connections at the same time; 0 for no limit.")
+    head_deadline_s: float = setting(10.0, SECONDS, "Seconds until a request's headers have to be complete.", least=1)
+    body_deadline_s: float = setting(60.0, SECONDS, "Seconds until a request's body has to be complete.", least=1)
+    idle_deadline_s: float = setting(75.0, SECONDS, "Seconds that a connection may be idle between requests.", least=1)
+    drain_deadline_s: float = setting(10.0, SECONDS, "Seconds that requests in flight get when the server stops.")
+    # What the server reports
+    log_level: str = setting("info", TEXT, "The least level that is logged.", choices=LOG_LEVELS)
+    log_format: str = setting("auto", TEXT, "Lines of text or JSON; auto: text in a terminal.", choices=LOG_FORMATS)
+    request_log: bool = setting(True, SWITCH, "Log every request.")
+    audit: bool = setting(True, SWITCH, "Log every change of entities, rules and keys, and every refused access.")
+    metrics: bool = setting(True, SWITCH, "Serve /metrics.")
+    metrics_entities_max: int = setting(10_000, WHOLE, "Entities with series of their own in one scrape.")
+    metrics_histograms_max: int = setting(100, WHOLE, "Entities with histograms of their own: the busiest.")
+    given: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ConfigInvalid("tls_certificate and tls_key are given one without the other", "give both, or none")
+        if self.tls_certificate and not self.tls:
+            raise ConfigInvalid("a certificate is given, and tls is off", "switch tls on, or leave the certificate out")
+        if not self.host:
+            raise ConfigInvalid("host names no address", "127.0.0.1 for this machine only, 0.0.0.0 for all addresses")
+        if not self.store.strip():
+            raise ConfigInvalid("store is empty", "name a file, or memory://")
+        self.networks()
+
+    def networks(self) -> tuple[Network, ...]:
+        """`allow_networks`, parsed."""
+        return tuple([_network(each) for each in self.allow_networks])
+
+
+def setting_fields() -> tuple["Field[Any]", ...]:
+    """Every setting, in the order in which they are shown."""
+    return tuple([each for each in fields(ServerSettings) if each.metadata])
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address, or a name to listen on, is of this machine only."""
+    if address.lower() == "localhost":
+        return True
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return bool((mapped or parsed).is_loopback)
+
+
+def is_trusted(address: str, networks: tuple[Network, ...]) -> bool:
+    """Whether a peer may use plain text and the well-known key: loopback, and the networks that a setting names."""
+    if is_loopback(address):
+        return True
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    plain = getattr(parsed, "ipv4_mapped", None) or parsed
+    return any([plain in network for network in networks])
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise ConfigInvalid(
+            f"allow_networks has {text!r:.60}", "an address or a network such as 172.16.0.0/12"
+        ) from None

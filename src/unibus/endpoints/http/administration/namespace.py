@@ -1,0 +1,28 @@
+"""What a client learns of the namespace: one, with the abilities of Azure's premium tier."""
+
+from typing import Final
+
+from unibus.codecs.atom import schema
+from unibus.codecs.atom.descriptions import EntityDescription
+from unibus.endpoints.http.administration.answers import namespace_name, namespace_response
+from unibus.endpoints.http.administration.times import time_text
+from unibus.endpoints.http.request import Request, Response
+from unibus.endpoints.http.service import Service
+
+_TIER: Final = "Premium"
+"""Messages of 100 MB and a size limit per entity are only there in Azure."""
+
+
+async def get_namespace(service: Service, request: Request) -> Response:
+    """Its name is the host that the client called. A store does not know when it was made: the time is now."""
+    name = namespace_name(request)
+    now = time_text(service.broker.now_ns())
+    values = {
+        "CreatedTime": now,
+        "MessagingSKU": _TIER,
+        "MessagingUnits": "1",
+        "ModifiedTime": now,
+        "Name": name,
+        "NamespaceType": "Messaging",
+    }
+    return namespace_response(request, name, EntityDescription(schema.NAMESPACE, values))

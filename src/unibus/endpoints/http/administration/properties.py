@@ -1,0 +1,162 @@
+"""Settings of an entity, between the elements of its document and the names of the bus.
+
+    PUT                    what the document names, over Azure's defaults
+    PUT with If-Match      the same: a property that the document leaves out gets its default back, because clients
+                           leave out what they want to have cleared. FIXED ones stay, and so do settings that Azure
+                           does not have.
+
+Elements of counts, times and availability are read-only, and ignored: clients send them back as they got them.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from unibus.bus.azure_names import PROPERTIES, STATUSES, TIMES
+from unibus.bus.broker import EntityInfo
+from unibus.codecs.atom import schema
+from unibus.codecs.atom.descriptions import EntityDescription
+from unibus.core.iso_duration import FOREVER, LONGEST_S, duration_s, duration_text
+from unibus.core.life.settings import DEFAULTS, checked_settings, detects_duplicates
+from unibus.endpoints.http.administration.access import descriptions_of, rules_of
+from unibus.endpoints.http.administration.forwarding import TARGETS, target_address, target_name
+from unibus.endpoints.http.administration.times import time_text
+from unibus.errors import BusError, ConfigInvalid
+from unibus.limits import DEDUP_WINDOW_S_DEFAULT
+
+QUEUE: Final = "queue"
+TOPIC: Final = "topic"
+SUBSCRIPTION: Final = "subscription"
+
+KINDS: Final = {schema.QUEUE: QUEUE, schema.TOPIC: TOPIC, schema.SUBSCRIPTION: SUBSCRIPTION}
+_DOCUMENTS: Final = {kind: document for document, kind in KINDS.items()}
+
+FIXED: Final = frozenset({"requires_session", "enable_partitioning", "duplicate_detection"})
+"""Given once, when the entity is created: leaving them out of an update changes nothing."""
+
+_STATUS_WORDS: Final = {word: name for name, word in STATUSES.items()}
+_FOLDED_STATUSES: Final = {name.casefold(): word for name, word in STATUSES.items()}
+_FLAGS: Final = frozenset([name for name, value in DEFAULTS.items() if isinstance(value, bool)]) | {
+    "duplicate_detection"
+}
+_NUMBERS: Final = frozenset({"max_delivery_count", "max_size_mb", "max_message_size_kb"})
+_CONSTANT: Final = {
+    "IsAnonymousAccessible": "false",
+    "FilteringMessagesBeforePublishing": "false",
+    "EnableSubscriptionPartitioning": "false",
+    "EntityAvailabilityStatus": "Available",
+}
+"""Elements that clients expect and that have no setting here."""
+
+
+def defaults_of(kind: str) -> dict[str, object]:
+    """What Azure sets where a client says nothing. Azure delivers in order of sequence and knows no priorities."""
+    settings: dict[str, object] = {"ordering": "sequence", "default_ttl": None}
+    if kind != SUBSCRIPTION:
+        settings["duplicate_detection"] = False
+    return settings
+
+
+def given_settings(described: EntityDescription, now: Mapping[str, object] | None = None) -> dict[str, object]:
+    """What a document sets, by our names. ConfigInvalid names the element. `now` are the settings of the entity."""
+    settings: dict[str, object] = {}
+    for element, text in described.values.items():
+        name = PROPERTIES.get(element)
+        if name is not None:
+            settings[name] = _checked(element, name, text)
+    if described.access:
+        rules = rules_of(described.access, None if now is None else now.get("authorization_rules"))
+        settings["authorization_rules"] = _setting(schema.AUTHORIZATION_RULES, "authorization_rules", rules)
+    return settings
+
+
+def replaced_settings(described: EntityDescription, now: Mapping[str, object]) -> dict[str, object]:
+    """What an update sets: every property of the document's kind, given or back at its default."""
+    defaults = {**DEFAULTS, **defaults_of(KINDS[described.kind])}
+    settings: dict[str, object] = {}
+    for element in schema.ELEMENTS[described.kind]:
+        name = "authorization_rules" if element == schema.AUTHORIZATION_RULES else PROPERTIES.get(element)
+        if name is not None and name not in FIXED:
+            settings[name] = defaults[name]
+    return {**settings, **given_settings(described, now)}
+
+
+def _checked(element: str, name: str, text: str) -> object:
+    if name in TARGETS:
+        return _setting(element, name, target_name(element, text))
+    if name == "user_metadata":
+        return _setting(element, name, text or None)
+    return _setting(element, name, _converted(element, name, text.strip()))
+
+
+def _converted(element: str, name: str, text: str) -> object:
+    if name in TIMES:
+        try:
+            seconds = duration_s(text)
+        except ConfigInvalid as error:
+            raise ConfigInvalid(f"{element} is {text!r:.60}, which is no duration", error.hint) from error
+        return None if seconds > LONGEST_S else seconds
+    if name in _FLAGS:
+        flag = {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
+        if flag is None:
+            raise ConfigInvalid(f"{element} is {text!r:.60}", "use true or false")
+        return flag
+    if name in _NUMBERS:
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise ConfigInvalid(f"{element} is {text!r:.60}", "use a whole number")
+        return int(text)
+    return _FOLDED_STATUSES.get(text.casefold(), text)
+
+
+def _setting(element: str, name: str, value: object) -> object:
+    try:
+        return checked_settings({name: value})[name]
+    except BusError as error:
+        raise ConfigInvalid(f"{element}: {error.what}", error.hint) from error
+
+
+# Back
+
+
+def description_of(info: EntityInfo, host: str, more: Mapping[str, int]) -> EntityDescription:
+    """`more` are counts that only a topic has, by their elements."""
+    settings: Mapping[str, object] = info.settings
+    document = _DOCUMENTS.get(info.kind, schema.QUEUE)
+    waiting = info.active + info.locked + info.deferred
+    values = {
+        **_CONSTANT,
+        **{name: str(count) for name, count in more.items()},
+        "SizeInBytes": str(info.size_bytes),
+        "MessageCount": str(waiting + info.scheduled + info.dead),
+        "CreatedAt": time_text(info.created_ns),
+        "UpdatedAt": time_text(info.updated_ns or info.created_ns),
+        "AccessedAt": time_text(info.accessed_ns),
+    }
+    for element in schema.ELEMENTS[document]:
+        name = PROPERTIES.get(element)
+        text = None if name is None else _text(name, settings, host)
+        if text is not None:
+            values[element] = text
+    counts = {
+        "ActiveMessageCount": waiting,
+        "DeadLetterMessageCount": info.dead,
+        "ScheduledMessageCount": info.scheduled,
+    }
+    access = descriptions_of(settings.get("authorization_rules"), info.created_ns, info.updated_ns or info.created_ns)
+    return EntityDescription(document, values, access, counts)
+
+
+def _text(name: str, settings: Mapping[str, object], host: str) -> str | None:
+    value = settings.get(name)
+    if name == "duplicate_detection":
+        return "true" if detects_duplicates(settings) else "false"
+    if name == "dedup_window" and value is None:
+        value = DEDUP_WINDOW_S_DEFAULT
+    if name in TIMES:
+        return duration_text(value) if isinstance(value, (int, float)) else FOREVER
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if name in TARGETS:
+        return target_address(host, str(value))
+    return _STATUS_WORDS.get(str(value), str(value)) if name == "status" else str(value)

@@ -1,0 +1,227 @@
+"""Whether a request may do what it asks for: the credentials of HTTP in, a decision of `core/access` out.
+
+    Authorization: SharedAccessSignature sr=…    every operation
+    Authorization: Basic (rule name, key)        the pages of operators: metrics and documents
+    none                                         those pages, from this machine, while the well-known key is in force
+
+Invariants: every decision is made by `core/access`, with the rules as they are at this moment; what a refused caller
+reads is the same whether a rule exists or not. A verified token is remembered, because a signature costs more than the
+rest of a request; the memory of it ends when the rules change where the token's rule is, so a replaced or removed key
+is refused by the next request.
+"""
+
+import base64
+import binascii
+import logging
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from unibus.bus.broker import Broker
+from unibus.core.access.connection import Credentials
+from unibus.core.access.decide import Access, Claims
+from unibus.core.access.rights import Right
+from unibus.core.access.rules import WELL_KNOWN_KEY, AuthorizationRule, well_known_rule
+from unibus.core.access.scope import segments_of
+from unibus.endpoints.http.peers import TrustedPeers
+from unibus.endpoints.http.request import Request
+from unibus.endpoints.http.routing import OPERATOR_PAGES, resource_of
+from unibus.endpoints.http.service import Serving
+from unibus.endpoints.http.settings import HttpSettings
+from unibus.errors import EntityNotFound, Unauthorised
+from unibus.limits import ACCESS_RULES_MAX, ACCESS_TOKEN_CHARS_MAX
+
+log = logging.getLogger("unibus.http")
+
+VERIFIED_MAX: Final = 4_096
+"""Tokens that are remembered: a client has one for an hour or so. The oldest is dropped for the next."""
+
+FORWARD_HEADERS: Final = ("servicebussupplementaryauthorization", "servicebusdlqsupplementaryauthorization")
+"""Tokens for the targets of forwarding, and of forwarding dead-lettered messages, as Azure's clients send them."""
+
+_KEY_HINT: Final = "make a shared access signature with the name and a key of an authorization rule"
+
+
+class _Verified(NamedTuple):
+    """What a token proved, under which rules of the namespace (`access`) and of the entity that its rule is on."""
+
+    claims: Claims
+    access: Access
+    home: str
+    rules: Sequence[AuthorizationRule]
+
+
+class SasAuthorization:
+    """The rules of the store's namespace, those of the configuration beside them, and those of the entities."""
+
+    def __init__(self, serving: Serving, settings: HttpSettings) -> None:
+        self._serving: Final = serving
+        self._settings: Final = settings
+        self._peers: Final = TrustedPeers(settings.allow_networks)
+        self._verified: dict[str, _Verified] = {}
+        self._stored: Sequence[AuthorizationRule] | None = None
+        self._access = Access()
+        self._public: Final = Access([well_known_rule()])
+        self.is_well_known_in_force = False
+
+    def check(self, request: Request, right: Right, target: str) -> str:
+        """Return the name of the rule that allows it; Unauthorised or Forbidden otherwise."""
+        broker = self._serving.broker
+        access = self._current(broker)
+        headers = request.headers
+        text = headers.get("authorization")
+        if text is None and self._is_open(request):
+            return ""
+        claims = self._claims(request, text, access, broker)
+        if len(claims.scope) > len(segments_of(target)):
+            # Azure's JavaScript client makes a token for each address that it asks for: of a list, of a rule.
+            target = resource_of(request.place)
+        access.permit(claims, right, target, broker.now_ns())
+        if right is Right.MANAGE:
+            for name in FORWARD_HEADERS:
+                if name in headers:
+                    self._claims(request, headers[name], access, broker)
+        return claims.rule
+
+    def check_forwarding(self, request: Request, forward_to: str, forward_dead_letters_to: str) -> None:
+        """Forwarding needs the right to manage its target, too. Names of entities, empty for none.
+
+        The token for a target is in a header of its own; without one the token of the request has to cover it.
+        """
+        broker = self._serving.broker
+        access = self._current(broker)
+        for target, header in zip((forward_to, forward_dead_letters_to), FORWARD_HEADERS, strict=True):
+            if target:
+                text = request.headers.get(header, request.headers.get("authorization"))
+                claims = self._claims(request, text, access, broker)
+                access.permit(claims, Right.MANAGE, target, broker.now_ns())
+
+    def _is_open(self, request: Request) -> bool:
+        if request.place.shape not in OPERATOR_PAGES or not self.is_well_known_in_force:
+            return False
+        return self._peers.is_local(request.peer, request.headers)
+
+    def _claims(self, request: Request, text: str | None, access: Access, broker: Broker) -> Claims:
+        if text is None:
+            raise Unauthorised("this needs a token", _KEY_HINT)
+        verified = self._verified.get(text)
+        if verified is not None and verified.access is access:
+            if not verified.home or _rules_on(broker, verified.home) == verified.rules:
+                claims = verified.claims
+                if claims.is_well_known:
+                    self._check_origin(request)
+                return claims
+        return self._identified(request, text, access, broker)
+
+    def _identified(self, request: Request, text: str, access: Access, broker: Broker) -> Claims:
+        self._verified.pop(text, None)
+        now_ns = broker.now_ns()
+        credential = _credential(request, text)
+        try:
+            claims = access.identify(credential, now_ns)
+        except Unauthorised:
+            self._explain_public_key(credential, now_ns)
+            raise
+        if claims.is_well_known:
+            self._check_origin(request)
+        if isinstance(credential, str):
+            home = "/".join(claims.home)
+            self._remember(text, _Verified(claims, access, home, _rules_on(broker, home) if home else ()))
+        return claims
+
+    def _remember(self, text: str, verified: _Verified) -> None:
+        if len(self._verified) >= VERIFIED_MAX:
+            del self._verified[next(iter(self._verified))]
+        self._verified[text] = verified
+
+    def _check_origin(self, request: Request) -> None:
+        if not self.is_well_known_in_force or not self._peers.is_trusted(request.peer, request.headers):
+            raise _public_key_refused()
+
+    def _explain_public_key(self, credential: str | Credentials, now_ns: int) -> None:
+        """The same text whether the well-known rule is in force or not: it reveals nothing of this server."""
+        try:
+            self._public.identify(credential, now_ns)
+        except Unauthorised:
+            return
+        raise _public_key_refused()
+
+    def _current(self, broker: Broker) -> Access:
+        """Made when the namespace's rules have changed: every token that was verified before is then verified again."""
+        stored = broker.namespace_rules()
+        if stored is not self._stored and (self._stored is None or stored != self._stored):
+            rules, self.is_well_known_in_force = namespace_rules(stored, self._settings)
+            self._access = Access(rules, self._rules_of, self._settings.hosts, self._settings.token_skew_s)
+            self._verified.clear()
+        self._stored = stored
+        return self._access
+
+    def _rules_of(self, name: str) -> Sequence[AuthorizationRule]:
+        # Asked for each time: a server that opens its store again has another broker then.
+        return self._serving.broker.access_rules(name)
+
+
+def namespace_rules(
+    stored: Sequence[AuthorizationRule], settings: HttpSettings
+) -> tuple[list[AuthorizationRule], bool]:
+    """The rules in force, and whether the well-known key is: stored ones first, then those of the configuration.
+
+    The key is in force while no rule has a key of its own, and where the configuration itself has a rule with it.
+    """
+    rules = list(stored)
+    asked_for = False
+    for rule in settings.authorization_rules:
+        if _is_named(rule.name, rules):
+            continue
+        if len(rules) == ACCESS_RULES_MAX:
+            log.warning("the configured rule %s is not in force: the namespace has %d rules", rule.name, len(rules))
+            break
+        rules.append(rule)
+        asked_for = asked_for or WELL_KNOWN_KEY in (rule.primary_key, rule.secondary_key)
+    has_secret = any([{rule.primary_key, rule.secondary_key} != {WELL_KNOWN_KEY} for rule in rules])
+    if not rules:
+        rules.append(well_known_rule())
+    return rules, asked_for or not has_secret
+
+
+def _is_named(name: str, rules: Sequence[AuthorizationRule]) -> bool:
+    return name.casefold() in [rule.name.casefold() for rule in rules]
+
+
+def _rules_on(broker: Broker, home: str) -> Sequence[AuthorizationRule]:
+    try:
+        return broker.access_rules(home)
+    except EntityNotFound:
+        return ()
+
+
+def _credential(request: Request, text: str) -> str | Credentials:
+    scheme, _, rest = text.partition(" ")
+    scheme = scheme.casefold()
+    if scheme == "bearer":
+        raise Unauthorised("Bearer tokens are not accepted: Microsoft Entra ID is not supported here", _KEY_HINT)
+    if scheme != "basic":
+        return text
+    if request.place.shape not in OPERATOR_PAGES:
+        raise Unauthorised("HTTP Basic is accepted for metrics and documents only", _KEY_HINT)
+    return _basic(rest.strip())
+
+
+def _basic(encoded: str) -> Credentials:
+    try:
+        if len(encoded) > ACCESS_TOKEN_CHARS_MAX:
+            raise ValueError
+        name, found, key = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, ValueError):
+        # Without the cause, which may quote the key.
+        raise Unauthorised("the HTTP Basic credentials cannot be read", "base64 of name:key") from None
+    if not found or not name or not key:
+        raise Unauthorised("the HTTP Basic credentials cannot be read", "base64 of name:key")
+    return Credentials(name, key)
+
+
+def _public_key_refused() -> Unauthorised:
+    return Unauthorised(
+        "the emulator's well-known key is not accepted from this address",
+        "it counts on this machine, or from networks that the server's settings name, "
+        "while the namespace has no rules of its own",
+    )

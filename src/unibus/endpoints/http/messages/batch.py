@@ -1,0 +1,59 @@
+"""Azure's batch: a JSON list of `{"Body", "BrokerProperties", "UserProperties"}`, sent as one."""
+
+import binascii
+from typing import Final
+
+import msgspec
+
+from unibus.core.wire import base64_bytes
+from unibus.endpoints.bodies import JSON_TYPE
+from unibus.endpoints.http.messages.broker_properties import BrokerProperties, fields_of
+from unibus.endpoints.http.messages.property_headers import properties_of_json
+from unibus.errors import DecodeError, UsageError
+from unibus.limits import BATCH_COMMANDS_MAX
+
+
+class Item(msgspec.Struct, rename="pascal"):
+    """`Body` is text, base64 with `IsBodyBase64`, or another JSON value, which is then the message as it is written."""
+
+    body: msgspec.Raw = msgspec.Raw(b'""')
+    is_body_base64: bool = False
+    broker_properties: BrokerProperties | None = None
+    user_properties: dict[str, object] | None = None
+
+
+_decode: Final = msgspec.json.Decoder(list[Item]).decode
+_text: Final = msgspec.json.Decoder(str).decode
+
+
+def messages_of_batch(document: bytes) -> list[tuple[bytes, dict[str, object]]]:
+    """Body and fields of each message. The first that is wrong refuses all of them."""
+    try:
+        items = _decode(document)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DecodeError(f"the batch is not what it should be: {error!s:.200}", 'a list of {"Body": …}') from error
+    if not 1 <= len(items) <= BATCH_COMMANDS_MAX:
+        raise UsageError(f"a batch of {len(items)} messages", f"from 1 to {BATCH_COMMANDS_MAX}")
+    return [_message(item) for item in items]
+
+
+def _message(item: Item) -> tuple[bytes, dict[str, object]]:
+    fields = {} if item.broker_properties is None else fields_of(item.broker_properties)
+    if item.user_properties:
+        fields["headers"] = properties_of_json(item.user_properties, "UserProperties")
+    return body_of_json(item.body, item.is_body_base64, fields), fields
+
+
+def body_of_json(raw: msgspec.Raw, is_base64: bool, fields: dict[str, object]) -> bytes:
+    """A JSON string is text for people: its characters are the body. Any other value is a JSON body."""
+    written = bytes(raw)
+    if not written.startswith(b'"'):
+        if is_base64:
+            raise UsageError("IsBodyBase64 with a Body that is no text", "leave it out")
+        fields.setdefault("content_type", JSON_TYPE)
+        return written
+    try:
+        text = _text(written)
+        return base64_bytes(text) if is_base64 else text.encode()
+    except (ValueError, binascii.Error) as error:
+        raise DecodeError(f"a Body cannot be read: {error!s:.100}", "base64 with IsBodyBase64, else UTF-8") from error

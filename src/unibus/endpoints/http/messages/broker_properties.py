@@ -1,0 +1,187 @@
+"""Azure's `BrokerProperties`: the envelope of a message as one JSON object, in a header or in a document.
+
+    MessageId Label SessionId CorrelationId ReplyTo ReplyToSessionId To PartitionKey ContentType     text, both ways
+    TimeToLive (seconds) TimeToLiveTimeSpan ScheduledEnqueueTimeUtc                                  sent
+    SequenceNumber EnqueuedTimeUtc DeliveryCount LockToken LockedUntilUtc State DeadLetterSource     received
+    Priority Type Source Target RoutingKey DedupKey                              both ways, ours: Azure has none
+
+Names that are not known are ignored, as Azure documents; a known name with a value of the wrong type is refused. The
+text in a header is ASCII: other characters are JSON escapes. Raw UTF-8 is read as well.
+"""
+
+import json
+import math
+import re
+from typing import Final
+
+import msgspec
+
+from unibus.core.deadletter import SOURCE_HEADER
+from unibus.core.fields import SECONDS_MAX
+from unibus.core.life.claiming import Claimed
+from unibus.core.life.states import DEFERRED, SCHEDULED
+from unibus.core.message import Message
+from unibus.core.priority import Priority
+from unibus.endpoints.http.dates import http_date, instant, iso_date
+from unibus.endpoints.http.messages.lock_tokens import token_text
+from unibus.errors import DecodeError, UsageError
+
+HEADER: Final = "BrokerProperties"
+
+_TEXTS: Final = {
+    "ContentType": "content_type",
+    "CorrelationId": "correlation_id",
+    "DedupKey": "dedup_key",
+    "Label": "subject",
+    "PartitionKey": "partition_key",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session_id",
+    "RoutingKey": "routing_key",
+    "SessionId": "session_id",
+    "Source": "source",
+    "Target": "target",
+    "To": "to",
+    "Type": "type",
+}
+"""Text properties by the fields of the envelope that hold them. ContentType has an HTTP header of its own."""
+
+_GIVEN: Final = (
+    ("subject", "subject"),
+    ("label", "subject"),
+    ("message_id", "message_id"),
+    *[(field, field) for field in _TEXTS.values() if field != "subject"],
+)
+"""Attributes of BrokerProperties by the fields that they set. Label counts before Subject, its newer name."""
+
+_TIME_SPAN: Final = re.compile(r"(?:(\d{1,8})\.)?(\d{1,2}):(\d{2}):(\d{2}(?:\.\d{1,7})?)", re.ASCII)
+
+
+class BrokerProperties(msgspec.Struct, rename="pascal"):
+    """What a sender may set; None is the same as absent."""
+
+    message_id: str | None = None
+    label: str | None = None
+    subject: str | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+    session_id: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    to: str | None = None
+    partition_key: str | None = None
+    time_to_live: int | float | None = None
+    time_to_live_time_span: str | None = None
+    scheduled_enqueue_time_utc: str | None = None
+    priority: int | None = None
+    type: str | None = None
+    source: str | None = None
+    target: str | None = None
+    routing_key: str | None = None
+    dedup_key: str | None = None
+
+
+_decode: Final = msgspec.json.Decoder(BrokerProperties).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def fields_of_header(text: str) -> dict[str, object]:
+    """The fields of the envelope that a header gives. DecodeError where it is no JSON object of these types."""
+    try:
+        given = _decode(text.encode("latin-1"))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DecodeError(f"{HEADER} is not what it should be: {error!s:.200}", "send one JSON object") from error
+    return fields_of(given)
+
+
+def fields_of(given: BrokerProperties) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    for name, field in _GIVEN:
+        text = getattr(given, name)
+        if text:
+            fields[field] = text
+    if given.priority is not None:
+        fields["priority"] = given.priority
+    if given.time_to_live is not None:
+        put_time_to_live(fields, given.time_to_live)
+    elif given.time_to_live_time_span:
+        put_time_to_live(fields, _time_span(given.time_to_live_time_span))
+    if given.scheduled_enqueue_time_utc:
+        put_schedule(fields, given.scheduled_enqueue_time_utc)
+    if given.partition_key and given.session_id and given.partition_key != given.session_id:
+        raise UsageError("PartitionKey and SessionId differ", "give one of them, or the same text for both")
+    return fields
+
+
+def put_time_to_live(fields: dict[str, object], seconds: float) -> None:
+    """Azure writes "for ever" as the longest time that it knows, about 29,000 years."""
+    if not seconds > 0 or math.isinf(seconds):
+        raise UsageError(f"TimeToLive {seconds!r} is not a positive number of seconds", "leave it out for no limit")
+    if seconds <= SECONDS_MAX:
+        fields["ttl"] = seconds
+
+
+def put_schedule(fields: dict[str, object], text: str) -> None:
+    at = instant(text.strip())
+    if at is None:
+        raise UsageError(
+            f"ScheduledEnqueueTimeUtc {text!r:.60} is no instant", "for instance 2030-01-31T08:00:00Z, or an HTTP date"
+        )
+    fields["scheduled_at"] = at
+
+
+def _time_span(text: str) -> float:
+    """.NET's form: [days.]hours:minutes:seconds."""
+    match = _TIME_SPAN.fullmatch(text)
+    if match is None:
+        raise UsageError(f"TimeToLiveTimeSpan {text!r:.60} is no time span", "for instance 00:00:40")
+    days, hours, minutes, seconds = match.groups()
+    return (int(days or 0) * 24 + int(hours)) * 3600.0 + int(minutes) * 60 + float(seconds)
+
+
+def properties_of(claimed: Claimed, message: Message, is_header: bool) -> dict[str, object]:
+    """What a receiver is given, in Azure's order of names. Instants are HTTP dates in a header, else ISO 8601."""
+    date = http_date if is_header else iso_date
+    enqueued_ns = int(claimed.enqueued_ns)
+    found: dict[str, object] = {
+        "DeliveryCount": int(claimed.delivery_count),
+        "EnqueuedTimeUtc": date(enqueued_ns),
+        "MessageId": message.id,
+        "SequenceNumber": int(claimed.sequence),
+        "State": _state(int(claimed.state)),
+    }
+    if claimed.until_ns and claimed.token:
+        found["LockToken"] = token_text(claimed.token)
+        found["LockedUntilUtc"] = date(int(claimed.until_ns))
+    if claimed.expires_ns:
+        found["TimeToLive"] = _seconds(int(claimed.expires_ns) - enqueued_ns)
+    if message.priority != Priority.NORMAL:
+        found["Priority"] = int(message.priority)
+    cold = message.cold
+    if cold is not None:
+        for name, field in _TEXTS.items():
+            text = getattr(cold, field)
+            if text is not None and not (is_header and name == "ContentType"):
+                found[name] = text
+        if cold.scheduled_at_ns:
+            found["ScheduledEnqueueTimeUtc"] = date(int(cold.scheduled_at_ns))
+        source = cold.headers.get(SOURCE_HEADER)
+        if isinstance(source, str):
+            found["DeadLetterSource"] = source
+    return found
+
+
+def _state(state: int) -> str:
+    """As Azure has it: a message stays active, or deferred, while it is locked."""
+    return "Deferred" if state == DEFERRED else "Scheduled" if state == SCHEDULED else "Active"
+
+
+def _seconds(ns: int) -> int | float:
+    return ns // 1_000_000_000 if ns % 1_000_000_000 == 0 else round(ns / 1e9, 3)
+
+
+def header_text(value: object) -> str:
+    """JSON that can be written into a header: printable ASCII only."""
+    encoded = _encode(value)
+    text = encoded.decode("ascii") if encoded.isascii() else json.dumps(value, separators=(",", ":"))
+    # JSON escapes all control characters but this one, which servers refuse to write.
+    return text if "\x7f" not in text else text.replace("\x7f", "\\u007f")

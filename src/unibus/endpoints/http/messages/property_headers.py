@@ -1,0 +1,163 @@
+"""Custom properties as HTTP headers, with their types: `Priority: "High"`, `Retries: 3`, `Express: true`.
+
+    text                a JSON string in double quotes         Customer: "12345,ABC"
+    int, float, bool    bare, as JSON writes them              Retries: 3
+    datetime            bare, an HTTP date or ISO 8601         Due: Wed, 02 Jul 2014 01:32:27 GMT
+    bare other text     read as text, never written
+
+Not everything fits: a header has no case in its name, cannot be called Content-Length, and knows neither bytes nor
+decimals. So one more header, `unibus-properties`, holds a JSON object with whatever the headers do not give back
+exactly, with the tags of `core/wire.py`. Senders may use it too; it counts before the headers.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from unibus.core.cold import HeaderValue, Int32
+from unibus.core.wire import tagged, untagged
+from unibus.endpoints.http.dates import has_offset, http_text, instant
+from unibus.endpoints.http.messages.broker_properties import header_text
+from unibus.endpoints.http.messages.standard_headers import is_standard
+from unibus.errors import DecodeError, HeaderInvalid
+
+HEADER: Final = "unibus-properties"
+HEADER_NAMES: Final = "unibus.header_names"
+"""Where the server in front leaves the header names of a request as they were written, because ASGI has them in lower
+case only: a list of bytes in the scope. Another server has none, and properties then have lower-case names."""
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}", re.ASCII)
+_NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_NUMBER_START: Final = frozenset("-0123456789")
+_decode: Final = msgspec.json.decode
+
+
+def properties_of_headers(headers: Mapping[str, str]) -> dict[str, object]:
+    """The custom properties of a request, whose header names are in lower case."""
+    found: dict[str, object] = {name: typed(name, text) for name, text in headers.items() if not is_standard(name)}
+    rest = headers.get(HEADER)
+    return found if rest is None else _with_rest(found, rest)
+
+
+def as_spelled(properties: dict[str, object], names: object) -> dict[str, object]:
+    """The same properties under the names that the client has written."""
+    if not isinstance(names, list):
+        return properties
+    spelled = {name.lower().decode("latin-1"): name.decode("latin-1") for name in names}
+    return {spelled.get(name, name): value for name, value in properties.items()}
+
+
+def _with_rest(found: dict[str, object], text: str) -> dict[str, object]:
+    try:
+        given = _decode(text.encode("latin-1"))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DecodeError(f"{HEADER} is not JSON: {error!s:.200}", "send one JSON object") from error
+    exact = properties_of_json(given, HEADER)
+    for name in exact:
+        found.pop(name.lower(), None)
+    return found | exact
+
+
+def properties_of_json(given: object, where: str) -> dict[str, object]:
+    """Properties of a JSON document: plain values, or tagged ones for types that JSON does not know."""
+    if not isinstance(given, dict):
+        raise DecodeError(f"{where} is not a JSON object", 'for instance {"Priority": "High"}')
+    try:
+        return {name: untagged(value) for name, value in given.items()}
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise DecodeError(f"{where} has a value of no known type: {error!s:.200}", "text, numbers, booleans") from error
+
+
+def typed(name: str, text: str) -> HeaderValue:
+    """The value that a header has. HeaderInvalid for a quoted text that is no JSON string."""
+    if not text.isascii():
+        text = _from_utf8(name, text)
+    first = text[:1]
+    if first == '"':
+        return _quoted(name, text)
+    if first in _NUMBER_START and _NUMBER.fullmatch(text):
+        return _number(text)
+    if text in ("true", "True"):
+        return True
+    if text in ("false", "False"):
+        return False
+    at = instant(text)
+    # A clock without a place on earth stays text: a header never guesses.
+    return text if at is None or not (text.endswith("GMT") or has_offset(text)) else at
+
+
+def _from_utf8(name: str, text: str) -> str:
+    try:
+        return text.encode("latin-1").decode("utf-8")
+    except UnicodeError as error:
+        raise HeaderInvalid(f"header {name!r:.80} is not UTF-8", "or write it as a JSON string with escapes") from error
+
+
+def _quoted(name: str, text: str) -> str:
+    try:
+        value = _decode(text.encode())
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise HeaderInvalid(
+            f"header {name!r:.80} begins with a quote and is no JSON string",
+            'write \\\\ for a backslash, \\" for a quote',
+        ) from error
+    assert isinstance(value, str)
+    return value
+
+
+def _number(text: str) -> HeaderValue:
+    """An integer that 64 bits cannot hold, and a float beyond all floats, stay text."""
+    if text.lstrip("-").isdigit():
+        # Longer ones would take long to read.
+        return int(text) if len(text) < 21 and -(2**63) <= int(text) < 2**63 else text
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+def headers_of_properties(properties: Mapping[str, HeaderValue]) -> list[tuple[str, str]]:
+    """The headers of an answer that carry custom properties."""
+    found: list[tuple[str, str]] = []
+    rest: dict[str, object] = {}
+    for name, value in properties.items():
+        text, exact = _text(value)
+        fits = text is not None and _TOKEN.fullmatch(name) is not None and not is_standard(name.lower())
+        if fits:
+            assert text is not None
+            found.append((name, text))
+        if not (fits and exact):
+            rest[name] = tagged(value, False)
+    if rest:
+        found.append((HEADER, header_text(rest)))
+    return found
+
+
+def _text(value: HeaderValue) -> tuple[str | None, bool]:
+    """How a header shows the value, and whether reading that gives the value back."""
+    if isinstance(value, str):
+        return header_text(value), True
+    if isinstance(value, bool):
+        return ("true" if value else "false"), True
+    if isinstance(value, int):
+        return str(int(value)), not isinstance(value, Int32)
+    if isinstance(value, float):
+        return (repr(value), True) if math.isfinite(value) else (None, False)
+    if isinstance(value, datetime):
+        return http_text(value), True
+    if isinstance(value, Decimal):
+        return (str(value), False) if value.is_finite() else (None, False)
+    if isinstance(value, UUID):
+        return f'"{value}"', False
+    if isinstance(value, timedelta):
+        return repr(value.total_seconds()), False
+    return None, False
+
+
+def json_of_properties(properties: Mapping[str, HeaderValue]) -> dict[str, object]:
+    """The same for a JSON document: plain values as they are, the others with their tag."""
+    return {name: tagged(value, False) for name, value in properties.items()}

@@ -1,0 +1,40 @@
+"""Header names that are never custom properties: those of HTTP, of proxies and browsers, and our own.
+
+The list works in both directions. A header of this list in a request is no property of the message. A property of such
+a name is never written as a header of an answer: it could change where the answer ends, or who may read it.
+"""
+
+from typing import Final
+
+_NAMES: Final = """
+authorization brokerproperties unibus-properties host connection keep-alive te trailer transfer-encoding upgrade via
+expect date user-agent server cookie cookie2 set-cookie set-cookie2 origin referer from dnt pragma cache-control range
+max-forwards forwarded http2-settings early-data upgrade-insecure-requests alt-svc alt-used age allow etag expires
+last-modified link location refresh retry-after vary warning www-authenticate strict-transport-security nel report-to
+timing-allow-origin clear-site-data x-real-ip x-request-id x-requested-with x-correlation-id correlation-id
+x-frame-options x-powered-by x-ua-compatible x-xss-protection x-content-type-options x-dns-prefetch-control
+x-http-method-override traceparent tracestate baggage save-data device-memory dpr width viewport-width ect rtt downlink
+servicebussupplementaryauthorization servicebusdlqsupplementaryauthorization
+"""
+
+STANDARD: Final = frozenset(_NAMES.split())
+STANDARD_PREFIXES: Final = (
+    "content-",
+    "accept",
+    "if-",
+    "x-ms-",
+    "x-forwarded-",
+    "x-envoy-",
+    "x-amzn-",
+    "sec-",
+    "proxy-",
+    "access-control-",
+    "cross-origin-",
+    "cf-",
+    ":",
+)
+
+
+def is_standard(name: str) -> bool:
+    """`name` in lower case."""
+    return name in STANDARD or name.startswith(STANDARD_PREFIXES)

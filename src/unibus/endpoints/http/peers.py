@@ -1,0 +1,47 @@
+"""Which peers are trusted with a key that is no secret: those on this machine, and those of networks that are named.
+
+A proxy on this machine makes every client look local. So a request that carries a proxy's header counts as local only
+if the proxy's own address is in a network that the operator has named.
+"""
+
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+_FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
+_KNOWN_MAX: Final = 4_096
+"""Addresses whose answer is kept; then the memory starts empty again."""
+
+
+class TrustedPeers:
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        self._networks: Final = [ip_network(network, strict=False) for network in networks]
+        self._known: dict[str, tuple[bool, bool]] = {}
+
+    def is_trusted(self, peer: str, headers: Mapping[str, str]) -> bool:
+        """`peer` is an address without its port; anything else, such as the path of a socket, is not trusted."""
+        local, named = self._placed(peer)
+        return named or (local and not any([name in headers for name in _FORWARDED]))
+
+    def is_local(self, peer: str, headers: Mapping[str, str]) -> bool:
+        return self._placed(peer)[0] and not any([name in headers for name in _FORWARDED])
+
+    def _placed(self, peer: str) -> tuple[bool, bool]:
+        found = self._known.get(peer)
+        if found is None:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            found = _placed(peer, self._networks)
+            self._known[peer] = found
+        return found
+
+
+def _placed(peer: str, networks: list[IPv4Network | IPv6Network]) -> tuple[bool, bool]:
+    try:
+        address = ip_address(peer)
+    except ValueError:
+        return False, False
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        # A socket that serves both families shows IPv4 clients this way.
+        address = address.ipv4_mapped
+    return address.is_loopback, any([address in network for network in networks])

@@ -1,0 +1,86 @@
+"""What the HTTP endpoint has to know of the server's configuration: one frozen object, made by the server at its start.
+
+`Served` names the settings of a server that are read here, so that this package does not depend on how they are found.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Final, Protocol
+
+from unibus.core.access.rules import AuthorizationRule, checked_rules
+from unibus.errors import ConfigInvalid
+
+BODY_BYTES_MAX_DEFAULT: Final = 100 * 1024 * 1024
+"""Azure's largest message, and more than any batch of small ones."""
+
+
+class Served(Protocol):
+    """The settings of a server, as far as they are for HTTP."""
+
+    @property
+    def authorization_rules(self) -> tuple[AuthorizationRule, ...]: ...
+    @property
+    def allow_networks(self) -> tuple[str, ...]: ...
+    @property
+    def body_bytes_max(self) -> int: ...
+    @property
+    def allow_reset(self) -> bool: ...
+    @property
+    def request_log(self) -> bool: ...
+    @property
+    def audit(self) -> bool: ...
+    @property
+    def metrics(self) -> bool: ...
+    @property
+    def metrics_entities_max(self) -> int: ...
+    @property
+    def metrics_histograms_max(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class HttpSettings:
+    """`authorization_rules` are added to those that the store has; a stored rule of the same name wins.
+
+    Loopback peers are trusted with the emulator's well-known key, and so are those of `allow_networks` (CIDR). `hosts`
+    None: a token may name any host.
+    """
+
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+    allow_networks: tuple[str, ...] = ()
+    hosts: tuple[str, ...] | None = None
+    token_skew_s: int = 0
+    body_bytes_max: int = BODY_BYTES_MAX_DEFAULT
+    ca_path: Path | None = None
+    allow_reset: bool = False
+    request_log: bool = False
+    audit: bool = True
+    metrics: bool = True
+    metrics_entities_max: int = 10_000
+    metrics_histograms_max: int = 100
+    stalled_after_s: float = 300.0
+    """A queue whose oldest message waits longer than this, without a delivery meanwhile, is reported as degraded."""
+
+    def __post_init__(self) -> None:
+        checked_rules(self.authorization_rules)
+        for network in self.allow_networks:
+            try:
+                ip_network(network, strict=False)
+            except ValueError as error:
+                hint = "an address, or a network such as 172.16.0.0/12"
+                raise ConfigInvalid(f"{network!r:.60} is no network", hint) from error
+
+    @classmethod
+    def of(cls, served: Served, ca_path: Path | None) -> "HttpSettings":
+        return cls(
+            authorization_rules=served.authorization_rules,
+            allow_networks=served.allow_networks,
+            body_bytes_max=served.body_bytes_max,
+            ca_path=ca_path,
+            allow_reset=served.allow_reset,
+            request_log=served.request_log,
+            audit=served.audit,
+            metrics=served.metrics,
+            metrics_entities_max=served.metrics_entities_max,
+            metrics_histograms_max=served.metrics_histograms_max,
+        )

@@ -1,0 +1,105 @@
+"""What was answered, counted for the metrics: plain numbers and fixed buckets, a microsecond or so for each request.
+
+Series are bounded whatever clients send: operations, statuses and error codes are finite sets, and at most
+`ENTITIES_MAX` entities have a histogram of their own. All others share one. An entity that becomes one of the busiest
+gets a histogram that begins at zero; what it did before stays in the shared one. So no series ever decreases, except
+by beginning again, which Prometheus recognises.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Final
+
+ENTITIES_MAX: Final = 100
+ACTIVITY_MAX: Final = 10_000
+"""Names beyond the busiest whose activity is counted between two scrapes."""
+
+_MS: Final = 1_000_000
+BOUNDS_NS: Final = tuple(
+    int(ms * _MS) for ms in (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000)
+)
+"""Upper bounds of the buckets, with the goals of the second design (0.5, 1, 5 and 10 ms) among them."""
+
+
+class Histogram:
+    """`counts` has one number more than there are bounds: what took longer than the last."""
+
+    __slots__ = ("counts", "sum_ns")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_NS) + 1)
+        self.sum_ns = 0
+
+    def record(self, ns: int) -> None:
+        self.counts[bisect_left(BOUNDS_NS, ns)] += 1
+        self.sum_ns += ns
+
+
+class Latencies:
+    """One kind of operation, by entity. `others` is the shared histogram."""
+
+    def __init__(self, entities_max: int = ENTITIES_MAX) -> None:
+        self._entities_max: Final = entities_max
+        self.own: dict[str, Histogram] = {}
+        self.others = Histogram()
+        self._recent: dict[str, int] = {}  # Since the last rebalance: of all entities, as long as there is room.
+
+    def record(self, entity: str, ns: int) -> None:
+        """`entity` without case."""
+        recent = self._recent
+        if entity in recent:
+            recent[entity] += 1
+        elif len(recent) < ACTIVITY_MAX:
+            recent[entity] = 1
+        found = self.own.get(entity)
+        if found is None:
+            if len(self.own) < self._entities_max:
+                found = self.own[entity] = Histogram()
+            else:
+                found = self.others
+        found.record(ns)
+
+    def rebalance(self, exists: Callable[[str], bool]) -> None:
+        """Give the histograms to the entities that were busiest since the last call, and to none that is deleted."""
+        recent, self._recent = self._recent, {}
+        for entity in [each for each in self.own if not exists(each)]:
+            del self.own[entity]
+        # A busier entity takes the place of the least busy. Twice as busy: two that are alike would swap forever.
+        waiting = sorted([(count, name) for name, count in recent.items() if name not in self.own and exists(name)])
+        holding = sorted([(recent.get(name, 0), name) for name in self.own], reverse=True)
+        while waiting and (holding or len(self.own) < self._entities_max):
+            count, name = waiting.pop()
+            if len(self.own) >= self._entities_max:
+                least, displaced = holding.pop()
+                if count <= 2 * least:
+                    return
+                del self.own[displaced]
+            self.own[name] = Histogram()
+
+
+class Statistics:
+    """Everything that the observer counts. `latencies` has a row for each operation kind of LATENCY_OF."""
+
+    def __init__(self, entities_max: int = ENTITIES_MAX) -> None:
+        self.requests: dict[tuple[str, int], int] = {}
+        self.errors: dict[tuple[str, str], int] = {}
+        self.latencies: Final = {kind: Latencies(entities_max) for kind in sorted(set(LATENCY_OF.values()))}
+
+    def count(self, operation: str, status: int, error: str) -> None:
+        key = (operation, status)
+        self.requests[key] = self.requests.get(key, 0) + 1
+        if error:
+            failed = (operation, error)
+            self.errors[failed] = self.errors.get(failed, 0) + 1
+
+
+_OPERATIONS: Final = {
+    "send": ("send",),
+    "receive": (
+        *("receive", "receive_and_delete", "receive_list"),
+        *("receive_in_session", "receive_and_delete_in_session", "receive_list_in_session"),
+    ),
+    "complete": ("complete", "complete_locked", "complete_by_token"),
+}
+LATENCY_OF: Final = {name: kind for kind, names in _OPERATIONS.items() for name in names}
+"""Operations whose duration has a histogram. A receive that waits for a message counts its waiting."""

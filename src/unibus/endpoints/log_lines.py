@@ -1,0 +1,99 @@
+"""The log of a server: one line for each event, as JSON for programs or as text for people.
+
+An event has a name and fields. Fields never have secrets in them: whoever writes an event leaves them out.
+
+    log_event(log, logging.INFO, "started", port=5300)
+    {"time": "2026-01-31T12:00:00.000Z", "level": "info", "event": "started", "port": 5300}
+    2026-01-31T12:00:00.000Z info started port=5300
+
+The request and audit logs are made for programs: their lines are JSON with a time of their own in both forms, and are
+written as they are.
+"""
+
+import json
+import logging
+import sys
+import time
+from typing import Final, TextIO
+
+LOGGERS: Final = ("unibus", "uvicorn.error")
+_FIELDS: Final = "unibus_fields"
+_FINISHED: Final = '{"time": '
+_PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:/_-+%@[]*$")
+
+
+def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
+    """Log an event with its fields. Costs a comparison when the level is not logged."""
+    if logger.isEnabledFor(level):
+        logger.log(level, event, extra={_FIELDS: fields})
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """The fields of an event; none for lines that were logged as mere text."""
+    found = getattr(record, _FIELDS, None)
+    return found if isinstance(found, dict) else {}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object for each record, on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = record.getMessage()
+        if event.startswith(_FINISHED):
+            return event
+        line: dict[str, object] = {
+            "time": _moment(record),
+            "level": record.levelname.lower(),
+            "event": event,
+            **fields_of(record),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class TextLines(logging.Formatter):
+    """`time level event name=value …`. Values from outside cannot break a line or steer a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = record.getMessage()
+        if event.startswith(_FINISHED):
+            return event
+        fields = "".join([f" {name}={_quoted(value)}" for name, value in fields_of(record).items()])
+        line = f"{_moment(record)} {record.levelname.lower()} {event}{fields}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def start_log(level: str, form: str, stream: TextIO | None = None) -> logging.Handler:
+    """Send the log of this process to the error stream, as `log_level` and `log_format` say."""
+    stream = stream or sys.stderr
+    is_json = form == "json" or (form == "auto" and not stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines() if is_json else TextLines())
+    chosen = logging.getLevelNamesMapping()[level.upper()]
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.propagate = False
+        # What uvicorn reports at INFO is reported by us.
+        logger.setLevel(chosen if name == "unibus" or chosen < logging.INFO else max(chosen, logging.WARNING))
+    return handler
+
+
+def end_log(handler: logging.Handler) -> None:
+    """Undo `start_log`."""
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.removeHandler(handler)
+        logger.propagate = True
+        logger.setLevel(logging.NOTSET)
+
+
+def _moment(record: logging.LogRecord) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{whole}.{int(record.msecs):03}Z"
+
+
+def _quoted(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if text and _PLAIN.issuperset(text) else json.dumps(text)

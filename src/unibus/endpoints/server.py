@@ -1,0 +1,248 @@
+"""A server: a store, its broker, the application and the ports, started and stopped in order.
+
+    start:  store ▶ broker ▶ entities ▶ certificate ▶ application ▶ ports
+    stop:   ports ▶ requests in flight (up to a deadline) ▶ application ▶ store
+
+Whatever fails at the start closes what was opened before it.
+"""
+
+import asyncio
+import datetime
+import importlib
+import logging
+import os
+import signal
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Generic
+from urllib.parse import unquote, urlsplit
+
+from unibus.bus.entity_file import declare_file
+from unibus.bus.message_bus import MessageBus
+from unibus.bus.store_url import url_of
+from unibus.config.settings import ServerSettings, is_loopback
+from unibus.endpoints.application import Application, ApplicationServer
+from unibus.endpoints.certificates import CertificateFiles, development_certificate
+from unibus.endpoints.connections import Connections, address_of, log
+from unibus.endpoints.exposure import check_exposure
+from unibus.endpoints.first_byte import ConnectionFactory, Protocols
+from unibus.endpoints.listening import bind_all
+from unibus.endpoints.log_lines import log_event
+from unibus.endpoints.port import Port
+from unibus.endpoints.serving import BrokerT, Serving
+from unibus.errors import StoreUnavailable
+
+SWEEP_S: Final = 1.0
+HEALTH_TICKS: Final = 5
+RULE_NAME: Final = "RootManageSharedAccessKey"
+WELL_KNOWN_KEY: Final = "SAS_KEY_VALUE"
+"""The rule and the key of Microsoft's emulator, which every sample of a client has."""
+
+_EVERYWHERE: Final = ("0.0.0.0", "::")
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+AppBuilder = Callable[[Serving[BrokerT], ServerSettings], Application]
+
+
+class Server(Generic[BrokerT]):
+    """One server on one store. `build_app` and `make_broker` are for tests; left out, they are those of unibus.
+
+    `protocols` adds protocols by their first byte. `is_swept` False leaves the sweeps to a test, which moves the time
+    by `connections.sweep()`.
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        build_app: AppBuilder[BrokerT] | None = None,
+        make_broker: Callable[[MessageBus], BrokerT] | None = None,
+        protocols: Mapping[int, ConnectionFactory] | None = None,
+        is_swept: bool = True,
+    ) -> None:
+        self.settings = settings
+        self.certificate: CertificateFiles | None = None
+        self.addresses: list[tuple[str, int]] = []
+        """Where it listens: the addresses of `port` first, then those of `amqp_port`."""
+        self._build_app: AppBuilder[BrokerT] = build_app or self._application_of_unibus
+        self._protocols = protocols
+        self._is_swept = is_swept
+        self._url = url_of(settings.store)
+        self._was_open = False
+        self.serving: Serving[BrokerT] = Serving(
+            self._open_bus, make_broker or _imported("unibus.bus.broker", "Broker")
+        )
+        self._application: ApplicationServer | None = None
+        self._ports: list[Port] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    # What is in force, once it has started
+
+    @property
+    def connections(self) -> Connections:
+        assert self._application is not None, "the server has not started"
+        return self._application.connections
+
+    @property
+    def port(self) -> int:
+        return self.addresses[0][1]
+
+    @property
+    def connection_string(self) -> str:
+        """The one string for clients on this machine; others have a host, a rule and a key of their own."""
+        hosts = [host for host, _ in self.addresses]
+        is_local = any([is_loopback(host) or host in _EVERYWHERE for host in hosts])
+        endpoint = f"localhost:{self.port}" if is_local else address_of(self.addresses[0])
+        name, key = (RULE_NAME, WELL_KNOWN_KEY) if is_local else ("<rule>", "<key>")
+        return f"Endpoint=sb://{endpoint};SharedAccessKeyName={name};SharedAccessKey={key};UseDevelopmentEmulator=true"
+
+    @property
+    def ca_file(self) -> Path | None:
+        """The certificate that clients have to trust; None without TLS, or with a certificate that was given."""
+        return None if self.certificate is None else self.certificate.ca
+
+    # Life
+
+    async def start(self) -> None:
+        """Serve, until `stop`. Raises StoreUnavailable, PortUnavailable or ConfigInvalid, and leaves nothing open."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+        listening = [address_of(address) for address in self.addresses]
+        log_event(log, logging.INFO, "started", listening=listening, store=self._shown_store(), pid=os.getpid())
+
+    async def stop(self) -> None:
+        """Accept nothing more, answer what is in flight, and close the store. A second call does nothing."""
+        was_started = bool(self._ports)
+        if was_started:
+            log_event(log, logging.INFO, "stopping", connections=len(self.connections))
+        self.serving.draining.set()
+        ports, self._ports = self._ports, []
+        for port in ports:
+            port.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            await asyncio.gather(*[port.wait_closed() for port in ports])
+            if self._application is not None:
+                await self._application.stop()
+        finally:
+            await self.serving.close()
+        if was_started:
+            log_event(log, logging.INFO, "stopped")
+
+    async def run(self, on_started: Callable[[], None] | None = None) -> None:
+        """Serve until SIGTERM or SIGINT. A second signal ends it without waiting for what is in flight."""
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, stopping)
+        waiting = loop.create_task(stopping.wait())
+        starting = loop.create_task(self.start())
+        try:
+            await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await starting
+                if on_started is not None:
+                    on_started()
+                await waiting
+        finally:
+            for task in (starting, waiting):
+                task.cancel()
+            await asyncio.gather(starting, waiting, return_exceptions=True)
+            await self.stop()
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self, stopping: asyncio.Event) -> None:
+        if stopping.is_set() and self._application is not None:
+            self._application.hurry()
+        stopping.set()
+
+    # Starting
+
+    async def _start(self) -> None:
+        settings = self.settings
+        check_exposure(settings, True)  # What needs no look into the store, before one is made.
+        await self.serving.open()
+        rules = self.serving.broker.namespace_rules()
+        check_exposure(settings, bool(rules or settings.authorization_rules))
+        if settings.entities:
+            plan = await asyncio.to_thread(declare_file, self.serving.bus, settings.entities)
+            log_event(log, logging.INFO, "entities declared", file=settings.entities, count=len(plan.steps))
+        tls = await asyncio.to_thread(self._tls)
+        application = self._application = ApplicationServer(self._build_app(self.serving, settings), settings)
+        await application.start()
+        protocols = Protocols(application.connections, application.http, self._protocols)
+        self._ports = [Port(each, protocols, tls) for each in bind_all(settings)]
+        self.addresses = [port.address for port in self._ports]
+        if self._is_swept:
+            self._sweep_later()
+
+    def _application_of_unibus(self, serving: Serving[BrokerT], settings: ServerSettings) -> Application:
+        # It also serves the certificate that clients have to trust.
+        application: Application = _imported("unibus.endpoints.http.app", "build")(serving, settings, self.ca_file)
+        return application
+
+    def _open_bus(self) -> MessageBus:
+        path = _path_of(self._url)
+        if self._was_open and path and not os.path.exists(path):
+            # Its disk may be gone. A new store in its place would be an empty one that looks like it.
+            raise StoreUnavailable(f"there is no {path} any more", "put it back; the server opens it then")
+        bus = MessageBus(self._url or "memory://", strict=True)
+        self._was_open = True
+        return bus
+
+    def _tls(self) -> ssl.SSLContext | None:
+        settings = self.settings
+        if not settings.tls:
+            return None
+        if settings.tls_certificate:
+            self.certificate = CertificateFiles(Path(settings.tls_certificate), Path(settings.tls_key))
+        else:
+            folder = Path(settings.certificate_folder) if settings.certificate_folder else folder_beside(self._url)
+            now = datetime.datetime.now(datetime.UTC)
+            self.certificate = development_certificate(folder, settings.certificate_names, now)
+        return self.certificate.context()
+
+    # While it serves
+
+    def _sweep_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_later()  # First, so that no error ends the sweeps.
+        self.connections.sweep()
+        if self.connections.tick % HEALTH_TICKS == 0:
+            self.serving.check()
+
+    def _shown_store(self) -> str:
+        """Without a password that a URL may have."""
+        parts = urlsplit(self._url)
+        return self._url.replace(f":{parts.password}@", ":***@") if parts.password else self._url or "memory://"
+
+
+def folder_beside(url: str) -> Path:
+    """Where the development certificate of a store is kept: beside it, or with the user's data."""
+    if path := _path_of(url):
+        return Path(f"{path}-certificates")
+    data = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "unibus" / "certificates"
+
+
+def _path_of(url: str) -> str:
+    """The file or folder of a store; "" for one that has none."""
+    parts = urlsplit(url)
+    return "" if parts.netloc else unquote(parts.path)[1:].rstrip("/")
+
+
+def _imported(module: str, name: str) -> Any:
+    """What is imported when it is used first: the application brings FastAPI, which takes a while."""
+
+    def call(*arguments: object) -> Any:
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    return call

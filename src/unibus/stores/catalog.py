@@ -1,0 +1,76 @@
+# mypyc: compiled
+"""What entities and sessions a store has, asked for one by one or page by page: never by a walk over all of them.
+
+A protocol server asks for an entity with every request. `Store.entities` makes a record of each entity for that, which
+takes milliseconds at some thousand of them; everything here takes microseconds, whatever their number.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Protocol, final
+
+from unibus.core.life.admission import target_of
+from unibus.core.life.book import Book
+from unibus.core.life.entity import Entity
+from unibus.core.life.sessions import session_ids
+from unibus.stores.info_of import EntityInfo, info_of
+from unibus.stores.pending import Pending, answered
+
+
+class Catalog(Protocol):
+    """The namespace, which no other verb of a store shows, is found here by its reserved name."""
+
+    def entity(self, name: str) -> Pending[EntityInfo | None]:
+        """One of them. None if there is none of that name; case does not matter."""
+
+    def find(self, name: str) -> Entity | None:
+        """The live object, without waiting, for every request of a server. Only name, kind and settings may be read.
+
+        Settings are replaced as a whole when they change, so that what is derived from them can be kept by identity.
+        """
+
+    def entity_of_lock(self, token: bytes) -> str:
+        """The name of the entity that has the message with this lock, without waiting; empty if there is none."""
+
+    def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
+        """Those of one kind by name, `top` of them from the one at `skip`; of one topic where it is named."""
+
+    def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
+        """The ids of sessions that have messages or a state, in their order, `top` of them from the one at `skip`.
+
+        With `updated_after_ns` only those whose state was set after that instant.
+        """
+
+
+@final
+class EmbeddedCatalog:
+    """`begin` is the store's: it refuses what a closed store cannot answer, and lets time pass."""
+
+    def __init__(self, book: Book, lock: threading.RLock, begin: Callable[[], int]) -> None:
+        self._book = book
+        self._lock = lock
+        self._begin = begin
+
+    def entity(self, name: str) -> Pending[EntityInfo | None]:
+        with self._lock:
+            self._begin()
+            found = self._book.find_any(name)
+            return answered(None if found is None else info_of(found))
+
+    def find(self, name: str) -> Entity | None:
+        return self._book.find_any(name)  # One look into a dict: no lock.
+
+    def entity_of_lock(self, token: bytes) -> str:
+        entry = self._book.tokens.get(token)
+        return "" if entry is None else entry.entity.name
+
+    def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
+        with self._lock:
+            self._begin()
+            listed = self._book.listing(kind, target_of(self._book, topic) if topic else None)
+            return answered([info_of(entity) for entity in listed[skip : skip + top]])
+
+    def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
+        with self._lock:
+            self._begin()
+            return answered(session_ids(target_of(self._book, entity), updated_after_ns, skip, top))

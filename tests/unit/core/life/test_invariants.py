@@ -1,0 +1,77 @@
+"""What a check finds when the indexes of a state are wrong: each of them is broken by hand."""
+
+from collections.abc import Callable
+
+import pytest
+
+from unibus.clock import SYSTEM_CLOCK
+from unibus.core.life.book import Book
+from unibus.core.life.entity import Entity
+from unibus.core.life.invariants import violations
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journals.memory import MemoryJournal
+from unibus.testing.contracts.rig import Rig
+from unibus.testing.virtual_clock import VirtualClock
+
+
+def break_nothing(book: Book, entity: Entity) -> None:
+    """The state as it is."""
+
+
+def forget_a_token(book: Book, entity: Entity) -> None:
+    book.tokens.popitem()
+
+
+def keep_an_old_token(book: Book, entity: Entity) -> None:
+    book.tokens[b"old"] = next(iter(entity.entries.values()))
+
+
+def lose_a_sequence(book: Book, entity: Entity) -> None:
+    assert entity.order is not None
+    entity.order.sequences.pop()
+
+
+def mix_the_order(book: Book, entity: Entity) -> None:
+    assert entity.order is not None
+    entity.order.sequences.reverse()
+
+
+def lose_a_sequence_of_a_session(book: Book, entity: Entity) -> None:
+    order = entity.sessions["s"].order
+    assert order is not None
+    order.sequences.pop()
+
+
+def mix_the_messages(book: Book, entity: Entity) -> None:
+    entity.entries = dict(reversed(entity.entries.items()))
+
+
+@pytest.mark.parametrize(
+    ("harm", "word"),
+    [
+        (break_nothing, ""),
+        (forget_a_token, "lock token"),
+        (keep_an_old_token, "lock token"),
+        (lose_a_sequence, "would not see"),
+        (mix_the_order, "would not see"),
+        (lose_a_sequence_of_a_session, "session 's'"),
+        (mix_the_messages, "another order"),
+    ],
+)
+def test_a_broken_index_is_found(harm: Callable[[Book, Entity], None], word: str) -> None:
+    with VirtualClock() as clock:
+        store = EmbeddedStore(MemoryJournal(), clock, clock.timers(lambda: True) or SYSTEM_CLOCK.timers(lambda: True))
+        rig = Rig(store, clock)
+        rig.queue("q", requires_session=True)
+        rig.fill("q", range(5), session_id="s")
+        rig.claim_in(rig.accept("q", "s"), 2)
+        rig.peek("q")
+        store.peek("q", 0, 9, "s").wait()
+        assert violations(store._book) == []
+        entity = store._book.find("q")
+        assert entity is not None
+        harm(store._book, entity)
+        found = violations(store._book)
+        assert bool(found) == bool(word)
+        assert word in " ".join(found)
+        store._book.let_go()

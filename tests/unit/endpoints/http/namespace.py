@@ -1,0 +1,154 @@
+"""A namespace of rules without a store, and requests to an ASGI application without a network."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+
+from unibus.core.access.rules import AuthorizationRule
+from unibus.core.access.token import make_token
+from unibus.endpoints.http.operation import Operation
+from unibus.endpoints.http.request import Request, Response
+from unibus.endpoints.http.routing import place_of
+from unibus.endpoints.http.service import Service
+from unibus.errors import EntityNotFound
+
+Message = MutableMapping[str, object]
+Asgi = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
+    Awaitable[None],
+]
+
+HOST = "bus.example"
+NOW_S = 1_800_000_000
+LATER_S = NOW_S + 3600
+ALL = ("Send", "Listen", "Manage")
+LOOPBACK = "127.0.0.1"
+ELSEWHERE = "203.0.113.9"
+
+
+def rule(name: str, rights: Sequence[str], seed: int) -> AuthorizationRule:
+    """The same seed gives the same keys; different ones have none in common."""
+    return AuthorizationRule.generated(name, rights, hashlib.sha512(bytes([seed])).digest())
+
+
+def token(path: str, by: AuthorizationRule, expires_s: int = LATER_S, key: str = "") -> str:
+    return make_token(f"sb://{HOST}/{path}", by.name, key or by.primary_key, expires_s)
+
+
+@dataclass
+class Namespace:
+    """The part of a broker that decides about access. `asked` counts how often the entities' rules were read."""
+
+    rules: Sequence[AuthorizationRule] = ()
+    entities: dict[str, Sequence[AuthorizationRule]] = field(default_factory=dict)
+    now_s: int = NOW_S
+
+    def namespace_rules(self) -> Sequence[AuthorizationRule]:
+        return self.rules
+
+    def access_rules(self, name: str) -> Sequence[AuthorizationRule]:
+        if name not in self.entities:
+            raise EntityNotFound(f"there is no entity {name!r}")
+        return self.entities[name]
+
+    def now_ns(self) -> int:
+        return self.now_s * 1_000_000_000
+
+
+@dataclass
+class Holding:
+    """A server's hold on its bus."""
+
+    broker: object
+
+
+class Silent:
+    """An observer that counts nothing."""
+
+    def answered(self, request: Request, operation: str, status: int, nanoseconds: int, error: str, rule: str) -> None:
+        pass
+
+
+def request(
+    path: str = "/q1/messages",
+    authorization: str | None = None,
+    peer: str = ELSEWHERE,
+    method: str = "POST",
+    headers: dict[str, str] | None = None,
+) -> Request:
+    given = dict(headers or {})
+    if authorization is not None:
+        given["Authorization"] = authorization
+    scope = scope_of(method, path, given, peer)
+    return Request(scope, _empty, place_of(path.partition("?")[0].encode()))
+
+
+async def _empty() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def scope_of(method: str, path: str, headers: dict[str, str], peer: str) -> Message:
+    raw, _, query = path.partition("?")
+    return {
+        "type": "http",
+        "method": method,
+        "path": raw,
+        "raw_path": raw.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()],
+        "client": (peer, 50_000),
+        "server": ("127.0.0.1", 5300),
+    }
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+async def ask(
+    app: Asgi,
+    method: str,
+    path: str,
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+    peer: str = ELSEWHERE,
+) -> Answer:
+    """One request, with its whole answer."""
+    sent: list[Message] = []
+    pending = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        return pending.pop() if pending else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope_of(method, path, headers or {}, peer), receive, send)
+    start = sent[0]
+    found = start["headers"]
+    assert isinstance(found, list)
+    status = start["status"]
+    assert isinstance(status, int)
+    pieces = [message.get("body", b"") for message in sent[1:]]
+    return Answer(
+        status,
+        {name.decode(): value.decode("latin-1") for name, value in found},
+        b"".join([piece for piece in pieces if isinstance(piece, bytes)]),
+    )
+
+
+async def allowed(service: Service, request: Request) -> Response:
+    """In place of a handler: whoever gets here was allowed to."""
+    return Response(200, b"allowed")
+
+
+def opened(operation: Operation) -> Operation:
+    """The operation with its own right and place, and a handler that only reports that it was reached."""
+    import dataclasses
+
+    return dataclasses.replace(operation, handler=allowed)

@@ -1,0 +1,70 @@
+"""A line for each event, as JSON or as text. What came from outside breaks neither."""
+
+import io
+import json
+import logging
+
+import pytest
+
+from unibus.endpoints.log_lines import end_log, log_event, start_log
+
+log = logging.getLogger("unibus.server")
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    return io.StringIO()
+
+
+def lines(level: str, form: str, stream: io.StringIO) -> list[str]:
+    handler = start_log(level, form, stream)
+    try:
+        log_event(log, logging.DEBUG, "detail", n=1)
+        log_event(log, logging.INFO, "request", path='/a "b"\n\x1b[31m', status=200, ms=1.5, peers=["a", "b"])
+        log_event(log, logging.ERROR, "failed")
+        logging.getLogger("uvicorn.error").info("chatter")
+    finally:
+        end_log(handler)
+    return stream.getvalue().splitlines()
+
+
+def test_json(stream: io.StringIO) -> None:
+    found = [json.loads(line) for line in lines("info", "auto", stream)]
+    assert [each["event"] for each in found] == ["request", "failed"]
+    assert found[0] | {"time": ""} == {
+        "time": "",
+        "level": "info",
+        "event": "request",
+        "path": '/a "b"\n\x1b[31m',
+        "status": 200,
+        "ms": 1.5,
+        "peers": ["a", "b"],
+    }
+
+
+def test_text(stream: io.StringIO) -> None:
+    first, second = lines("info", "text", stream)
+    assert first.endswith('Z info request path="/a \\"b\\"\\n\\u001b[31m" status=200 ms=1.5 peers="[\\"a\\", \\"b\\"]"')
+    assert second.endswith("Z error failed")
+
+
+def test_levels(stream: io.StringIO) -> None:
+    assert len(lines("error", "json", stream)) == 1
+    assert [json.loads(line)["event"] for line in lines("debug", "json", io.StringIO())] == [
+        "detail",
+        "request",
+        "failed",
+        "chatter",
+    ]
+    assert logging.getLogger("unibus").handlers == []
+    assert logging.getLogger("unibus").propagate
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_lines_of_the_request_log_are_written_as_they_are(form: str, stream: io.StringIO) -> None:
+    handler = start_log("info", form, stream)
+    try:
+        logging.getLogger("unibus.http.request").info("%s", '{"time": "2026", "status": 200}')
+    finally:
+        end_log(handler)
+    assert stream.getvalue() == '{"time": "2026", "status": 200}\n'
