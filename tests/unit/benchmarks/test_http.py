@@ -1,12 +1,14 @@
 """What the HTTP benchmark measures was really done, and its figures say what it was told against."""
 
 import http.client
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import http_idle, http_inprocess, http_requests, http_servers, wrk
+from benchmarks import http_idle, http_inprocess, http_operations, http_requests, http_servers, wrk
+from benchmarks.http_client import connected
 from benchmarks.http_figures import BARE, FASTAPI, IN_PROCESS, OURS, VARIANTS, bars, figures_of, variants
 from benchmarks.http_limits import APPLICATIONS
 from benchmarks.http_operations import OPERATIONS, Operation, check_count
@@ -168,3 +170,29 @@ def test_a_variant_is_told_against_the_usual_server() -> None:
     assert len(found) == len(VARIANTS) * len(CONNECTIONS) * 2
     assert found[0].ratio_best_peer == pytest.approx(5 / 6)
     assert found[1].ratio_best_peer == pytest.approx(6 / 7)
+
+
+# On a server of ours
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with http_servers.unibus(tmp_path_factory.mktemp("served") / "bus.db") as server:
+        yield server
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_every_operation_does_on_our_server_what_it_counts(
+    ours: Server, operation: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_operations, "SINGLE_MOST", 640)
+    monkeypatch.setattr(http_operations, "BATCHED_MOST", 5_000)
+    load = operation.ours(ours, 4, 1)  # Checks the counts of messages itself.
+    assert load.requests >= wrk.FEWEST
+    with connected(ours) as client:
+        assert not json.loads(client.call("GET", "/servicebus/queues"))
+
+
+def test_a_server_with_commits_on_the_loop_sends(tmp_path: Path) -> None:
+    with http_servers.unibus(tmp_path / "bus.db", command=http_servers.ON_LOOP) as server:
+        assert http_operations.send(server, connections=2, seconds=1).requests >= wrk.FEWEST
