@@ -31,6 +31,7 @@ VENV = Path(".venv")
 SERVER_VENV = Path(".venv-serve")
 COMPILED = Path(".build/compiled")
 FAULTS = Path(".build/faults")
+SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")
 PYTHON_MINIMUM = (3, 11)
 JAVA_MINIMUM = 17
 NODE_MINIMUM = 18
@@ -151,7 +152,10 @@ def clients() -> None:
         JAVASCRIPT.mkdir(parents=True)
         shutil.copy(JAVASCRIPT_PACKAGES, JAVASCRIPT)
         options = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error")
-        if not run("npm", "install", *options, "--prefix", JAVASCRIPT):
+        # Node has certificate authorities of its own; a machine may know its package index by another one.
+        is_set = "NODE_EXTRA_CA_CERTS" in os.environ or not SYSTEM_CA.exists()
+        trusted = {} if is_set else {"NODE_EXTRA_CA_CERTS": str(SYSTEM_CA)}
+        if not run("npm", "install", *options, "--prefix", JAVASCRIPT, **trusted):
             raise fail("the JavaScript clients could not be installed", "see above; npm needs its registry")
         stamp_of(JAVASCRIPT).write_text(wanted)
 

@@ -97,14 +97,17 @@ def one_file(server: ServerProcess, path: Path, seed: str, lives: int, until: fl
     return ledger
 
 
-def judge(path: Path, ledger: HttpLedger) -> None:
+def judge(path: Path, ledger: HttpLedger) -> dict[str, list[tuple[str, int]]]:
+    """Everything that was in the store, by entity."""
     checked = subprocess.run([sys.executable, "-m", "unibus", "check", str(path)], capture_output=True, text=True)
     if checked.returncode:
         ledger.wrong(f"unibus check: {checked.stdout}{checked.stderr}")
     log = path.with_suffix(".log").read_text()
     if "Traceback" in log or "internal_error" in log:
         ledger.wrong(f"a traceback in the log: {log[log.find('Traceback') :][:2_000]}")
-    ledger.judge(drained(path))
+    found = drained(path)
+    ledger.judge(found)
+    return found
 
 
 def drained(path: Path) -> dict[str, list[tuple[str, int]]]:

@@ -116,15 +116,17 @@ class Broker(EntityOperations):
         timeout_s: float | None = 0.0,
         consumer: str = "",
         session: SessionLock | None = None,
+        interrupted: asyncio.Event | None = None,
     ) -> list[Claimed]:
         """Up to `count` messages as soon as there is one; none after `timeout_s` seconds (None: waits without end).
 
         Without `lock` they are removed. A cancelled call releases what it has claimed, without counting a delivery.
+        `interrupted` ends the waiting as the time-out does.
         """
         _check_count(count)
         held = None if session is None else (session.session_id, session.token)
         wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held)
-        return await self._watched(entity, self._claim(wish, timeout_s))
+        return await self._watched(entity, self._claim(wish, timeout_s, interrupted))
 
     async def receive_deferred(
         self,
@@ -146,18 +148,20 @@ class Broker(EntityOperations):
         watcher = self._queues.watcher
         return await claiming if watcher is None else await watcher.watch_claim(entity, claiming)
 
-    async def _claim(self, wish: Wish, timeout_s: float | None) -> list[Claimed]:
+    async def _claim(self, wish: Wish, timeout_s: float | None, interrupted: asyncio.Event | None) -> list[Claimed]:
         limited = self._store.catalog.find(wish.entity)
         if limited is None or not limited.settings.receives_per_s:
-            return await until_async(self._queues, wish.entity, lambda: self._look(wish), timeout_s, _claimed)
+            return await self._until(wish, timeout_s, interrupted)
         allowed = self._limits.admit_receives(limited, wish.count, self.now_ns())
         found: list[Claimed] = []
         try:
-            bounded = replace(wish, count=allowed)
-            found = await until_async(self._queues, wish.entity, lambda: self._look(bounded), timeout_s, _claimed)
+            found = await self._until(replace(wish, count=allowed), timeout_s, interrupted)
         finally:
             self._limits.refund_receives(limited, allowed - len(found), self.now_ns())
         return found
+
+    async def _until(self, wish: Wish, timeout_s: float | None, interrupted: asyncio.Event | None) -> list[Claimed]:
+        return await until_async(self._queues, wish.entity, lambda: self._look(wish), timeout_s, _claimed, interrupted)
 
     def _look(self, wish: Wish) -> Pending[list[Claimed]]:
         pending = self._store.claim(wish)
@@ -217,14 +221,21 @@ class Broker(EntityOperations):
     # Sessions
 
     async def accept_session(
-        self, entity: str, session_id: str | None = None, *, timeout_s: float | None = 0.0, consumer: str = ""
+        self,
+        entity: str,
+        session_id: str | None = None,
+        *,
+        timeout_s: float | None = 0.0,
+        consumer: str = "",
+        interrupted: asyncio.Event | None = None,
     ) -> SessionLock:
         """Lock a session: this one, or the next that is free and has messages. Waits up to `timeout_s` seconds.
 
-        After that SessionLocked, or SessionNotFound where none was named.
+        After that, or once `interrupted` is set, SessionLocked, or SessionNotFound where none was named.
         """
         wanted = WantedSession(self._queues, entity, session_id, consumer)
-        return wanted.found(await until_async(self._queues, entity, wanted.look, timeout_s, _accepted))
+        found = await until_async(self._queues, entity, wanted.look, timeout_s, _accepted, interrupted)
+        return wanted.found(found)
 
     def renew_session(self, lock: SessionLock) -> Pending[int]:
         """The new end of the lock. Only entity, id and token of a lock are looked at, here and in the other calls."""

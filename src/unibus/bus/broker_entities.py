@@ -23,6 +23,7 @@ from unibus.core.life.entity import (
     Entity,
     subscription_path,
 )
+from unibus.core.life.routing import FilterWatch
 from unibus.core.life.rules import Rule
 from unibus.core.life.settings import EntitySettings, checked_settings
 from unibus.errors import EntityNotFound, NameInvalid, UsageError
@@ -72,6 +73,10 @@ class EntityOperations:
         """Those of one kind by name; the subscriptions of one topic where it is named."""
         _check_page(skip, top)
         return self._store.catalog.page(_kind(kind), topic or "", skip, top)
+
+    def watch_filters(self, watch: FilterWatch | None) -> None:
+        """Report from now on how long the filters of topics take, one report for each message."""
+        self._store.catalog.watch_filters(watch)
 
     def find(self, name: str) -> Entity:
         """The live entity, for its name, kind and settings. EntityNotFound if there is none."""

@@ -113,10 +113,13 @@ async def until_async(
     look: Callable[[], Pending[T]],
     timeout_s: float | None,
     cancellable: "Callable[[Queues, Pending[T]], Awaitable[T]] | None" = None,
+    interrupted: asyncio.Event | None = None,
 ) -> T:
     """What `look` finds, as soon as it finds something; what it found last at the time-out.
 
     `cancellable` awaits an answer, and undoes what it stands for when the caller is cancelled meanwhile.
+    `interrupted` ends the waiting early. Cancelling would end it too, and lose what a destructive receive is being
+    given in that moment.
     """
     answer = cancellable or _cancellable
     found = await answer(queues, look())
@@ -132,14 +135,28 @@ async def until_async(
             found = await answer(queues, look())
             if found:
                 return found
+            if interrupted is not None and interrupted.is_set():
+                return found
             async with asyncio.timeout_at(deadline_s):
-                await woken.wait()
+                await _either(woken, interrupted)
             looks_again = True
         except TimeoutError:
             return found
         finally:
             if not looks_again:  # Who goes away passes the wake-up on. Two who stay would pass it to and fro for ever.
                 stop()
+
+
+async def _either(woken: asyncio.Event, interrupted: asyncio.Event | None) -> None:
+    if interrupted is None:
+        await woken.wait()
+        return
+    waiting = asyncio.ensure_future(interrupted.wait())
+    waiting.add_done_callback(lambda _: woken.set())
+    try:
+        await woken.wait()
+    finally:
+        waiting.cancel()
 
 
 async def _cancellable(queues: Queues, pending: Pending[T]) -> T:

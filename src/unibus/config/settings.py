@@ -37,7 +37,9 @@ class ServerSettings:
         "A second port for the same protocols, where AMQP clients look, or off.",
         least=-1,
     )
-    namespace: str = setting("unibus", TEXT, "The name of the namespace, as clients are shown it.")
+    namespace: str = setting(
+        "", TEXT, "The name of the namespace, as clients are shown it; the host that they call if empty."
+    )
     # Security
     tls: bool = setting(True, SWITCH, "Accept TLS, with a development certificate unless one is given.")
     tls_certificate: str = setting("", TEXT, "A certificate with its chain (PEM), in place of the development one.")

@@ -65,6 +65,9 @@ class ApplicationServer:
         await self._ticking
         await self._server.shutdown(sockets=[])
         self.connections.abort()
+        if self._server.force_exit:
+            # uvicorn leaves it out then, and the end of the loop would cancel it with a traceback.
+            await self._server.lifespan.shutdown()
 
     def hurry(self) -> None:
         """Wait for nothing more."""

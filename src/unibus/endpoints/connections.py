@@ -52,6 +52,8 @@ class Connections:
         self.accepted = 0
         self.refused = 0
         self.cut = 0
+        self.handshakes = 0
+        """Connections that are neither waiting nor open: their TLS handshake is under way."""
         self.bodies_bytes = 0
         """Of all requests that are in flight: their bodies may all be in memory."""
         self._open: set[Connection] = set()
@@ -63,7 +65,7 @@ class Connections:
         return len(self._open)
 
     def is_full(self) -> bool:
-        return 0 < self.settings.connections_max <= len(self._open)
+        return 0 < self.settings.connections_max <= len(self._open) + self.handshakes
 
     def add(self, connection: Connection) -> None:
         """From now on it is swept, and shut down when the server stops."""

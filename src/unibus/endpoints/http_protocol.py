@@ -36,6 +36,9 @@ LINGER_TICKS: Final = 2
 _CHUNK_BYTES: Final = 16
 """What the frame of one chunk may take besides its data."""
 
+HEADER_NAMES: Final = "unibus.header_names"
+"""Where the scope has the header names as they were written."""
+
 _HOST: Final = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]+")
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
@@ -68,6 +71,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head_bytes = 0  # Of a head that did not come in one chunk.
         self._is_first_chunk = False
         self._hosts = 0
+        self._names: list[bytes] = []
         self._length = 0
         self._body_bytes = 0
         self._body_pieces = 0
@@ -120,12 +124,16 @@ class HttpConnection(HttpToolsProtocol):
         self.since = self._all.tick
         self._is_first_chunk = True
         self._head_bytes = self._hosts = self._length = 0
+        # ASGI has header names in lower case only. Properties of messages are headers, and keep their case.
+        self._names = []
+        self.scope[HEADER_NAMES] = self._names  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Not by super(), which does the first and the last two lines: this is called for each header.
-        name = name.lower()
+        # Not by super(), which lowers, appends and looks for Expect: this is called for each header.
         if self.phase != HEAD:
             return  # A trailer. Nothing uses them, and they must not pass for headers.
+        self._names.append(name)
+        name = name.lower()
         if name == b"host":
             self._hosts += 1
             if _HOST.fullmatch(value) is None:

@@ -18,7 +18,9 @@ from typing import Final, TextIO
 
 LOGGERS: Final = ("unibus", "uvicorn.error")
 _FIELDS: Final = "unibus_fields"
-_FINISHED: Final = '{"time": '
+_FINISHED: Final = "unibus.http."
+"""The loggers whose lines are finished begin so. Their name decides and not the text, of which clients choose parts."""
+
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:/_-+%@[]*$")
 
 
@@ -39,7 +41,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         event = record.getMessage()
-        if event.startswith(_FINISHED):
+        if record.name.startswith(_FINISHED):
             return event
         line: dict[str, object] = {
             "time": _moment(record),
@@ -57,7 +59,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         event = record.getMessage()
-        if event.startswith(_FINISHED):
+        if record.name.startswith(_FINISHED):
             return event
         fields = "".join([f" {name}={_quoted(value)}" for name, value in fields_of(record).items()])
         line = f"{_moment(record)} {record.levelname.lower()} {event}{fields}"

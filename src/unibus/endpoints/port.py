@@ -149,6 +149,7 @@ class Port:
         task.add_done_callback(self._handovers.discard)
 
     async def _connect(self, accepted: socket.socket, peer: object, first: int) -> None:
+        self._connections.handshakes += 1
         try:
             if first == TLS:
                 await self._loop.connect_accepted_socket(
@@ -165,6 +166,8 @@ class Port:
         except OSError as error:  # Also what is wrong with a handshake, and its deadline.
             self._connections.report_refused(f"TLS handshake: {_said(error)}" if first == TLS else _said(error), peer)
             accepted.close()
+        finally:
+            self._connections.handshakes -= 1
 
 
 class FirstByteWait:

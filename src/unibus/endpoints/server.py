@@ -22,6 +22,7 @@ from unibus.bus.entity_file import declare_file
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.store_url import url_of
 from unibus.config.settings import ServerSettings, is_loopback
+from unibus.core.access.rules import WELL_KNOWN_KEY, WELL_KNOWN_NAME, accepts_well_known_key
 from unibus.endpoints.application import Application, ApplicationServer
 from unibus.endpoints.certificates import CertificateFiles, development_certificate
 from unibus.endpoints.connections import Connections, address_of, log
@@ -35,10 +36,6 @@ from unibus.errors import StoreUnavailable
 
 SWEEP_S: Final = 1.0
 HEALTH_TICKS: Final = 5
-RULE_NAME: Final = "RootManageSharedAccessKey"
-WELL_KNOWN_KEY: Final = "SAS_KEY_VALUE"
-"""The rule and the key of Microsoft's emulator, which every sample of a client has."""
-
 _EVERYWHERE: Final = ("0.0.0.0", "::")
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -90,11 +87,16 @@ class Server(Generic[BrokerT]):
 
     @property
     def connection_string(self) -> str:
-        """The one string for clients on this machine; others have a host, a rule and a key of their own."""
+        """The one string for clients on this machine; others have a host, a rule and a key of their own.
+
+        The well-known key is in it only while it is accepted: not once the namespace has a rule of its own.
+        """
         hosts = [host for host, _ in self.addresses]
         is_local = any([is_loopback(host) or host in _EVERYWHERE for host in hosts])
         endpoint = f"localhost:{self.port}" if is_local else address_of(self.addresses[0])
-        name, key = (RULE_NAME, WELL_KNOWN_KEY) if is_local else ("<rule>", "<key>")
+        stored = self.serving.broker.namespace_rules()
+        is_well_known = is_local and accepts_well_known_key(stored, self.settings.authorization_rules)
+        name, key = (WELL_KNOWN_NAME, WELL_KNOWN_KEY) if is_well_known else ("<rule>", "<key>")
         return f"Endpoint=sb://{endpoint};SharedAccessKeyName={name};SharedAccessKey={key};UseDevelopmentEmulator=true"
 
     @property
@@ -119,7 +121,7 @@ class Server(Generic[BrokerT]):
         was_started = bool(self._ports)
         if was_started:
             log_event(log, logging.INFO, "stopping", connections=len(self.connections))
-        self.serving.draining.set()
+        self.serving.drain()
         ports, self._ports = self._ports, []
         for port in ports:
             port.close()

@@ -36,10 +36,12 @@ class Serving(Generic[BrokerT]):
     """Holds the broker of a server. For the loop that it is opened on.
 
     `draining` is set when the server stops: what waits for messages answers at once, without any.
+    `interrupted` is set then too, and when the store has failed: what waits at that broker would never be woken.
     """
 
     def __init__(self, open_bus: Callable[[], MessageBus], make_broker: Callable[[MessageBus], BrokerT]) -> None:
         self.draining = asyncio.Event()
+        self.interrupted = asyncio.Event()
         self.reopened = 0
         self._open_bus = open_bus
         self._make_broker = make_broker
@@ -79,6 +81,11 @@ class Serving(Generic[BrokerT]):
             raise
         self._bus = bus
 
+    def drain(self) -> None:
+        """The server stops: end what waits for messages."""
+        self.draining.set()
+        self.interrupted.set()
+
     async def close(self) -> None:
         """Close the bus, after what was published on it was handled."""
         self._problem = "the server has stopped"
@@ -92,8 +99,8 @@ class Serving(Generic[BrokerT]):
 
     def report(self, error: BaseException) -> None:
         """An operation has raised this. After StoreFailed the store is opened again; other errors are the caller's."""
-        if isinstance(error, StoreFailed) and self._broker is not None and self._reopening is None:
-            self._go_down(error.what)
+        if isinstance(error, StoreFailed):
+            self.check()  # A late report may be about the store before this one.
 
     def check(self) -> None:
         """Look whether the store has failed without any operation noticing it."""
@@ -107,6 +114,7 @@ class Serving(Generic[BrokerT]):
         log_event(log, logging.ERROR, "the store has failed", reason=problem)
         self._problem = problem
         self._broker = None
+        self.interrupted.set()
         self._reopening = asyncio.get_running_loop().create_task(self._reopen())
 
     async def _reopen(self) -> None:
@@ -126,6 +134,8 @@ class Serving(Generic[BrokerT]):
                 log_event(log, logging.ERROR, "the store cannot be opened", reason=self._problem, retry_s=delay_s)
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_S_MAX)
+        if not self.draining.is_set():
+            self.interrupted = asyncio.Event()  # Another one: those who wait at the old broker still have to notice.
         self.reopened += 1
         self._reopening = None
         log_event(log, logging.WARNING, "the store is open again")

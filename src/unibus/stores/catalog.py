@@ -12,6 +12,7 @@ from typing import Protocol, final
 from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book
 from unibus.core.life.entity import Entity
+from unibus.core.life.routing import FilterWatch
 from unibus.core.life.sessions import session_ids
 from unibus.stores.info_of import EntityInfo, info_of
 from unibus.stores.pending import Pending, answered
@@ -40,6 +41,9 @@ class Catalog(Protocol):
 
         With `updated_after_ns` only those whose state was set after that instant.
         """
+
+    def watch_filters(self, watch: FilterWatch | None) -> None:
+        """Measure from now on how long the filters of topics take. Called with the store's lock held: it is quick."""
 
 
 @final
@@ -74,3 +78,7 @@ class EmbeddedCatalog:
         with self._lock:
             self._begin()
             return answered(session_ids(target_of(self._book, entity), updated_after_ns, skip, top))
+
+    def watch_filters(self, watch: FilterWatch | None) -> None:
+        with self._lock:
+            self._book.watch_filters(watch)

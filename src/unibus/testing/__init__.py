@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from unibus.testing.contracts.mending import FormerContract, MoveContract, PositionContract, SeeingContract
     from unibus.testing.contracts.routes import ForwardContract, TopicContract
     from unibus.testing.contracts.rules import RuleContract
+    from unibus.testing.contracts.servers import (
+        CatalogContract,
+        ListedSessionContract,
+        NamespaceContract,
+        PeekContract,
+        TokenContract,
+    )
     from unibus.testing.contracts.sessions import SessionContract
     from unibus.testing.contracts.standing import IdleContract, MomentContract, StatusContract
     from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchContract",
+    "CatalogContract",
     "DedupContract",
     "DeferContract",
     "EntityContract",
@@ -45,12 +53,15 @@ __all__ = [
     "HistoryContract",
     "IdleContract",
     "Letter",
+    "ListedSessionContract",
     "LockContract",
     "ModelStore",
     "MomentContract",
     "MoveContract",
+    "NamespaceContract",
     "OpenStore",
     "OrderContract",
+    "PeekContract",
     "PositionContract",
     "Post",
     "ProcessedContract",
@@ -66,6 +77,7 @@ __all__ = [
     "SimulatedDisk",
     "StatusContract",
     "StoreContract",
+    "TokenContract",
     "TopicContract",
     "VirtualClock",
     "WatchContract",
@@ -102,6 +114,11 @@ _HOMES = {
     "ScheduleContract": "contracts.timing",
     "SessionContract": "contracts.sessions",
     "SimulatedDisk": "power",
+    "CatalogContract": "contracts.servers",
+    "ListedSessionContract": "contracts.servers",
+    "NamespaceContract": "contracts.servers",
+    "PeekContract": "contracts.servers",
+    "TokenContract": "contracts.servers",
     "IdleContract": "contracts.standing",
     "MomentContract": "contracts.standing",
     "StatusContract": "contracts.standing",

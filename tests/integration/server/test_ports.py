@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.server.running import Running, read_answer, request, status_of
+from tests.integration.server.running import Running, read_all, read_answer, request, status_of
+from unibus.core.access.rules import AuthorizationRule
 from unibus.endpoints.first_byte import AMQP_HEADER
 from unibus.endpoints.log_lines import fields_of
 from unibus.errors import PortUnavailable
@@ -89,6 +90,18 @@ def test_a_handshake_that_fails_is_one_line(serve: Serve, caplog: pytest.LogCapt
     assert [each.getMessage() for each in lines] == ["connection refused"]
     assert "TLS handshake" in str(fields_of(lines[0])["reason"])
     assert status_of(server.ask(request(), tls=True)) == 200
+
+
+def test_a_handshake_that_never_ends_is_cut_and_counts_as_a_connection(serve: Serve) -> None:
+    server = serve(head_deadline_s=1, connections_max=1)
+    with server.connect() as client:
+        client.sendall(b"\x16")
+        server.until(lambda: server.server.connections.handshakes == 1)
+        assert server.ask(b"") == b""
+        assert server.server.connections.refused == 1
+        assert read_all(client) == b""  # After a second, by the loop's own timer.
+    server.until(lambda: server.server.connections.handshakes == 0)
+    assert status_of(server.ask(request())) == 200
 
 
 def test_a_peer_that_leaves_before_its_first_byte_is_no_matter(serve: Serve) -> None:
@@ -176,3 +189,9 @@ def test_too_many_connections_are_refused_and_the_others_served(serve: Serve) ->
     assert status_of(server.ask(request())) == 200
     for each in clients:
         each.close()
+
+
+def test_the_connection_string_has_no_key_that_is_refused(serve: Serve) -> None:
+    own = AuthorizationRule.generated("own", ["Send"], bytes(64))
+    server = serve(authorization_rules=(own,))
+    assert "SharedAccessKeyName=<rule>;SharedAccessKey=<key>;" in server.server.connection_string

@@ -6,6 +6,8 @@ import logging
 
 import pytest
 
+from tests.unit.endpoints.http.namespace import request
+from unibus.endpoints.http.observation import AUDIT_LOG, REQUEST_LOG, Observation, switch_logs
 from unibus.endpoints.log_lines import end_log, log_event, start_log
 
 log = logging.getLogger("unibus.server")
@@ -63,8 +65,14 @@ def test_levels(stream: io.StringIO) -> None:
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_lines_of_the_request_log_are_written_as_they_are(form: str, stream: io.StringIO) -> None:
     handler = start_log("info", form, stream)
+    switch_logs(True, True)
     try:
-        logging.getLogger("unibus.http.request").info("%s", '{"time": "2026", "status": 200}')
+        Observation().answered(request("/Q1/messages"), "send", 201, 1_000_000, "", "root")
+        log_event(log, logging.INFO, '{"time":"2026"}')
     finally:
         end_log(handler)
-    assert stream.getvalue() == '{"time": "2026", "status": 200}\n'
+        for name in (REQUEST_LOG, AUDIT_LOG):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+    of_request, imitation = stream.getvalue().splitlines()
+    assert (json.loads(of_request)["operation"], json.loads(of_request)["status"]) == ("send", 201)
+    assert not imitation.startswith('{"time":"2026"}')

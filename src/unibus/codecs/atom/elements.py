@@ -88,7 +88,8 @@ class _Tree:
         self._open: list[Element] = []
         self._count = 0
 
-    def _doctype(self, name: str, system_id: str | None, public_id: str | None, has_internal_subset: bool) -> None:
+    def _doctype(self, name: str, system_id: str | None, public_id: str | None, has_internal_subset: int) -> None:
+        # An int, whatever the type stubs say: compiled code checks it.
         line, column = self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber + 1
         what = f"XML with a DOCTYPE (line {line}, column {column})"
         raise AtomInvalid(what, "send the document without it", line, column)

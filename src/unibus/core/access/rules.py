@@ -8,7 +8,7 @@ import base64
 import binascii
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Self
 
 import msgspec
@@ -95,6 +95,16 @@ class AuthorizationRule:
 def well_known_rule() -> AuthorizationRule:
     """The rule that is in force on a development server as long as its namespace has none of its own."""
     return AuthorizationRule(WELL_KNOWN_NAME, frozenset(Right), WELL_KNOWN_KEY, WELL_KNOWN_KEY)
+
+
+def accepts_well_known_key(stored: Sequence[AuthorizationRule], configured: Sequence[AuthorizationRule]) -> bool:
+    """Whether a server accepts the well-known key, for these rules of its namespace.
+
+    It does while no rule has a key of its own, and where its configuration itself has a rule with the well-known key.
+    """
+    asked_for = any([WELL_KNOWN_KEY in (rule.primary_key, rule.secondary_key) for rule in configured])
+    rules = [*stored, *configured]
+    return asked_for or all([{rule.primary_key, rule.secondary_key} == {WELL_KNOWN_KEY} for rule in rules])
 
 
 def checked_rules(rules: Iterable[AuthorizationRule]) -> tuple[AuthorizationRule, ...]:

@@ -20,7 +20,7 @@ from unibus.core.life.entity import (
     Entity,
     Entry,
 )
-from unibus.core.life.routing import Router
+from unibus.core.life.routing import FilterWatch, Router
 from unibus.errors import UsageError
 from unibus.limits import QUEUES_MAX_DEFAULT, SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX_DEFAULT
 
@@ -48,6 +48,7 @@ class Book:
         self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they used.
         self.positions: dict[str, int] = {}  # How far others have come whose work goes into the store.
         self.routers: dict[int, Router] = {}  # By topic, made when they are needed.
+        self.filter_watch: FilterWatch | None = None
         self.new_id: Draw | None = None
         self.fetch: Callable[[Entry], bytes] | None = None  # Data that is on disk only, in the few cases that need it.
         self.idlers: dict[int, Entity] = {}  # Those that are deleted when nobody uses them.
@@ -107,9 +108,13 @@ class Book:
     def router(self, topic: Entity) -> Router:
         found = self.routers.get(topic.number)
         if found is None:
-            found = Router(topic.subscriptions, self.new_id)
+            found = Router(topic.subscriptions, self.new_id, topic.name, self.filter_watch)
             self.routers[topic.number] = found
         return found
+
+    def watch_filters(self, watch: FilterWatch | None) -> None:
+        self.filter_watch = watch
+        self.routers = {}
 
     def data_of(self, entry: Entry) -> bytes:
         """Read from disk where it has to be."""

@@ -20,7 +20,7 @@ from unibus.bus.broker import Broker
 from unibus.core.access.connection import Credentials
 from unibus.core.access.decide import Access, Claims
 from unibus.core.access.rights import Right
-from unibus.core.access.rules import WELL_KNOWN_KEY, AuthorizationRule, well_known_rule
+from unibus.core.access.rules import AuthorizationRule, accepts_well_known_key, well_known_rule
 from unibus.core.access.scope import segments_of
 from unibus.endpoints.http.peers import TrustedPeers
 from unibus.endpoints.http.request import Request
@@ -38,7 +38,7 @@ VERIFIED_MAX: Final = 4_096
 FORWARD_HEADERS: Final = ("servicebussupplementaryauthorization", "servicebusdlqsupplementaryauthorization")
 """Tokens for the targets of forwarding, and of forwarding dead-lettered messages, as Azure's clients send them."""
 
-_KEY_HINT: Final = "make a shared access signature with the name and a key of an authorization rule"
+_KEY_HINT: Final = "a shared access signature of an authorization rule: `unibus access token` makes one"
 
 
 class _Verified(NamedTuple):
@@ -168,7 +168,6 @@ def namespace_rules(
     The key is in force while no rule has a key of its own, and where the configuration itself has a rule with it.
     """
     rules = list(stored)
-    asked_for = False
     for rule in settings.authorization_rules:
         if _is_named(rule.name, rules):
             continue
@@ -176,11 +175,10 @@ def namespace_rules(
             log.warning("the configured rule %s is not in force: the namespace has %d rules", rule.name, len(rules))
             break
         rules.append(rule)
-        asked_for = asked_for or WELL_KNOWN_KEY in (rule.primary_key, rule.secondary_key)
-    has_secret = any([{rule.primary_key, rule.secondary_key} != {WELL_KNOWN_KEY} for rule in rules])
+    is_accepted = accepts_well_known_key(stored, rules[len(stored) :])
     if not rules:
         rules.append(well_known_rule())
-    return rules, asked_for or not has_secret
+    return rules, is_accepted
 
 
 def _is_named(name: str, rules: Sequence[AuthorizationRule]) -> bool:

@@ -60,6 +60,9 @@ STATUSES: Final[dict[type[errors.BusError], int]] = {
 }
 UNEXPECTED: Final = 500
 
+_PASSING: Final = (errors.StoreUnavailable, errors.StoreFailed, errors.BusClosed)
+"""A caller in this process has to act on these; a server opens its store again, so its clients may try again."""
+
 _CODES: Final[dict[str, str]] = {
     "entity_not_found": "MessagingEntityNotFound",
     "entity_exists": "MessagingEntityAlreadyExists",
@@ -95,7 +98,7 @@ def error_response(request: Request | None, error: errors.BusError) -> Response:
     response = error_body(request, status, code_of(error), error.what, error.hint)
     if isinstance(error, errors.RateLimited):
         response.headers.append(("Retry-After", str(max(1, round(error.retry_after_s)))))
-    elif status == 503 and error.retryable:
+    elif status == 503 and (error.retryable or isinstance(error, _PASSING)):
         response.headers.append(("Retry-After", "1"))
     if status == 401:
         pages = request is not None and request.place.shape in OPERATOR_PAGES

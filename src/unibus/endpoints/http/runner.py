@@ -17,7 +17,7 @@ from unibus.endpoints.http.errors import UNEXPECTED, error_body, error_response
 from unibus.endpoints.http.operation import Operation
 from unibus.endpoints.http.request import Disconnected, Request, Response, Send
 from unibus.endpoints.http.service import Service
-from unibus.errors import BusError
+from unibus.errors import BusError, StoreFailed
 
 log = logging.getLogger("unibus.http")
 T = TypeVar("T")
@@ -40,6 +40,8 @@ async def run(service: Service, operation: Operation, request: Request, send: Se
             await request.read_body(service.body_bytes_max)
         response = await operation.handler(service, request)
     except BusError as error:
+        if isinstance(error, StoreFailed):
+            service.report(error)
         response, code = error_response(request, error), error.code
     except (Disconnected, asyncio.CancelledError):
         service.observer.answered(request, operation.name, 499, time.perf_counter_ns() - began_ns, "disconnected", rule)

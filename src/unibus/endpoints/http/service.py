@@ -4,6 +4,7 @@ One `Service` exists per application. `broker` is asked for at every request, be
 opens it again: until then asking raises StoreUnavailable, which is answered with 503.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -21,6 +22,13 @@ class Serving(Protocol):
     @property
     def broker(self) -> Broker:
         """StoreUnavailable while the store is being opened again."""
+
+    @property
+    def interrupted(self) -> asyncio.Event:
+        """Set when the server stops, and when the store has failed: what waits for messages has to end."""
+
+    def report(self, error: BaseException) -> None:
+        """An operation has raised this. After StoreFailed the store is opened again."""
 
 
 class Authorization(Protocol):
@@ -60,8 +68,22 @@ class Service:
         self.settings = HttpSettings() if settings is None else settings
         self.overview = Overview(self.settings.stalled_after_s)
         self.document: Callable[[], Mapping[str, object]] = dict
+        self._watched: Broker | None = None
 
     @property
     def broker(self) -> Broker:
         """StoreUnavailable while the store is being opened again."""
-        return self._serving.broker
+        broker = self._serving.broker
+        if broker is not self._watched:  # The first one, or that of a store that was opened again.
+            self._watched = broker
+            broker.watch_filters(self.observer.statistics.filters)
+        return broker
+
+    @property
+    def interrupted(self) -> asyncio.Event:
+        """The event of the broker as it is now: asked for before waiting at it."""
+        return self._serving.interrupted
+
+    def report(self, error: BaseException) -> None:
+        """To be called with every StoreFailed: the server finds it by itself only seconds later."""
+        self._serving.report(error)

@@ -19,6 +19,8 @@ class Served(Protocol):
     """The settings of a server, as far as they are for HTTP."""
 
     @property
+    def namespace(self) -> str: ...
+    @property
     def authorization_rules(self) -> tuple[AuthorizationRule, ...]: ...
     @property
     def allow_networks(self) -> tuple[str, ...]: ...
@@ -43,9 +45,10 @@ class HttpSettings:
     """`authorization_rules` are added to those that the store has; a stored rule of the same name wins.
 
     Loopback peers are trusted with the emulator's well-known key, and so are those of `allow_networks` (CIDR). `hosts`
-    None: a token may name any host.
+    None: a token may name any host. `namespace` is the name that clients are shown; empty: the host that they call.
     """
 
+    namespace: str = ""
     authorization_rules: tuple[AuthorizationRule, ...] = ()
     allow_networks: tuple[str, ...] = ()
     hosts: tuple[str, ...] | None = None
@@ -73,6 +76,7 @@ class HttpSettings:
     @classmethod
     def of(cls, served: Served, ca_path: Path | None) -> "HttpSettings":
         return cls(
+            namespace=served.namespace,
             authorization_rules=served.authorization_rules,
             allow_networks=served.allow_networks,
             body_bytes_max=served.body_bytes_max,

@@ -6,6 +6,7 @@ gets a histogram that begins at zero; what it did before stays in the shared one
 by beginning again, which Prometheus recognises.
 """
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
@@ -21,27 +22,35 @@ BOUNDS_NS: Final = tuple(
 """Upper bounds of the buckets, with the goals of the second design (0.5, 1, 5 and 10 ms) among them."""
 
 
+FILTER_BOUNDS_NS: Final = tuple(
+    int(us * 1_000) for us in (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 100_000)
+)
+"""Filters take microseconds."""
+
+
 class Histogram:
     """`counts` has one number more than there are bounds: what took longer than the last."""
 
-    __slots__ = ("counts", "sum_ns")
+    __slots__ = ("bounds_ns", "counts", "sum_ns")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS_NS) + 1)
+    def __init__(self, bounds_ns: tuple[int, ...] = BOUNDS_NS) -> None:
+        self.bounds_ns = bounds_ns
+        self.counts = [0] * (len(bounds_ns) + 1)
         self.sum_ns = 0
 
     def record(self, ns: int) -> None:
-        self.counts[bisect_left(BOUNDS_NS, ns)] += 1
+        self.counts[bisect_left(self.bounds_ns, ns)] += 1
         self.sum_ns += ns
 
 
 class Latencies:
     """One kind of operation, by entity. `others` is the shared histogram."""
 
-    def __init__(self, entities_max: int = ENTITIES_MAX) -> None:
+    def __init__(self, entities_max: int = ENTITIES_MAX, bounds_ns: tuple[int, ...] = BOUNDS_NS) -> None:
         self._entities_max: Final = entities_max
+        self._bounds_ns: Final = bounds_ns
         self.own: dict[str, Histogram] = {}
-        self.others = Histogram()
+        self.others = Histogram(bounds_ns)
         self._recent: dict[str, int] = {}  # Since the last rebalance: of all entities, as long as there is room.
 
     def record(self, entity: str, ns: int) -> None:
@@ -54,7 +63,7 @@ class Latencies:
         found = self.own.get(entity)
         if found is None:
             if len(self.own) < self._entities_max:
-                found = self.own[entity] = Histogram()
+                found = self.own[entity] = Histogram(self._bounds_ns)
             else:
                 found = self.others
         found.record(ns)
@@ -74,7 +83,20 @@ class Latencies:
                 if count <= 2 * least:
                     return
                 del self.own[displaced]
-            self.own[name] = Histogram()
+            self.own[name] = Histogram(self._bounds_ns)
+
+
+class FilterLatencies(Latencies):
+    """How long the filters of each topic took for a message: what the broker reports to (`watch_filters`).
+
+    It reports with the store's lock held, so that threads do not meet here; a scrape in between reads numbers that are
+    one apart at worst.
+    """
+
+    now_ns = staticmethod(time.perf_counter_ns)
+
+    def evaluated(self, topic: str, duration_ns: int) -> None:
+        self.record(topic.casefold(), duration_ns)
 
 
 class Statistics:
@@ -83,6 +105,7 @@ class Statistics:
     def __init__(self, entities_max: int = ENTITIES_MAX) -> None:
         self.requests: dict[tuple[str, int], int] = {}
         self.errors: dict[tuple[str, str], int] = {}
+        self.filters: Final = FilterLatencies(entities_max, FILTER_BOUNDS_NS)
         self.latencies: Final = {kind: Latencies(entities_max) for kind in sorted(set(LATENCY_OF.values()))}
 
     def count(self, operation: str, status: int, error: str) -> None:

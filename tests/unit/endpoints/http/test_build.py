@@ -22,6 +22,7 @@ from unibus.endpoints.http.operations import TABLE
 class Settings:
     """As the server's own settings have them."""
 
+    namespace: str = ""
     authorization_rules: tuple[AuthorizationRule, ...] = ()
     allow_networks: tuple[str, ...] = ()
     body_bytes_max: int = 1_000
@@ -68,11 +69,13 @@ async def test_a_fresh_server_works_with_the_emulators_key_on_this_machine_only(
 async def test_settings_of_the_server_reach_their_parts(broker: Broker, tmp_path: Path) -> None:
     path = tmp_path / "ca.pem"
     path.write_text("-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n")
-    app = built(broker, path, allow_networks=("203.0.113.0/24",), allow_reset=False, metrics=False, request_log=False)
+    switches = {"allow_reset": False, "metrics": False, "request_log": False}
+    app = built(broker, path, allow_networks=("203.0.113.0/24",), namespace="shop", **switches)
     headers = {"Authorization": token("", well_known_rule(), broker.now_ns() // 10**9 + 60)}
     assert (await ask(app, "GET", "/unibus/v1/ca.pem")).status == 200
     assert (await ask(app, "POST", "/unibus/v1/reset", headers)).status == 403
     assert (await ask(app, "GET", "/metrics", headers)).status == 404
+    assert b"<Name>shop</Name>" in (await ask(app, "GET", "/$namespaceinfo", headers)).body
     assert not logging.getLogger(REQUEST_LOG).isEnabledFor(logging.INFO)
     assert logging.getLogger(AUDIT_LOG).isEnabledFor(logging.INFO)
 

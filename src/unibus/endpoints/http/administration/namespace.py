@@ -14,8 +14,8 @@ _TIER: Final = "Premium"
 
 
 async def get_namespace(service: Service, request: Request) -> Response:
-    """Its name is the host that the client called. A store does not know when it was made: the time is now."""
-    name = namespace_name(request)
+    """Its name is a setting, else the host that the client called. A store does not know when it was made: now."""
+    name = service.settings.namespace or namespace_name(request)
     now = time_text(service.broker.now_ns())
     values = {
         "CreatedTime": now,

@@ -7,7 +7,8 @@
     ?numofmessages= up to so many, as a JSON list; 200 with an empty list when there is none
     POST receive    {"max_count", "receive_mode"}: the same list, as another emulator has it
 
-A client that closes its connection while it waits gets no message: what was claimed for it is released.
+A client that closes its connection while it waits gets no message: what was claimed for it is released. When the server
+stops, requests that wait are answered as if their time was over.
 """
 
 from typing import Final
@@ -64,7 +65,9 @@ async def wait_and_claim(
 ) -> list[Claimed]:
     broker = service.broker
     timeout_s = timeout_of(request)
-    claiming = broker.receive(request.entity, count, lock=lock, timeout_s=timeout_s, session=session)
+    claiming = broker.receive(
+        request.entity, count, lock=lock, timeout_s=timeout_s, session=session, interrupted=service.interrupted
+    )
     if not timeout_s:
         return await claiming
 

@@ -40,7 +40,7 @@ async def accept_session(service: Service, request: Request) -> Response:
 async def _accepted(service: Service, request: Request, session_id: str | None) -> Response:
     broker = service.broker
     timeout_s = timeout_of(request)
-    accepting = broker.accept_session(request.entity, session_id, timeout_s=timeout_s)
+    accepting = broker.accept_session(request.entity, session_id, timeout_s=timeout_s, interrupted=service.interrupted)
 
     async def undo(lock: SessionLock) -> None:
         await _released(broker, lock)

@@ -7,10 +7,13 @@ Label values may be any text: backslash, quote and line feed are escaped, and no
 from collections.abc import Iterable
 from typing import Final
 
-from unibus.endpoints.http.statistics import BOUNDS_NS, Histogram
+from unibus.endpoints.http.statistics import BOUNDS_NS, FILTER_BOUNDS_NS, Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_BOUNDS: Final = [f"{bound / 1e9:.10f}".rstrip("0").rstrip(".") for bound in BOUNDS_NS]
+_BOUNDS: Final = {
+    bounds: [f"{bound / 1e9:.10f}".rstrip("0").rstrip(".") for bound in bounds]
+    for bounds in (BOUNDS_NS, FILTER_BOUNDS_NS)
+}
 
 
 class Family:
@@ -30,7 +33,7 @@ class Family:
         inner = labels[1:-1]
         comma = "," if inner else ""
         total = 0
-        for bound, count in zip(_BOUNDS, histogram.counts, strict=False):
+        for bound, count in zip(_BOUNDS[histogram.bounds_ns], histogram.counts, strict=False):
             total += count
             self._lines.append(f'{self.name}_bucket{{{inner}{comma}le="{bound}"}} {total}\n')
         total += histogram.counts[-1]

@@ -63,6 +63,7 @@ async def exposed(broker: Broker, statistics: Statistics, slices: Slices, entiti
     for kind in _HISTOGRAMS:
         families.append(_histogram(kind, statistics.latencies[kind], entities))
         await slices.pause()
+    families.append(_filters(statistics.filters, entities))
     pieces: list[bytes] = []
     for family in families:
         pieces.append(family.encoded())
@@ -100,6 +101,11 @@ class _Entities:
             age_ns = max(0, self._now_ns - info.oldest_ns) if info.oldest_ns else 0
             self._age.add(labels, round(age_ns / 1e9, 3))
 
+    def name(self, folded: str) -> str | None:
+        """As it was created; None if it does not exist."""
+        found = self._labels.get(folded)
+        return None if found is None else found[1]
+
     def labels(self, folded: str) -> str | None:
         """Of an entity, or of the dead-letter queue of one; None if it does not exist."""
         owner = folded.removesuffix(_DEAD)
@@ -129,6 +135,21 @@ def _histogram(kind: str, latencies: Latencies, entities: _Entities) -> Family:
         family.add_histogram(labels, histogram)
     if any(latencies.others.counts):
         family.add_histogram(_OTHERS, latencies.others)
+    return family
+
+
+def _filters(latencies: Latencies, entities: _Entities) -> Family:
+    """By topic. Topics whose subscriptions take everything have no filters to evaluate, and no series."""
+    name, text = (
+        "servicebus_filter_evaluation_duration_seconds",
+        "Time to evaluate the filters of a topic for a message.",
+    )
+    family = Family(name, "histogram", text)
+    latencies.rebalance(lambda topic: entities.name(topic) is not None)
+    for topic, histogram in latencies.own.items():
+        family.add_histogram(labels_of([("topic_name", entities.name(topic) or topic)]), histogram)
+    if any(latencies.others.counts):
+        family.add_histogram(labels_of([("topic_name", "*")]), latencies.others)
     return family
 
 

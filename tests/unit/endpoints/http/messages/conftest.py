@@ -1,5 +1,6 @@
 """A namespace over HTTP: every test runs over both dispatchers, on memory and on SQLite."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,10 @@ BODY_BYTES_MAX = 1_000_000
 
 @dataclass
 class Held:
+    """A server's hold on its bus, which a test ends by `interrupted`."""
+
     broker: Broker
+    interrupted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass
@@ -57,6 +61,7 @@ class Namespace:
     authorization: Allowing
     observer: Noted
     clock: VirtualClock
+    interrupted: asyncio.Event
 
     async def __call__(
         self, method: str, target: str, body: bytes | str = b"", headers: dict[str, str] | None = None
@@ -96,11 +101,12 @@ async def http(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Na
     async with MessageBus(url, clock=clock) as bus:
         broker = Broker(bus)
         authorization, observer = Allowing(), Noted()
-        apps = both(Service(Held(broker), authorization, observer, BODY_BYTES_MAX))
+        held = Held(broker)
+        apps = both(Service(held, authorization, observer, BODY_BYTES_MAX))
         other = "fastapi" if mine == "front" else "front"
         client = AsgiClient(apps[mine])
         await broker.create("queue", "q", {})
-        yield Namespace(bus, broker, client, AsgiClient(apps[other]), authorization, observer, clock)
+        yield Namespace(bus, broker, client, AsgiClient(apps[other]), authorization, observer, clock, held.interrupted)
 
 
 @pytest.fixture
@@ -109,7 +115,8 @@ async def strict() -> AsyncIterator[Namespace]:
     async with MessageBus("memory://", clock=clock) as bus:
         broker = Broker(bus)
         authorization, observer = Allowing(), Noted()
-        apps = both(Service(Held(broker), authorization, observer, BODY_BYTES_MAX))
+        held = Held(broker)
+        apps = both(Service(held, authorization, observer, BODY_BYTES_MAX))
         await broker.create("queue", "q", {})
         clients = AsgiClient(apps["front"]), AsgiClient(apps["fastapi"])
-        yield Strict(bus, broker, *clients, authorization, observer, clock)
+        yield Strict(bus, broker, *clients, authorization, observer, clock, held.interrupted)

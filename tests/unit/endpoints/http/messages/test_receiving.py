@@ -332,6 +332,21 @@ async def test_a_client_that_leaves_takes_no_message(http: Namespace, method: st
     assert (await http("POST", "/q/messages/head")).properties()["DeliveryCount"] == 1
 
 
+@pytest.mark.parametrize(("method", "verb"), [("POST", "head"), ("DELETE", "head"), ("POST", "receive")])
+async def test_a_server_that_stops_ends_the_waiting(http: Namespace, method: str, verb: str) -> None:
+    connection = http.client.connect()
+    waiting = asyncio.ensure_future(http.client.run(connection, method, f"/q/messages/{verb}?timeout=60"))
+    await connection.waits.wait()
+    http.interrupted.set()
+    await waiting
+    assert connection.answer().status == (204 if verb == "head" else 200)
+    await put(http)
+    assert await http.settled_counts("q") == (1, 0, 0, 0, 0)
+    # What is there is still given, and nothing waits any more.
+    assert (await http(method, f"/q/messages/{verb}?timeout=60")).status in (200, 201)
+    assert (await http("POST", "/q/messages/head?timeout=60")).status == 204
+
+
 async def test_a_client_that_leaves_in_the_moment_of_its_message(
     http: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

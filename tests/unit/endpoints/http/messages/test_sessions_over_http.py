@@ -154,6 +154,15 @@ async def test_waiting_for_a_session(sessions: Namespace) -> None:
     assert document(connection.answer())["SessionId"] == "late"
 
 
+async def test_a_server_that_stops_ends_the_waiting(sessions: Namespace) -> None:
+    connection = sessions.client.connect()
+    waiting = asyncio.ensure_future(sessions.client.run(connection, "POST", "/s/$sessions?timeout=60"))
+    await connection.waits.wait()
+    sessions.interrupted.set()
+    await waiting
+    assert connection.answer().status == 204
+
+
 async def test_a_client_that_leaves_holds_no_session(sessions: Namespace) -> None:
     connection = sessions.client.connect()
     waiting = asyncio.ensure_future(sessions.client.run(connection, "POST", "/s/$sessions?timeout=60"))

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.endpoints.http.monitoring.conftest import Rig
 from tests.unit.endpoints.http.namespace import ELSEWHERE, LOOPBACK, rule, token
 from unibus.bus.broker import EntityInfo, HealthStatus
+from unibus.bus.entities import rule_of
 from unibus.endpoints.http.monitoring.exposition import Family, labels_of
 from unibus.endpoints.http.monitoring.metrics import exposed
 from unibus.endpoints.http.overview import SLICE_NS, Slices
@@ -19,7 +20,7 @@ SEED_NAMES = [
     *[f"servicebus_messages_{verb}" for verb in ("sent", "received", "completed", "abandoned", "deadlettered")],
     *("servicebus_errors", "servicebus_active_messages", "servicebus_deadletter_messages", "servicebus_active_locks"),
     *("servicebus_queues_count", "servicebus_topics_count", "servicebus_subscriptions_count"),
-    *[f"servicebus_{kind}_duration_seconds" for kind in ("send", "receive", "complete")],
+    *[f"servicebus_{kind}_duration_seconds" for kind in ("send", "receive", "complete", "filter_evaluation")],
 ]
 
 
@@ -190,6 +191,25 @@ async def test_beyond_the_busiest_all_entities_share_one_series(rig: Rig) -> Non
         of("queue", "b"): 1,
         of("other", "*"): 2,
     }
+
+
+async def test_the_filters_of_a_topic_are_measured(rig: Rig) -> None:
+    broker = rig.broker
+    for topic, filtered in (("Tall", True), ("wide", False)):
+        await broker.create("topic", topic)
+        await broker.create("subscription", f"{topic}/Subscriptions/s")
+        if filtered:
+            await broker.delete_rule(f"{topic}/Subscriptions/s", "$Default")
+            await broker.create_rule(f"{topic}/Subscriptions/s", rule_of("r", "x = 1", None))
+    before = await scrape(rig)
+    name = "servicebus_filter_evaluation_duration_seconds"
+    assert (f"{name}_count", (("topic_name", "Tall"),)) not in before
+    for topic in ("Tall", "wide", "Tall"):
+        await broker.send(topic, broker.message(topic, b"", {"headers": {"x": 1}}))
+    series = await scrape(rig)
+    assert series[(f"{name}_count", (("topic_name", "Tall"),))] == 2
+    assert series[(f"{name}_bucket", (("le", "+Inf"), ("topic_name", "Tall")))] == 2
+    assert (f"{name}_count", (("topic_name", "wide"),)) not in series  # It has no filter to evaluate.
 
 
 async def test_errors_and_requests_are_counted_by_operation(rig: Rig) -> None:
