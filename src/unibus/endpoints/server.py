@@ -168,10 +168,17 @@ class Server(Generic[BrokerT]):
 
     async def _start(self) -> None:
         settings = self.settings
-        check_exposure(settings, True)  # What needs no look into the store, before one is made.
+        # Before a store is made: one that does not exist has no keys.
+        path = _path_of(self._url)
+        check_exposure(settings, bool(settings.authorization_rules) or (path != "" and os.path.exists(path)))
         await self.serving.open()
         rules = self.serving.broker.namespace_rules()
         check_exposure(settings, bool(rules or settings.authorization_rules))
+        if settings.insecure and not rules and not settings.authorization_rules and not settings.allow_networks:
+            text = (
+                "no other machine can use this server: it has no key of its own, and the well-known key is for loopback"
+            )
+            log_event(log, logging.WARNING, text, hint="unibus access add, or --allow-networks")
         if settings.entities:
             plan = await asyncio.to_thread(declare_file, self.serving.bus, settings.entities)
             log_event(log, logging.INFO, "entities declared", file=settings.entities, count=len(plan.steps))
