@@ -169,8 +169,7 @@ class Server(Generic[BrokerT]):
     async def _start(self) -> None:
         settings = self.settings
         # Before a store is made: one that does not exist has no keys.
-        path = _path_of(self._url)
-        check_exposure(settings, bool(settings.authorization_rules) or (path != "" and os.path.exists(path)))
+        check_exposure(settings, bool(settings.authorization_rules) or _may_exist(self._url))
         await self.serving.open()
         rules = self.serving.broker.namespace_rules()
         check_exposure(settings, bool(rules or settings.authorization_rules))
@@ -246,6 +245,11 @@ def _path_of(url: str) -> str:
     """The file or folder of a store; "" for one that has none."""
     parts = urlsplit(url)
     return "" if parts.netloc else unquote(parts.path)[1:].rstrip("/")
+
+
+def _may_exist(url: str) -> bool:
+    path = _path_of(url)
+    return path != "" and os.path.exists(path)
 
 
 def _imported(module: str, name: str) -> Any:
