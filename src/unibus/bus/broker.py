@@ -151,17 +151,16 @@ class Broker(EntityOperations):
     async def _claim(self, wish: Wish, timeout_s: float | None, interrupted: asyncio.Event | None) -> list[Claimed]:
         limited = self._store.catalog.find(wish.entity)
         if limited is None or not limited.settings.receives_per_s:
-            return await self._until(wish, timeout_s, interrupted)
+            look = partial(self._look, wish)
+            return await until_async(self._queues, wish.entity, look, timeout_s, _claimed, interrupted)
         allowed = self._limits.admit_receives(limited, wish.count, self.now_ns())
         found: list[Claimed] = []
         try:
-            found = await self._until(replace(wish, count=allowed), timeout_s, interrupted)
+            look = partial(self._look, replace(wish, count=allowed))
+            found = await until_async(self._queues, wish.entity, look, timeout_s, _claimed, interrupted)
         finally:
             self._limits.refund_receives(limited, allowed - len(found), self.now_ns())
         return found
-
-    async def _until(self, wish: Wish, timeout_s: float | None, interrupted: asyncio.Event | None) -> list[Claimed]:
-        return await until_async(self._queues, wish.entity, lambda: self._look(wish), timeout_s, _claimed, interrupted)
 
     def _look(self, wish: Wish) -> Pending[list[Claimed]]:
         pending = self._store.claim(wish)
