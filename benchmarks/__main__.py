@@ -20,6 +20,7 @@ from benchmarks.measure import Options
 BENCHMARKS = {
     "inprocess": "inprocess",
     "durable": "durable",
+    "http": "http",
     "backlog": "backlog",
     "recovery": "recovery",
     "history": "history",

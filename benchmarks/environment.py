@@ -40,6 +40,9 @@ PEERS = (
 PIPELINE = ("numpy", "pyarrow", "deltalake", "pyspark")
 """What our own pipeline needs, beside Java."""
 
+SERVER = ("fastapi", "httptools", "uvicorn", "uvloop")
+"""What our own server needs, and the limits beside it."""
+
 # Set for the second start, so that a build that does not give what it promised ends in an error, not in a loop.
 SECOND_START = "UNIBUS_BENCH_SECOND_START"
 
@@ -64,7 +67,7 @@ def ensure(arguments: list[str]) -> None:
 def what_is_lacking() -> list[str]:
     """Names what this interpreter would need for an honest run; empty when it can measure."""
     lacking = [] if _has_compiled_package() else ["a compiled unibus of these sources"]
-    return lacking + [name for name in (*PEERS, *PIPELINE) if importlib.util.find_spec(name) is None]
+    return lacking + [name for name in (*PEERS, *PIPELINE, *SERVER) if importlib.util.find_spec(name) is None]
 
 
 def _has_compiled_package() -> bool:
@@ -121,7 +124,7 @@ def _build() -> None:
         source = shutil.copytree(ROOT, Path(scratch) / "unibus", ignore=_not_for_the_build)
         install = [str(_python()), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _call(
-            [*install, "--upgrade", f"{source}[bench,pipeline]"],
+            [*install, "--upgrade", f"{source}[bench,pipeline,server]"],
             "the reason is above; a C compiler and the headers of Python are needed",
         )
     STAMP.write_text(digest)

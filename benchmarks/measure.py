@@ -17,6 +17,7 @@ Trial = Callable[[int], float]
 Handler = Callable[[object], None]
 
 Result = TypeVar("Result")
+Name = TypeVar("Name")
 Item = TypeVar("Item")
 
 PAYLOAD: dict[str, object] = {"id": 1, "event": "order.created", "amount": 9.5}
@@ -55,8 +56,8 @@ def best_of(trials: Mapping[str, Trial], count: int, options: Options, *, warm_u
 
 
 def rounds_of(
-    trials: Mapping[str, Callable[[int], Result]], count: int, options: Options, *, warm_up: bool = True
-) -> dict[str, list[Result]]:
+    trials: Mapping[Name, Callable[[int], Result]], count: int, options: Options, *, warm_up: bool = True
+) -> dict[Name, list[Result]]:
     """Every contender's results, round by round, after one shorter warm-up each.
 
     The order turns by one place each round, so that nobody always follows the same neighbour.
@@ -66,7 +67,7 @@ def rounds_of(
     if warm_up:
         for trial in trials.values():
             trial(max(1, count // WARM_UP_SHARE))
-    results: dict[str, list[Result]] = {name: [] for name in trials}
+    results: dict[Name, list[Result]] = {name: [] for name in trials}
     names = list(trials)
     for number in range(options.rounds):
         first = number % len(names)

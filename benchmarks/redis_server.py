@@ -4,18 +4,16 @@ Private, because a figure must not depend on what else a server holds, and becau
 free port of this machine only, its files in the folder that the trial was given, and gone with the trial.
 """
 
-import os
-import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks import apt
+
 PROGRAM = "redis-server"
-INSTALL = f"apt-get install {PROGRAM}"
 START_SECONDS_MAX = 10.0
 LOOK_AGAIN_SECONDS = 0.01
 ATTEMPTS = 3
@@ -40,30 +38,10 @@ def running(folder: Path) -> Iterator[int]:
 
 def executable() -> str:
     """Where the server is; installed on the way when that is possible."""
-    found = shutil.which(PROGRAM)
-    if found is None:
-        _install()
-        found = shutil.which(PROGRAM)
-    if found is None:
-        raise NoServer(f"{PROGRAM} was installed, but is not on the path")
-    return found
-
-
-def _install() -> None:
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise NoServer(f"{PROGRAM} is missing; on Debian and Ubuntu, as root: {INSTALL}")
-    print(f"benchmarks: {PROGRAM} is missing; as root, so: {INSTALL}", file=sys.stderr, flush=True)
-    _apt("update")  # A failing mirror shows in the next line, where it matters.
-    if not _apt("install", "-y", "--no-install-recommends", PROGRAM):
-        raise NoServer(f"apt-get could not install {PROGRAM}; see above, then try again: {INSTALL}")
-
-
-def _apt(*arguments: str) -> bool:
-    # Run level 1 keeps the package from starting a server for the whole machine, which nobody asked for.
-    quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    # Standard output is for results only.
-    done = subprocess.run(["apt-get", "-qq", *arguments], stdout=sys.stderr, env=os.environ | quiet, check=False)
-    return done.returncode == 0
+    try:
+        return apt.executable(PROGRAM)
+    except apt.NoProgram as error:
+        raise NoServer(str(error)) from error
 
 
 def _started(program: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:

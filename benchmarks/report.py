@@ -16,9 +16,11 @@ from rich.table import Table
 
 HIGHER_IS_BETTER = {
     "ns": False,
+    "µs": False,
     "bytes": False,
     "times": False,
     "s": False,
+    "share": True,
     "msg/s": True,
     "events/s": True,
     "rows/s": True,

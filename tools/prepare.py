@@ -118,8 +118,9 @@ def compiler() -> None:
 
 
 def servers() -> None:
-    if shutil.which("redis-server") is None:
-        apt_install("redis-server", "redis-server")
+    for program in ("redis-server", "wrk"):
+        if shutil.which(program) is None:
+            apt_install(program, program)
     for package in ("default-jre-headless", f"openjdk-{JAVA_MINIMUM}-jre-headless"):
         if not has_java():  # What a system calls its default may be too old.
             apt_install(f"Java {JAVA_MINIMUM} or newer", package)

@@ -65,7 +65,8 @@ def _unavailable(host: str, port: int, error: OSError) -> PortUnavailable:
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
         return PortUnavailable(
-            f"port {port} is taken on {host}", "another server uses it: end that one, or choose a port: --port 0"
+            f"port {port} is taken on {host}",
+            "another program uses it: end that one, or choose others: --port, --amqp-port",
         )
     if error.errno == errno.EACCES:
         return PortUnavailable(f"{where} is not allowed for this user", "choose a port above 1023: --port 5300")

@@ -16,6 +16,7 @@ from tests.integration.server.running import (
     Running,
     TinyApp,
     TinyBroker,
+    fail,
     read_all,
     read_answer,
     request,
@@ -159,12 +160,6 @@ def test_listening_elsewhere_needs_a_key_or_a_flag(serve: Serve, tmp_path: Path,
 
 
 # A store that fails
-
-
-def fail(server: Running) -> None:
-    """As a write does that the disk refuses."""
-    store = server.server.serving.bus._hub.queues().store
-    store._committer.fail(StoreFailed("the disk is gone"))  # type: ignore[attr-defined]
 
 
 class Health:
