@@ -49,6 +49,9 @@ from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
 
 __all__ = ["Broker", "Claimed", "EntityInfo", "HealthStatus", "Pending", "SendResult", "SessionLock", "StoreHealth"]
 
+CLAIM_BYTES_MAX = 16 * 1024 * 1024
+"""Of the messages that one receive gives, but for the last: a server holds them, and its loop encodes them at once."""
+
 _VERBS = {name: verb for verb, name in SETTLEMENTS.items()}
 
 
@@ -121,11 +124,11 @@ class Broker(EntityOperations):
         """Up to `count` messages as soon as there is one; none after `timeout_s` seconds (None: waits without end).
 
         Without `lock` they are removed. A cancelled call releases what it has claimed, without counting a delivery.
-        `interrupted` ends the waiting as the time-out does.
+        Fewer are given where they reach CLAIM_BYTES_MAX together. `interrupted` ends the waiting as the time-out does.
         """
         _check_count(count)
         held = None if session is None else (session.session_id, session.token)
-        wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held)
+        wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held, bytes_max=CLAIM_BYTES_MAX)
         return await _watched(self._queues, entity, self._claim(wish, timeout_s, interrupted))
 
     async def receive_deferred(
