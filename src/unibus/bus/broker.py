@@ -49,6 +49,9 @@ from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
 
 __all__ = ["Broker", "Claimed", "EntityInfo", "HealthStatus", "Pending", "SendResult", "SessionLock", "StoreHealth"]
 
+CLAIM_BYTES_MAX = 16 * 1024 * 1024
+"""Of the messages that one receive gives, but for the last: a server holds them, and its loop encodes them at once."""
+
 _VERBS = {name: verb for verb, name in SETTLEMENTS.items()}
 
 
@@ -121,11 +124,11 @@ class Broker(EntityOperations):
         """Up to `count` messages as soon as there is one; none after `timeout_s` seconds (None: waits without end).
 
         Without `lock` they are removed. A cancelled call releases what it has claimed, without counting a delivery.
-        `interrupted` ends the waiting as the time-out does.
+        Fewer are given where they reach CLAIM_BYTES_MAX together. `interrupted` ends the waiting as the time-out does.
         """
         _check_count(count)
         held = None if session is None else (session.session_id, session.token)
-        wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held)
+        wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held, bytes_max=CLAIM_BYTES_MAX)
         return await _watched(self._queues, entity, self._claim(wish, timeout_s, interrupted))
 
     async def receive_deferred(
@@ -147,17 +150,16 @@ class Broker(EntityOperations):
     async def _claim(self, wish: Wish, timeout_s: float | None, interrupted: asyncio.Event | None) -> list[Claimed]:
         limited = self._store.catalog.find(wish.entity)
         if limited is None or not limited.settings.receives_per_s:
-            return await self._until(wish, timeout_s, interrupted)
+            look = partial(self._look, wish)
+            return await until_async(self._queues, wish.entity, look, timeout_s, _claimed, interrupted)
         allowed = self._limits.admit_receives(limited, wish.count, self.now_ns())
         found: list[Claimed] = []
         try:
-            found = await self._until(replace(wish, count=allowed), timeout_s, interrupted)
+            look = partial(self._look, replace(wish, count=allowed))
+            found = await until_async(self._queues, wish.entity, look, timeout_s, _claimed, interrupted)
         finally:
             self._limits.refund_receives(limited, allowed - len(found), self.now_ns())
         return found
-
-    async def _until(self, wish: Wish, timeout_s: float | None, interrupted: asyncio.Event | None) -> list[Claimed]:
-        return await until_async(self._queues, wish.entity, lambda: self._look(wish), timeout_s, _claimed, interrupted)
 
     def _look(self, wish: Wish) -> Pending[list[Claimed]]:
         pending = self._store.claim(wish)

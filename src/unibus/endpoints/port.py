@@ -155,7 +155,6 @@ class Port:
         self._connections.handshakes -= 1
 
     async def _connect(self, accepted: socket.socket, peer: object, first: int) -> None:
-        self._connections.handshakes += 1
         try:
             if first == TLS:
                 await self._loop.connect_accepted_socket(
@@ -172,8 +171,6 @@ class Port:
         except OSError as error:  # Also what is wrong with a handshake, and its deadline.
             self._connections.report_refused(f"TLS handshake: {_said(error)}" if first == TLS else _said(error), peer)
             accepted.close()
-        finally:
-            self._connections.handshakes -= 1
 
 
 class FirstByteWait:

@@ -449,7 +449,7 @@ def _claimed(book: Book, tokens: Tokens, wish: Wish, now_ns: i64) -> list[Claime
         entries = deferred_entries(entity, session, list(wish.sequences))
         return claim_deferred(book, entries, [tokens.draw() for _ in entries], wish.lock, wish.consumer, now_ns)
     drawn = [tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
-    return claim(book, entity, session, drawn, wish.lock, wish.consumer, now_ns)
+    return claim(book, entity, session, drawn, wish.lock, wish.consumer, now_ns, wish.bytes_max)
 
 
 def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:

@@ -26,6 +26,7 @@ class Wish:
     """What a receiver wants: up to `count` messages of an entity, now. Without `lock` they are removed.
 
     `session` holds an accepted session's id and token. `sequences` asks for deferred messages instead of the next.
+    `bytes_max` ends a batch of the next ones with the message that reaches it; 0 is no limit.
     """
 
     entity: str
@@ -34,6 +35,7 @@ class Wish:
     consumer: str = ""
     session: tuple[str, bytes] | None = None
     sequences: tuple[int, ...] = ()
+    bytes_max: int = 0
 
 
 @dataclass(frozen=True)

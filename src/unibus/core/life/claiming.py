@@ -91,18 +91,32 @@ class Claimed:
 
 
 def claim(
-    book: Book, entity: Entity, session: Session | None, tokens: list[bytes], lock: bool, consumer: str, now_ns: i64
+    book: Book,
+    entity: Entity,
+    session: Session | None,
+    tokens: list[bytes],
+    lock: bool,
+    consumer: str,
+    now_ns: i64,
+    bytes_max: i64 = 0,
 ) -> list[Claimed]:
-    """Hand out up to as many messages as there are tokens. Without `lock` they are gone with that."""
+    """Hand out up to as many messages as there are tokens. Without `lock` they are gone with that.
+
+    None is added to messages that have `bytes_max` bytes together; 0 is no limit.
+    """
     if entity.settings.requires_session and session is None and entity.kind != DEAD_LETTERS:
         raise SessionRequired(f"{entity.name!r} works by sessions", "accept a session and receive from that")
     waiting = entity.waiting if session is None else session.waiting
     claimed: list[Claimed] = []
+    size: i64 = 0
     book.deciding = True
     for token in tokens:
+        if bytes_max and size >= bytes_max:
+            break
         entry = _next(book, waiting, now_ns)
         if entry is None:
             break
+        size += entry.who.size
         claimed.append(hand_out(book, entry, token, lock, consumer, now_ns))
     return claimed
 
