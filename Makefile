@@ -25,10 +25,12 @@ SPARK := tests/pipeline
 # Those around Spark, and those that mostly wait for processes of their own.
 OUTSIDE := $(SPARK) tests/unit/pipeline tests/crash
 EXCEPTIONS := tests/soak/test_exceptions.py
+# Other clients with the same requests as tests/integration/azure_admin, which the compiled package does get.
+CLIENTS := tests/integration/openapi tests/integration/test_javascript.py tests/integration/test_python_clients.py
 # What compiling cannot change: the command line, the transport of a server and anything around Spark are not compiled.
 # Crashes of the compiled package are a matter of minutes: `make soak`.
 NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/tools $(OUTSIDE) tests/unit/cli tests/unit/capture \
-	tests/unit/config tests/unit/endpoints tests/integration/server)
+	tests/unit/config tests/unit/endpoints tests/integration/server $(CLIENTS))
 
 .PHONY: help
 help: ## List the targets
@@ -71,7 +73,6 @@ spark: $(READY) ## The tests that need Spark alone
 
 .PHONY: compiled
 compiled: $(READY) ## The suite on the compiled package alone
-	@$(PLAIN) tools/prepare.py clients
 	@$(PLAIN) tools/prepare.py compiled
 	@$(COMPILED) tools/prepare.py expect compiled
 	$(COMPILED) -m pytest $(NOT_COMPILED)
@@ -102,6 +103,10 @@ soak: $(READY) ## Minutes of load on the compiled package: memory stays flat, no
 	env SECONDS=$(or $(SECONDS),60) $(PLAIN) -m pytest -m soak -s $(EXCEPTIONS)
 	env SECONDS=$(or $(SECONDS),60) PYTHONPATH=$(CURDIR)/.build/faults/compiled $(BIN)/python -m pytest -m soak -s $(EXCEPTIONS)
 	@$(AGAIN) pythons
+
+.PHONY: fuzz
+fuzz: $(READY) ## Damaged requests against the server, for SECONDS=60 or more
+	env SECONDS=$$((4 * $(or $(SECONDS),60))) $(PLAIN) -m pytest -m soak tests/soak/test_malformed.py
 
 .PHONY: pythons
 pythons: $(READY) ## The compiled package on every Python of this machine: build it there and run a short program

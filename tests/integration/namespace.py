@@ -1,6 +1,7 @@
 """The real server, in a thread of its own on free ports, as clients of other people see it."""
 
 import base64
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,12 @@ class Namespace:
             f"Endpoint=sb://localhost:{self.port};SharedAccessKeyName={name};SharedAccessKey={key};"
             "UseDevelopmentEmulator=true"
         )
+
+    def get(self, path: str, headers: dict[str, str] | None = None) -> str:
+        """The body of a successful answer over plain HTTP."""
+        request = urllib.request.Request(self.url + path, headers=headers or {})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return str(answer.read().decode())
 
     def call(self, work: Callable[[], object]) -> Any:
         async def run() -> object:

@@ -126,7 +126,7 @@ class Broker(EntityOperations):
         _check_count(count)
         held = None if session is None else (session.session_id, session.token)
         wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held)
-        return await self._watched(entity, self._claim(wish, timeout_s, interrupted))
+        return await _watched(self._queues, entity, self._claim(wish, timeout_s, interrupted))
 
     async def receive_deferred(
         self,
@@ -142,11 +142,7 @@ class Broker(EntityOperations):
         _check_count(len(wanted))
         held = None if session is None else (session.session_id, session.token)
         wish = Wish(entity, len(wanted), lock, plain_text("the consumer", consumer), held, wanted)
-        return await self._watched(entity, _claimed(self._queues, self._look(wish)))
-
-    async def _watched(self, entity: str, claiming: Coroutine[object, object, list[Claimed]]) -> list[Claimed]:
-        watcher = self._queues.watcher
-        return await claiming if watcher is None else await watcher.watch_claim(entity, claiming)
+        return await _watched(self._queues, entity, _claimed(self._queues, self._look(wish)))
 
     async def _claim(self, wish: Wish, timeout_s: float | None, interrupted: asyncio.Event | None) -> list[Claimed]:
         limited = self._store.catalog.find(wish.entity)
@@ -260,6 +256,11 @@ class Broker(EntityOperations):
         if skip < 0 or not 1 <= top <= BATCH_MAX:
             raise UsageError(f"{top} sessions from {skip} on", f"skip is 0 or more, top from 1 to {BATCH_MAX}")
         return self._store.catalog.sessions(entity, updated_after_ns, skip, top)
+
+
+async def _watched(queues: Queues, entity: str, claiming: Coroutine[object, object, list[Claimed]]) -> list[Claimed]:
+    watcher = queues.watcher
+    return await claiming if watcher is None else await watcher.watch_claim(entity, claiming)
 
 
 async def _claimed(queues: Queues, pending: Pending[list[Claimed]]) -> list[Claimed]:

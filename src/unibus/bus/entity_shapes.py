@@ -203,12 +203,14 @@ def _emulated_subscription(topic: str, given: object) -> Wanted:
 
 def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
     """Named as ours. An empty name is none."""
-    given = _folded(entity.get("properties"), f"the properties of {name!r}")
+    written = entity.get("properties")
+    given = _folded(written, f"the properties of {name!r}")
     settings = LinedObject(given.line)
     for key, value in given.items():
         if key not in _FOLDED:
+            own = next((each for each in written if each.casefold() == key), key) if isinstance(written, dict) else key
             with _line_of(given, key):
-                raise ConfigInvalid(f"{name!r} has a property {key!r:.60}, which is not known", "leave it out")
+                raise ConfigInvalid(f"{name!r} has a property {own!r:.60}, which is not known", "leave it out")
         settings[_FOLDED[key]] = None if value == "" and key.startswith("forward") else value
         settings.lines[_FOLDED[key]] = given.lines.get(key, 0)
     # Azure looks for duplicates where it is asked to, not where a window is given.
@@ -255,7 +257,7 @@ def _entity(name: str, kind: int, given: Mapping[str, object], rules: tuple[Rule
         timed: dict[str, object] = {}
         for key, value in given.items():
             with _line_of(given, key):
-                timed[key] = _seconds(value) if key in TIMES else value
+                timed[key] = _seconds(key, value) if key in TIMES else value
         return Wanted(name, kind, checked_settings(timed), rules)
     except BusError as error:
         # The words of the error begin with the setting that is wrong, or have it in quotes.
@@ -264,10 +266,13 @@ def _entity(name: str, kind: int, given: Mapping[str, object], rules: tuple[Rule
             raise _inside(repr(name), error) from error
 
 
-def _seconds(value: object) -> object:
+def _seconds(key: str, value: object) -> object:
     if not isinstance(value, str):
         return value
-    seconds = duration_s(value)
+    try:
+        seconds = duration_s(value)
+    except BusError as error:
+        raise ConfigInvalid(f"{key} is {value!r:.40}, which is no duration", error.hint) from error
     return None if seconds > LONGEST_S else seconds
 
 

@@ -56,6 +56,8 @@ class Connections:
         """Connections that are neither waiting nor open: their TLS handshake is under way."""
         self.bodies_bytes = 0
         """Of all requests that are in flight: their bodies may all be in memory."""
+        self.handshakes = 0
+        """Connections whose TLS handshake is under way. They are not open yet, and have a deadline of their own."""
         self._open: set[Connection] = set()
         self._drained = drained
         self._reported = 0

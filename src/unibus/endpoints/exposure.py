@@ -22,5 +22,5 @@ def check_exposure(settings: ServerSettings, has_keys: bool) -> None:
         raise ConfigInvalid(
             f"listening on {elsewhere[0]} without {' and without '.join(missing)} is refused",
             "add an authorization rule and keep TLS on; or name the networks to trust: --allow-networks 172.16.0.0/12; "
-            "or accept everything: --insecure",
+            "or accept plain text from everywhere: --insecure",
         )

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from unibus.endpoints.connections import Connections, log
@@ -32,6 +33,9 @@ REFUSED: Final = 4
 
 LINGER_TICKS: Final = 2
 """How long a refused peer may go on sending: to close at once would lose the answer on its way."""
+
+PIPELINED_MAX: Final = 16
+"""Requests that wait behind the one that is being answered, above which no more is read from the connection."""
 
 _CHUNK_BYTES: Final = 16
 """What the frame of one chunk may take besides its data."""
@@ -52,6 +56,21 @@ class _Refused(Exception):
         self.reason = reason
 
 
+class _Reading(FlowControl):
+    """uvicorn reads on after every answer, also when thousands of requests wait already: 13 times of what a peer sends
+    would be kept in memory, without any bound. Here a connection is read when few wait.
+    """
+
+    def __init__(self, connection: "HttpConnection") -> None:
+        super().__init__(connection.transport)
+        self._connection = connection
+
+    def resume_reading(self) -> None:
+        # What waits is answered without reading. The answer before the last few comes here again.
+        if len(self._connection.pipeline) < PIPELINED_MAX:
+            super().resume_reading()
+
+
 class HttpConnection(HttpToolsProtocol):
     """One connection. Method names are those of uvicorn, asyncio and httptools, which call them."""
 
@@ -66,7 +85,10 @@ class HttpConnection(HttpToolsProtocol):
         self._settings = connections.settings
         self._is_offer = False  # Whether the head offers to go on in another protocol.
         self._is_second_reading = False
-        self._has_cycle = False  # Whether there was a request: uvicorn's `cycle` is its answer.
+        self._has_cycle = False  # Whether there was a request: uvicorn's `cycle` is the answer to the latest.
+        self._running: RequestResponseCycle | None = (
+            None  # The answer that is being made: an earlier one, with pipelining.
+        )
         self._fed = 0  # Bytes of the chunk that is being parsed.
         self._head_bytes = 0  # Of a head that did not come in one chunk.
         self._is_first_chunk = False
@@ -83,6 +105,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.flow = _Reading(self)
         self.since = self._all.tick
         self._all.add(self)
 
@@ -90,6 +113,11 @@ class HttpConnection(HttpToolsProtocol):
         self._all.discard(self)
         self._release()
         super().connection_lost(exc)
+        running = self._running
+        if running is not None and not running.response_complete:
+            # uvicorn notifies the latest request only: this one would wait on, and then write to a closed transport.
+            running.disconnected = True
+            running.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         if self.phase == REFUSED:
@@ -153,6 +181,8 @@ class HttpConnection(HttpToolsProtocol):
         self._check_head()
         super().on_headers_complete()
         self._has_cycle = True
+        if not self.pipeline:
+            self._running = self.cycle
         self.phase = BODY
         self.since = self._all.tick
         self._body_bytes = self._body_pieces = self._frame_bytes = 0
@@ -179,6 +209,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         if self.pipeline:
+            self._running = self.pipeline[-1][0]
             super().on_response_complete()
             return
         # As super(), without its timer: the sweep closes idle connections.
@@ -220,6 +251,8 @@ class HttpConnection(HttpToolsProtocol):
             self._cut("the body is not complete")
         elif self.phase == REFUSED and age > LINGER_TICKS:
             self.transport.abort()
+        elif self.phase == WAITING and not self._has_cycle and age > deadlines.head:
+            self._cut("no request")  # Empty lines are no beginning of one.
         elif self.phase == WAITING and age > deadlines.idle:
             self.transport.close()
 

@@ -65,7 +65,8 @@ def _unavailable(host: str, port: int, error: OSError) -> PortUnavailable:
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
         return PortUnavailable(
-            f"port {port} is taken on {host}", "another server uses it: end that one, or choose a port: --port 0"
+            f"port {port} is taken on {host}",
+            "another program uses it: end that one, or choose others: --port, --amqp-port",
         )
     if error.errno == errno.EACCES:
         return PortUnavailable(f"{where} is not allowed for this user", "choose a port above 1023: --port 5300")
@@ -146,7 +147,12 @@ class Port:
             return
         task = self._loop.create_task(self._connect(accepted, peer, first))
         self._handovers.add(task)
-        task.add_done_callback(self._handovers.discard)
+        self._connections.handshakes += 1
+        task.add_done_callback(self._handed_over)
+
+    def _handed_over(self, task: asyncio.Task[None]) -> None:
+        self._handovers.discard(task)
+        self._connections.handshakes -= 1
 
     async def _connect(self, accepted: socket.socket, peer: object, first: int) -> None:
         self._connections.handshakes += 1

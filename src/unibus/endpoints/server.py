@@ -168,10 +168,16 @@ class Server(Generic[BrokerT]):
 
     async def _start(self) -> None:
         settings = self.settings
-        check_exposure(settings, True)  # What needs no look into the store, before one is made.
+        # Before a store is made: one that does not exist has no keys.
+        check_exposure(settings, bool(settings.authorization_rules) or _may_exist(self._url))
         await self.serving.open()
         rules = self.serving.broker.namespace_rules()
         check_exposure(settings, bool(rules or settings.authorization_rules))
+        if settings.insecure and not rules and not settings.authorization_rules and not settings.allow_networks:
+            text = (
+                "no other machine can use this server: it has no key of its own, and the well-known key is for loopback"
+            )
+            log_event(log, logging.WARNING, text, hint="unibus access add, or --allow-networks")
         if settings.entities:
             plan = await asyncio.to_thread(declare_file, self.serving.bus, settings.entities)
             log_event(log, logging.INFO, "entities declared", file=settings.entities, count=len(plan.steps))
@@ -239,6 +245,11 @@ def _path_of(url: str) -> str:
     """The file or folder of a store; "" for one that has none."""
     parts = urlsplit(url)
     return "" if parts.netloc else unquote(parts.path)[1:].rstrip("/")
+
+
+def _may_exist(url: str) -> bool:
+    path = _path_of(url)
+    return path != "" and os.path.exists(path)
 
 
 def _imported(module: str, name: str) -> Any:

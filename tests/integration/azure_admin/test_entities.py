@@ -232,6 +232,15 @@ def test_the_namespace(client: ServiceBusAdministrationClient) -> None:
     assert found.created_at_utc is not None
 
 
+def test_plain_http_as_in_microsofts_sample(namespace: Namespace) -> None:
+    """How Microsoft shows it for its emulator, which has no TLS: by a private attribute."""
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string, retry_total=0) as opened:
+        opened._impl._client._base_url = namespace.url
+        opened.create_queue("plain")
+        assert [queue.name for queue in opened.list_queues()] == ["plain"]
+        opened.delete_queue("plain")
+
+
 # Errors
 
 

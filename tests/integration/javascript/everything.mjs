@@ -2,8 +2,12 @@
 // Prints one JSON object: what was given and what came back. tests/integration/test_javascript.py compares them.
 //
 //     node everything.mjs FOLDER PACKAGE < connection string
+import { webcrypto } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+
+// The packages of today expect Node.js 20. In 18, which Debian 12 has, this is all that they miss.
+globalThis.crypto ??= webcrypto;
 
 const [folder, packageName] = process.argv.slice(2);
 const require = createRequire(`${folder}/`);

@@ -16,6 +16,7 @@ from unibus.config.settings import ServerSettings
 from unibus.core.access.rules import AuthorizationRule
 from unibus.endpoints.server import Server
 from unibus.endpoints.serving import Serving
+from unibus.errors import StoreFailed
 
 PATIENCE_S = 30.0
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -165,6 +166,12 @@ def running(settings: ServerSettings, loop_name: str = "uvloop", **options: Any)
         yield server
     finally:
         server.end()
+
+
+def fail(server: Running) -> None:
+    """As a write does that the disk refuses."""
+    store = server.server.serving.bus._hub.queues().store
+    store._committer.fail(StoreFailed("the disk is gone"))  # type: ignore[attr-defined]
 
 
 def read_all(client: socket.socket) -> bytes:

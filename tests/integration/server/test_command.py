@@ -190,7 +190,7 @@ def test_a_taken_port_is_two_lines(command: Callable[..., Command]) -> None:
     assert code == 4
     assert lines == [
         f"error: port {port} is taken on 127.0.0.1",
-        "hint: another server uses it: end that one, or choose a port: --port 0",
+        "hint: another program uses it: end that one, or choose others: --port, --amqp-port",
     ]
 
 

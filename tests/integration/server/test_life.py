@@ -16,6 +16,7 @@ from tests.integration.server.running import (
     Running,
     TinyApp,
     TinyBroker,
+    fail,
     read_all,
     read_answer,
     request,
@@ -147,24 +148,22 @@ def test_entities_of_a_file_exist_at_the_start(serve: Serve, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["a.db", "jsonfile"])
-def test_listening_elsewhere_needs_a_key_or_a_flag(serve: Serve, tmp_path: Path, name: str) -> None:
+def test_listening_elsewhere_needs_a_key_or_a_flag(
+    serve: Serve, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     store = str(tmp_path / name) if name == "a.db" else f"jsonfile:///{tmp_path / name}"
     with pytest.raises(ConfigInvalid, match=r"listening on 0\.0\.0\.0 without TLS"):
         serve(store=store, host=("0.0.0.0",), tls=False)
     assert not (tmp_path / name).exists()
     with pytest.raises(ConfigInvalid, match=r"listening on 0\.0\.0\.0 without a key"):
         serve(store=store, host=("0.0.0.0",))
+    assert list(tmp_path.iterdir()) == []  # A refused start leaves nothing behind.
     server = serve(store=store, host=("0.0.0.0",), insecure=True)
     assert status_of(server.ask(request())) == 200
+    assert "no other machine can use this server" in caplog.text
 
 
 # A store that fails
-
-
-def fail(server: Running) -> None:
-    """As a write does that the disk refuses."""
-    store = server.server.serving.bus._hub.queues().store
-    store._committer.fail(StoreFailed("the disk is gone"))  # type: ignore[attr-defined]
 
 
 class Health:

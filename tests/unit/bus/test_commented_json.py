@@ -113,7 +113,7 @@ def test_every_document_is_read_as_the_standard_library_reads_it(
         ('"RequiresSession": false', '"RequiresSession": false,', 16, "no JSON"),
         ('"MaxDeliveryCount": 3,\n', '"MaxDeliveryCount": -3,\n', 13, "max_delivery_count"),
         ('"LockDuration": "PT1M"', '"LockDuration": "a minute"', 12, "a minute"),
-        ('"LockDuration": "PT1M"', '"LookDuration": "PT1M"', 12, "lookduration"),
+        ('"LockDuration": "PT1M"', '"LookDuration": "PT1M"', 12, "LookDuration"),
         ('"RequiresSession": false', '"MaxDeliveryCount": 3', 15, "twice"),
         ('"FilterType": "Correlation"', '"FilterType": "Guess"', 28, "guess"),
         ('"Name": "topic.1"', '"Title": "topic.1"', 20, "no name"),

@@ -250,7 +250,7 @@ def test_all_conflicts_are_named_and_nothing_is_done() -> None:
         ({"UserConfig": {"Namespaces": [{}, {}]}}, "2 namespaces"),
         ({"UserConfig": {"Namespaces": [{"Queues": [{}]}]}}, "no name"),
         ({"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q", "LockDuration": "PT1M"}]}]}}, "'lockduration'"),
-        ({"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q", "Properties": {"Colour": 1}}]}]}}, "colour"),
+        ({"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q", "Properties": {"Colour": 1}}]}]}}, "'Colour'"),
         (
             {"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q", "Properties": {"Status": "Renaming"}}]}]}},
             "Renaming",

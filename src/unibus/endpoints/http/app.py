@@ -152,7 +152,8 @@ def documented_router(service: Service, table: Table, prefix: str = "") -> APIRo
 
 
 async def _documented() -> None:
-    """Never called: OperationRoute.handle answers."""
+    # Never called: OperationRoute.handle answers. FastAPI would show a docstring as the description of each operation.
+    raise NotImplementedError
 
 
 def application(service: Service, table: Table) -> FastAPI:

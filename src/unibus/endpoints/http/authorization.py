@@ -219,7 +219,7 @@ def _basic(encoded: str) -> Credentials:
 
 def _public_key_refused() -> Unauthorised:
     return Unauthorised(
-        "the emulator's well-known key is not accepted from this address",
+        "the emulator's well-known key is not accepted here",
         "it counts on this machine, or from networks that the server's settings name, "
         "while the namespace has no rules of its own",
     )

@@ -1,10 +1,13 @@
 """What the OpenAPI document says of an operation, derived from its row in the table."""
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 from http import HTTPStatus
 from typing import Final, TypedDict
 
+from fastapi import Depends, params
+from fastapi.security import APIKeyHeader
 from starlette.responses import Response
 
 from unibus.endpoints.http.operation import COMMON, Operation
@@ -35,6 +38,17 @@ _ERROR: Final[dict[str, object]] = {
 }
 
 
+_TOKEN: Final[params.Depends] = Depends(
+    APIKeyHeader(
+        name="Authorization",
+        scheme_name="SharedAccessSignature",
+        description="SharedAccessSignature sr=…&sig=…&se=…&skn=…",
+        auto_error=False,
+    )
+)
+"""Only documents that a token is needed. Nothing of FastAPI runs behind these routes."""
+
+
 class Description(TypedDict):
     """Keyword arguments of FastAPI's `add_api_route`."""
 
@@ -46,6 +60,7 @@ class Description(TypedDict):
     openapi_extra: dict[str, object]
     status_code: int
     response_class: type[Response]
+    dependencies: Sequence[params.Depends]
 
 
 def described(operation: Operation, path: str) -> Description:
@@ -67,6 +82,7 @@ def described(operation: Operation, path: str) -> Description:
         openapi_extra=extra,
         status_code=operation.statuses[0],
         response_class=Response,  # FastAPI's own would say that every answer is JSON.
+        dependencies=[] if operation.right is None else [_TOKEN],
     )
 
 

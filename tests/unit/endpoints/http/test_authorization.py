@@ -221,7 +221,7 @@ def test_on_this_machine_a_namespace_without_rules_takes_the_well_known_key(peer
 def test_from_elsewhere_it_is_refused_also_after_a_local_peer_has_used_it(peer: str) -> None:
     authorization = made(Namespace())
     authorization.check(request(authorization=EMULATOR, peer=LOOPBACK), Right.SEND, "q1")
-    with pytest.raises(Unauthorised, match="well-known key is not accepted from this address"):
+    with pytest.raises(Unauthorised, match="well-known key is not accepted here"):
         authorization.check(request(authorization=EMULATOR, peer=peer), Right.SEND, "q1")
 
 

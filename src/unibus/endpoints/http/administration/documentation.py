@@ -2,6 +2,8 @@
 
 from typing import Final, TypeAlias
 
+from unibus.endpoints.http.administration.paging import SKIP_MAX, TOP_MAX
+
 Schema: TypeAlias = dict[str, object]
 
 ENTITY_PATHS: Final = (
@@ -32,10 +34,17 @@ API_VERSION: Final = _parameter(
     "api-version", "query", "Sent by Azure's clients; every one is served", {"type": "string"}
 )
 ENRICH: Final = _parameter(
-    "enrich", "query", "Sent by Azure's clients; answers are always complete", {"type": "boolean"}
+    "enrich", "query", "Sent by Azure's clients and not read: answers are always complete", {"type": "string"}
 )
-SKIP: Final = _parameter("$skip", "query", "How many entries to leave out", {"type": "integer", "minimum": 0})
-TOP: Final = _parameter("$top", "query", "How many entries to give, at most 1000", {"type": "integer", "minimum": 1})
+SKIP: Final = _parameter(
+    "$skip", "query", "How many entries to leave out", {"type": "integer", "minimum": 0, "maximum": SKIP_MAX}
+)
+TOP: Final = _parameter(
+    "$top",
+    "query",
+    f"How many entries to give; more than {TOP_MAX} come in several pages",
+    {"type": "integer", "minimum": 1, "maximum": SKIP_MAX},
+)
 
 READ: Final = (API_VERSION, ENRICH)
 WRITTEN: Final = (IF_MATCH, API_VERSION)

@@ -3,7 +3,7 @@
 from typing import Final
 
 from unibus.endpoints.http.messages.query_values import COUNT_MAX, TIMEOUT_S_MAX
-from unibus.limits import BATCH_COMMANDS_MAX
+from unibus.limits import BATCH_COMMANDS_MAX, HEADER_NAME_CHARS_MAX
 
 BARE: Final = "/{entity}"
 QUEUE: Final = "/servicebus/queues/{queue}"
@@ -44,6 +44,7 @@ def _whole(minimum: int, maximum: int) -> Schema:
 _TEXT: Final[Schema] = {"type": "string"}
 _PROPERTIES: Final[Schema] = {
     "type": "object",
+    "propertyNames": {"minLength": 1, "maxLength": HEADER_NAME_CHARS_MAX},
     "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
 }
 _MODE: Final[Schema] = {"type": "string", "enum": ["PeekLock", "ReceiveAndDelete"]}
@@ -144,5 +145,7 @@ STATE_BODY: Final[Schema] = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
 }
 RECEIVE_BODY: Final = json_body(_object({"max_count": _whole(1, COUNT_MAX), "receive_mode": _MODE}))
-SETTLEMENT_BODY: Final = json_body(_object({"reason": _TEXT, "description": _TEXT, "properties": _PROPERTIES}))
+SETTLEMENT_BODY: Final = json_body(
+    _object({"reason": _TEXT, "description": _TEXT, "properties": {"anyOf": [_PROPERTIES, {"type": "null"}]}})
+)
 TOKEN_BODY: Final = json_body(_object({"lock_token": {"type": "string", "format": "uuid"}}, ("lock_token",)), True)

@@ -22,7 +22,8 @@ _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CER
 
 
 async def openapi(service: Service, request: Request) -> Response:
-    return json_response(service.document())
+    # FastAPI needs hundreds of milliseconds for the first one, in which nothing else would be served.
+    return json_response(await asyncio.to_thread(service.document))
 
 
 async def docs(service: Service, request: Request) -> Response:

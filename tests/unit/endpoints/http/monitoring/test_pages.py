@@ -25,6 +25,17 @@ async def test_the_description_names_every_operation_that_it_should(rig: Rig) ->
                 assert (described is not None) == operation.in_document, documented
 
 
+async def test_the_description_says_which_operations_need_a_token(rig: Rig) -> None:
+    document = json.loads((await rig.get("/openapi.json")).body)
+    assert set(document["components"]["securitySchemes"]) == {"SharedAccessSignature"}
+    for operation in TABLE.operations:
+        for documented in operation.documented if operation.in_document else ():
+            described = document["paths"][documented][operation.method.lower()]
+            assert ("security" in described) == (operation.right is not None), documented
+            assert described["summary"] == operation.summary
+            assert "description" not in described
+
+
 @pytest.mark.parametrize("path", ["/docs", "/servicebus/docs", "/redoc"])
 async def test_pages_that_read_the_description(rig: Rig, path: str) -> None:
     answer = await rig.get(path)
