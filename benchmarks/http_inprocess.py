@@ -1,7 +1,7 @@
 """Batches without a network: `send_many` and `receive_batch` in process, on the same disk with the same promise.
 
 What the HTTP endpoint adds to a message of a batch is measured against these. As many tasks call as there are
-connections.
+connections, and the messages have the same bodies and properties.
 """
 
 import asyncio
@@ -10,13 +10,14 @@ from time import perf_counter, process_time
 
 from benchmarks.disk import scratch
 from benchmarks.durable_bus import url
-from benchmarks.http_requests import BATCH, BODY
+from benchmarks.http_requests import BATCH, BODY, BROKER_PROPERTIES
 from benchmarks.wrk import MICROSECONDS, Load, load_of
 from unibus import MessageBus
 from unibus.bus.queues import RECEIVE_AND_DELETE
 
 QUEUE = "orders"
 FILL_BATCH = 1_000
+PROPERTIES = {"subject": BROKER_PROPERTIES["Label"], "correlation_id": BROKER_PROPERTIES["CorrelationId"]}
 MESSAGES_MAX = 100_000
 """Messages that can be received; a load ends with the last of them."""
 
@@ -60,7 +61,7 @@ async def _sending(bus: MessageBus) -> Call:
     batch = [BODY.encode()] * BATCH
 
     async def send() -> bool:
-        await bus.send_many(QUEUE, batch)
+        await bus.send_many(QUEUE, batch, **PROPERTIES)
         return True
 
     return send
@@ -68,7 +69,7 @@ async def _sending(bus: MessageBus) -> Call:
 
 async def _receiving(bus: MessageBus) -> Call:
     for _ in range(0, MESSAGES_MAX, FILL_BATCH):
-        await bus.send_many(QUEUE, [BODY.encode()] * FILL_BATCH, durability="D1")
+        await bus.send_many(QUEUE, [BODY.encode()] * FILL_BATCH, durability="D1", **PROPERTIES)
 
     async def receive() -> bool:
         return len(await bus.receive_batch(QUEUE, BATCH, timeout=0, mode=RECEIVE_AND_DELETE)) == BATCH

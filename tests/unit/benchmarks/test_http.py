@@ -159,10 +159,11 @@ def test_latency_is_told_as_a_difference_to_the_limit_at_one_connection() -> Non
 
 def test_bars_are_shares_that_have_to_be_reached() -> None:
     found = [(figure.ours, figure.target, figure.reaches_target) for figure in bars(loads())]
-    assert found == [(1.5, 1.0, True), (0.4, 0.3, True), (2.0, 1.0, True), (0.6, 0.5, True)]
+    assert found[:3] == [(1.5, 1.0, True), (0.4, 0.3, True), (2.0, 1.0, True)]
+    assert found[-1] == (0.6, 0.5, True)
     slower = loads()
     slower["send", 32, OURS] = Load(1_000, 3_000.0, 60.0, 1_300, 1_400, 1_500)
-    assert [figure.reaches_target for figure in bars(slower)] == [False, False, False, True]
+    assert [figure.reaches_target for figure in bars(slower)] == [False, False, False, True, True, True, True]
 
 
 def test_a_variant_is_told_against_the_usual_server() -> None:
@@ -190,7 +191,8 @@ def test_every_operation_does_on_our_server_what_it_counts(
     load = operation.ours(ours, 4, 1)  # Checks the counts of messages itself.
     assert load.requests >= wrk.FEWEST
     with connected(ours) as client:
-        assert not json.loads(client.call("GET", "/servicebus/queues"))
+        left = [json.loads(client.call("GET", f"/servicebus/{family}"))["items"] for family in ("queues", "topics")]
+    assert left == [[], []]  # Each load deletes its entity.
 
 
 def test_a_server_with_commits_on_the_loop_sends(tmp_path: Path) -> None:
