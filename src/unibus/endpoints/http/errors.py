@@ -5,6 +5,7 @@ Azure's clients read XML (`<Error><Code>…</Code><Detail>…</Detail></Error>`)
 `unibus.errors` and fails for a class that has no row above `BusError`.
 """
 
+import math
 from typing import Final
 from xml.sax.saxutils import escape
 
@@ -97,7 +98,8 @@ def error_response(request: Request | None, error: errors.BusError) -> Response:
     status = status_of(error)
     response = error_body(request, status, code_of(error), error.what, error.hint)
     if isinstance(error, errors.RateLimited):
-        response.headers.append(("Retry-After", str(max(1, round(error.retry_after_s)))))
+        if math.isfinite(error.retry_after_s):  # Else it is refused at any time: it is more than the burst.
+            response.headers.append(("Retry-After", str(max(1, round(error.retry_after_s)))))
     elif status == 503 and (error.retryable or isinstance(error, _PASSING)):
         response.headers.append(("Retry-After", "1"))
     if status == 401:

@@ -1,6 +1,7 @@
 """One table from errors to statuses, complete by this test, and the two forms of an error's body."""
 
 import inspect
+import math
 from xml.etree import ElementTree
 
 import pytest
@@ -56,5 +57,6 @@ def test_when_to_come_again() -> None:
     assert ("Retry-After", "3") in error_response(None, errors.RateLimited("x", "", 2.6)).headers
     assert ("Retry-After", "1") in error_response(None, errors.RateLimited("x", "", 0.01)).headers
     assert ("Retry-After", "1") in error_response(None, errors.StoreBusy("x")).headers
+    assert error_response(None, errors.RateLimited("x", "", math.inf)).headers == []
     assert error_response(None, errors.LockLost("x")).headers == []
     assert error_response(None, errors.Unauthorised("x")).headers == [("WWW-Authenticate", "SharedAccessSignature")]

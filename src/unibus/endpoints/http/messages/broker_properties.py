@@ -114,8 +114,8 @@ def fields_of(given: BrokerProperties) -> dict[str, object]:
 
 def put_time_to_live(fields: dict[str, object], seconds: float) -> None:
     """Azure writes "for ever" as the longest time that it knows, about 29,000 years."""
-    if not seconds > 0 or math.isinf(seconds):
-        raise UsageError(f"TimeToLive {seconds!r} is not a positive number of seconds", "leave it out for no limit")
+    if not seconds > 0 or seconds == math.inf:  # Not isinf, which a number of 400 digits is too large for.
+        raise UsageError(f"TimeToLive {seconds!r:.40} is not a positive number of seconds", "leave it out for no limit")
     if seconds <= SECONDS_MAX:
         fields["ttl"] = seconds
 

@@ -148,7 +148,7 @@ def _text(value: HeaderValue) -> tuple[str | None, bool]:
     if isinstance(value, float):
         return (repr(value), True) if math.isfinite(value) else (None, False)
     if isinstance(value, datetime):
-        return http_text(value), True
+        return _instant_text(value)
     if isinstance(value, Decimal):
         return (str(value), False) if value.is_finite() else (None, False)
     if isinstance(value, UUID):
@@ -156,6 +156,14 @@ def _text(value: HeaderValue) -> tuple[str | None, bool]:
     if isinstance(value, timedelta):
         return repr(value.total_seconds()), False
     return None, False
+
+
+def _instant_text(at: datetime) -> tuple[str | None, bool]:
+    """Both ends of the calendar have instants that have a date in their own zone, and none in UTC."""
+    try:
+        return http_text(at), True
+    except OverflowError:
+        return None, False
 
 
 def json_of_properties(properties: Mapping[str, HeaderValue]) -> dict[str, object]:

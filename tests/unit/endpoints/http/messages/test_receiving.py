@@ -366,3 +366,14 @@ async def test_a_client_that_leaves_in_the_moment_of_its_message(
     monkeypatch.undo()
     assert await http.settled_counts("q") == (1, 0, 0, 0, 0)
     assert (await http("POST", "/q/messages/head")).properties()["DeliveryCount"] == 1
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999-14:00"])
+@pytest.mark.parametrize(("method", "status"), [("POST", 201), ("DELETE", 200)])
+async def test_an_instant_that_utc_cannot_say_is_received(http: Namespace, method: str, status: int, text: str) -> None:
+    """A receive that failed after the claim would lose the message, or block its queue."""
+    given = f'{{"Due": {{"$datetime": "{text}"}}}}'
+    assert (await http("POST", "/q/messages", "x", {"unibus-properties": given})).status == 201
+    answer = await http(method, "/q/messages/head")
+    assert answer.status == status
+    assert msgspec.json.decode(answer.headers["unibus-properties"]) == {"Due": {"$datetime": text}}

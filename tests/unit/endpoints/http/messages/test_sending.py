@@ -225,6 +225,7 @@ async def test_wrong_envelopes(strict: Namespace, target: str, body: str) -> Non
         '{"Label": ["x"]}',
         '{"TimeToLive": -1}',
         '{"TimeToLive": 0}',
+        f'{{"TimeToLive": -1{"0" * 400}}}',
         '{"TimeToLive": "60"}',
         '{"TimeToLive": true}',
         '{"TimeToLiveTimeSpan": "soon"}',
@@ -330,3 +331,19 @@ async def test_a_trace_goes_with_the_message(http: Namespace) -> None:
     for wrong in ("x", parent.upper(), parent.replace("4bf92f3577b34da6a3ce929d0e0e4736", "0" * 32), "ff" + parent[2:]):
         assert (await http("POST", "/q/messages", "x", {"traceparent": wrong})).status == 201
         assert "traceparent" not in (await http("DELETE", "/q/messages/head")).headers
+
+
+async def test_a_time_to_live_beyond_all_floats_is_no_limit(http: Namespace) -> None:
+    properties = {"BrokerProperties": f'{{"TimeToLive": 1{"0" * 400}}}'}
+    assert (await http("POST", "/q/messages", "x", properties)).status == 201
+    # That of its queue is left.
+    assert (await http("DELETE", "/q/messages/head")).properties()["TimeToLive"] == 14 * 24 * 3600
+
+
+async def test_a_batch_beyond_the_burst_of_its_queue_is_refused(http: Namespace) -> None:
+    """It is never admitted, so there is no time after which to try again."""
+    await http.broker.create("queue", "slow", {"max_sends_per_second": 1})
+    answer = await http("POST", "/slow/messages", msgspec.json.encode([{"Body": "x"}] * 3), BATCH)
+    assert (answer.status, answer.code()) == (429, "ServerBusy")
+    assert "retry-after" not in answer.headers
+    assert await http.settled_counts("slow") == (0, 0, 0, 0, 0)
