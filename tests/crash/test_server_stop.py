@@ -39,7 +39,7 @@ def start(server: Forked, path: Path, *more: str) -> int:
 
 
 def events(path: Path) -> list[str]:
-    return [json.loads(line)["event"] for line in path.with_suffix(".log").read_text().splitlines()]
+    return [json.loads(line).get("event", "") for line in path.with_suffix(".log").read_text().splitlines()]
 
 
 def until_logged(path: Path, text: str, times: int = 1) -> None:
