@@ -16,6 +16,7 @@ from unibus.endpoints.http.app import Asgi, Front, application
 from unibus.endpoints.http.operation import Table
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service
+from unibus.endpoints.http.statistics import Statistics
 from unibus.errors import Forbidden
 
 SERVICE_BUS = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
@@ -48,6 +49,9 @@ class Gate:
 
 
 class Quiet:
+    def __init__(self) -> None:
+        self.statistics = Statistics()
+
     def answered(self, request: Request, operation: str, status: int, nanoseconds: int, error: str, rule: str) -> None:
         return None
 

@@ -16,6 +16,7 @@ from unibus.endpoints.http.messages.table import MESSAGES
 from unibus.endpoints.http.operation import Table
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service
+from unibus.endpoints.http.statistics import Statistics
 from unibus.testing import VirtualClock
 
 TABLE = Table(MESSAGES)
@@ -46,6 +47,7 @@ class Noted:
     """An observer that remembers."""
 
     answers: list[tuple[str, int, str]] = field(default_factory=list)
+    statistics: Statistics = field(default_factory=Statistics)
 
     def answered(self, request: Request, operation: str, status: int, nanoseconds: int, error: str, rule: str) -> None:
         self.answers.append((operation, status, error))
