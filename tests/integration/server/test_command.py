@@ -212,7 +212,7 @@ def test_a_store_that_is_damaged_is_two_lines(command: Callable[..., Command], t
 def test_elsewhere_without_keys_is_refused(command: Callable[..., Command], tmp_path: Path) -> None:
     code, lines = failed(command("serve", "--host", "0.0.0.0", "--no-tls", "--port", "0"))
     assert code == 2
-    assert lines[0] == "error: listening on 0.0.0.0 without TLS is refused"
+    assert lines[0] == "error: listening on 0.0.0.0 without TLS and without a key is refused"
     assert not list(tmp_path.iterdir())
 
 
