@@ -40,6 +40,7 @@ help: ## List the targets
 
 .PHONY: serve
 serve: $(SERVER_READY) ## Start the server on unibus.db, in an environment of its own (ARGS=… for its options)
+	@echo 'in another shell, to have the command: export PATH="$(CURDIR)/.venv-serve/bin:$$PATH"'
 	@env -u PYTHONPATH .venv-serve/bin/unibus serve $(ARGS)
 
 .PHONY: demo

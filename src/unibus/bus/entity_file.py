@@ -104,7 +104,7 @@ def _lost_ways(wanted: Wanted, names: set[str]) -> list[str]:
     """Where it forwards to, if there will be no such entity."""
     targets = [(name, wanted.settings.get(name)) for name in _FORWARDS]
     return [
-        f"{name} of {wanted.name!r} is {target!r}, which is neither here nor in the file"
+        f"{name} of {wanted.name!r} is {target!r}, which is neither in the store nor in the file"
         for name, target in targets
         if isinstance(target, str) and target.casefold() not in names
     ]
@@ -136,8 +136,8 @@ def declare_entities(store: Store, plan: Plan) -> None:
     """Carry out a plan. EntityExists, before anything is done, names all conflicts."""
     if plan.conflicts:
         raise EntityExists(
-            f"{len(plan.conflicts)} conflicts, and nothing was done: {'; '.join(plan.conflicts)}",
-            "change the file, or delete what is in its way",
+            f"nothing was declared: {'; '.join(plan.conflicts)}",
+            "change the file, or delete the entities that conflict with it",
         )
     for step in plan.steps:
         if step.action != SAME:

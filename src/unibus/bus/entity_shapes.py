@@ -9,6 +9,7 @@ And the Config.json of Microsoft's emulator: UserConfig.Namespaces[0] with lists
 not name keeps its default, or stays as it is. What nobody here understands is an error that names it, never ignored.
 """
 
+import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -166,12 +167,15 @@ def _correlation(fields: dict[str, object], where: str) -> Filter:
 
 def _emulated(root: Mapping[str, object]) -> list[Wanted]:
     config = _folded(_folded(root, "the file").get("userconfig"), "UserConfig")
+    # A misspelt list would otherwise be a start without these entities.
+    _only(config, ("namespaces", "logging"), "UserConfig")
     spaces = _items(config.get("namespaces"), "Namespaces")
     if len(spaces) > 1:
         raise ConfigInvalid(f"{len(spaces)} namespaces in one file", "a bus is one namespace: keep one of them")
     found: list[Wanted] = []
     for space in spaces:
         namespace = _folded(space, "a namespace")
+        _only(namespace, ("name", "queues", "topics"), "the namespace")
         for each in _items(namespace.get("queues"), "Queues"):
             with _line_of(each):
                 queue, name = _named(each, "a queue", ())
@@ -210,7 +214,8 @@ def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
         if key not in _FOLDED:
             own = next((each for each in written if each.casefold() == key), key) if isinstance(written, dict) else key
             with _line_of(given, key):
-                raise ConfigInvalid(f"{name!r} has a property {own!r:.60}, which is not known", "leave it out")
+                hint = _nearest(own, PROPERTIES) or "leave it out"
+                raise ConfigInvalid(f"{name!r} has a property {own!r:.60}, which is not known", hint)
         settings[_FOLDED[key]] = None if value == "" and key.startswith("forward") else value
         settings.lines[_FOLDED[key]] = given.lines.get(key, 0)
     # Azure looks for duplicates where it is asked to, not where a window is given.
@@ -347,6 +352,11 @@ def _only(given: Mapping[str, object], known: Collection[str], where: str) -> No
     for key in given:
         if key not in known:
             with _line_of(given, key):
-                raise ConfigInvalid(
-                    f"{where} has {key!r:.60}, which is not known", f"known are {', '.join(sorted(known))}"
-                )
+                hint = _nearest(key, known) or f"known are {', '.join(sorted(known))}"
+                raise ConfigInvalid(f"{where} has {key!r:.60}, which is not known", hint)
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    """A hint for a misspelt name; "" where none of the known names is like it."""
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]!r}?" if close else ""

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @with_options(ServeOptions)
 def serve(options: Any) -> None:
-    """Serve a store to other programs: HTTP, and Azure Service Bus clients, on one port, plain and with TLS.
+    """Serve a store over HTTP to other programs and to the administration clients of Azure Service Bus, also with TLS.
 
-    The store is made if it is missing. Ctrl-C and SIGTERM answer what is in flight, then end it with exit code 0.
+    The store is made if it is missing. Ctrl-C and SIGTERM answer the requests in flight, then exit with code 0.
 
     There are no worker processes to choose: a store has one owner, which decides in memory and commits in groups. More
     processes on one file would only wait for each other.

@@ -75,8 +75,15 @@ class ServerSettings:
     idle_deadline_s: float = setting(75.0, SECONDS, "Seconds that a connection may be idle between requests.", least=1)
     drain_deadline_s: float = setting(10.0, SECONDS, "Seconds that requests in flight get when the server stops.")
     # What the server reports
-    log_level: str = setting("info", TEXT, "The least level that is logged.", choices=LOG_LEVELS)
-    log_format: str = setting("auto", TEXT, "Lines of text or JSON; auto: text in a terminal.", choices=LOG_FORMATS)
+    log_level: str = setting(
+        "info", TEXT, "The least level that is logged: debug, info, warning, error.", choices=LOG_LEVELS
+    )
+    log_format: str = setting(
+        "auto",
+        TEXT,
+        "text, json, or auto: text in a terminal. A request is JSON always.",
+        choices=LOG_FORMATS,
+    )
     request_log: bool = setting(True, SWITCH, "Log every request.")
     audit: bool = setting(True, SWITCH, "Log every change of entities, rules and keys, and every refused access.")
     metrics: bool = setting(True, SWITCH, "Serve /metrics.")

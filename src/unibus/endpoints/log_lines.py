@@ -97,5 +97,7 @@ def _moment(record: logging.LogRecord) -> str:
 
 
 def _quoted(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join([_quoted(each) for each in value])
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if text and _PLAIN.issuperset(text) else json.dumps(text)

@@ -249,6 +249,8 @@ def test_all_conflicts_are_named_and_nothing_is_done() -> None:
         ({"topics": {"t": {"subscriptions": {"s": {"rules": {"r": {"filter": {"to": 5}}}}}}}}, "rule 'r'"),
         ({"UserConfig": {"Namespaces": [{}, {}]}}, "2 namespaces"),
         ({"UserConfig": {"Namespaces": [{"Queues": [{}]}]}}, "no name"),
+        ({"UserConfig": {"Namespaces": [{"Queue": [{"Name": "q"}]}]}}, "'queue'"),
+        ({"UserConfig": {"Namespace": []}}, "'namespace'"),
         ({"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q", "LockDuration": "PT1M"}]}]}}, "'lockduration'"),
         ({"UserConfig": {"Namespaces": [{"Queues": [{"Name": "q", "Properties": {"Colour": 1}}]}]}}, "'Colour'"),
         (
@@ -261,6 +263,20 @@ def test_what_is_wrong_in_a_file_is_named(document: object, named: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         wanted(document)
     assert named in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("namespace", "hint"),
+    [
+        ({"Queue": []}, "did you mean 'queues'?"),
+        ({"Queues": [{"Name": "q", "Properties": {"MaxDeliveryCont": 3}}]}, "did you mean 'MaxDeliveryCount'?"),
+        ({"Queues": [{"Name": "q", "Properties": {"Colour": 3}}]}, "leave it out"),
+    ],
+)
+def test_a_misspelt_name_gets_the_nearest_one_as_a_hint(namespace: object, hint: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        wanted({"UserConfig": {"Namespaces": [namespace]}})
+    assert caught.value.hint == hint
 
 
 def test_names_are_checked() -> None:

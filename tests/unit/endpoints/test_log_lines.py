@@ -46,7 +46,7 @@ def test_json(stream: io.StringIO) -> None:
 
 def test_text(stream: io.StringIO) -> None:
     first, second = lines("info", "text", stream)
-    assert first.endswith('Z info request path="/a \\"b\\"\\n\\u001b[31m" status=200 ms=1.5 peers="[\\"a\\", \\"b\\"]"')
+    assert first.endswith('Z info request path="/a \\"b\\"\\n\\u001b[31m" status=200 ms=1.5 peers=a,b')
     assert second.endswith("Z error failed")
 
 

@@ -15,7 +15,11 @@ from unibus.errors import ConfigInvalid
 from unibus.limits import ACCESS_TOKEN_CHARS_MAX
 
 _ENDPOINT: Final = re.compile(r"([a-z]+)://((?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?)/*", re.IGNORECASE)
-_HINT: Final = "Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=… with EntityPath=… where it is for one entity"
+_HINT: Final = (
+    "give Endpoint=sb://…, SharedAccessKeyName and SharedAccessKey, separated by semicolons, "
+    "and EntityPath where it is for one entity"
+)
+"""Without `SharedAccessKey=…`, in which the command line would mask the ellipsis as if it were a key."""
 _KNOWN: Final = {
     "endpoint": "Endpoint",
     "sharedaccesskeyname": "SharedAccessKeyName",

@@ -141,7 +141,7 @@ def _checked(name: str, value: object) -> str | int | float | bool | None:
     if name in _FLAGS:
         if isinstance(value, bool):
             return value
-        raise ConfigInvalid(f"{name} is {value!r}", "use True or False")
+        raise ConfigInvalid(f"{name} is {value!r}", "true or false without quotes; in Python True or False")
     if name in _NAMES:
         if isinstance(value, str) and value:
             return _text(name, value)

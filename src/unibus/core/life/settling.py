@@ -31,7 +31,7 @@ from unibus.core.life.states import LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound, SessionLockLost
 from unibus.limits import FORWARD_HOPS_MAX
 
-_LOST: Final = "it was settled, or its lock ended and it went back; receive it again"
+_LOST: Final = "it was settled, or the lock ended and the message is redelivered: receive it again"
 _OTHER: Final = "give the entity and the id that came with the lock token"
 
 

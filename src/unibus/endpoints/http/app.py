@@ -65,7 +65,10 @@ async def refuse(service: Service, table: Table, request: Request, send: Send) -
     allowed = table.methods(request.place.shape)
     if allowed:
         what = f"{request.method} is not possible here"
-        response = error_body(request, 405, "MethodNotAllowed", what, f"use {' or '.join(allowed)}")
+        hint = f"use {' or '.join(allowed)}"
+        if request.method == "POST" and request.place.shape == "entity":
+            hint += "; messages are sent to /{entity}/messages"
+        response = error_body(request, 405, "MethodNotAllowed", what, hint)
         response.headers.append(("Allow", ", ".join(allowed)))
     else:
         response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")

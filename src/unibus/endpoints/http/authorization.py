@@ -220,6 +220,6 @@ def _basic(encoded: str) -> Credentials:
 def _public_key_refused() -> Unauthorised:
     return Unauthorised(
         "the emulator's well-known key is not accepted here",
-        "it counts on this machine, or from networks that the server's settings name, "
-        "while the namespace has no rules of its own",
+        "it is accepted from this machine, or from networks that the server's settings name, while the namespace has "
+        "no rules of its own; else `unibus access token --connection-string …` makes a token by a rule of your own",
     )

@@ -131,7 +131,7 @@ class Request:
         try:
             return decode(self.body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise DecodeError(f"the request body is not what it should be: {error!s:.200}", "send JSON") from error
+            raise DecodeError(f"the request body cannot be read: {error!s:.200}", "send JSON") from error
 
 
 @dataclass(slots=True)

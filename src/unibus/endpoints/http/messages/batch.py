@@ -13,8 +13,11 @@ from unibus.errors import DecodeError, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
 
-class Item(msgspec.Struct, rename="pascal"):
-    """`Body` is text, base64 with `IsBodyBase64`, or another JSON value, which is then the message as it is written."""
+class Item(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
+    """Other names are refused: `body` for `Body` would send an empty message.
+
+    `Body` is text, base64 with `IsBodyBase64`, or another JSON value, which is then the message as it is written.
+    """
 
     body: msgspec.Raw = msgspec.Raw(b'""')
     is_body_base64: bool = False
@@ -22,6 +25,7 @@ class Item(msgspec.Struct, rename="pascal"):
     user_properties: dict[str, object] | None = None
 
 
+_SHAPE: Final = 'send a list of {"Body": …, "BrokerProperties": {…}, "UserProperties": {…}}'
 _decode: Final = msgspec.json.Decoder(list[Item]).decode
 _text: Final = msgspec.json.Decoder(str).decode
 
@@ -31,7 +35,7 @@ def messages_of_batch(document: bytes) -> list[tuple[bytes, dict[str, object]]]:
     try:
         items = _decode(document)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise DecodeError(f"the batch is not what it should be: {error!s:.200}", 'a list of {"Body": …}') from error
+        raise DecodeError(f"the batch cannot be read: {error!s:.200}", _SHAPE) from error
     if not 1 <= len(items) <= BATCH_COMMANDS_MAX:
         raise UsageError(f"a batch of {len(items)} messages", f"from 1 to {BATCH_COMMANDS_MAX}")
     return [_message(item) for item in items]

@@ -80,6 +80,7 @@ class BrokerProperties(msgspec.Struct, rename="pascal"):
     dedup_key: str | None = None
 
 
+_SHAPE: Final = 'send one JSON object, for instance {"MessageId": "1", "TimeToLive": 60}, with times to live in seconds'
 _decode: Final = msgspec.json.Decoder(BrokerProperties).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -89,7 +90,7 @@ def fields_of_header(text: str) -> dict[str, object]:
     try:
         given = _decode(text.encode("latin-1"))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise DecodeError(f"{HEADER} is not what it should be: {error!s:.200}", "send one JSON object") from error
+        raise DecodeError(f"{HEADER} cannot be read: {error!s:.200}", _SHAPE) from error
     return fields_of(given)
 
 

@@ -453,3 +453,9 @@ async def test_all_operations_ask_for_manage(http: Client, gate: Gate) -> None:
     await http("GET", "/$Resources/queues")
     await http("PUT", "/q", QUEUE)
     assert gate.asked == [("", Right.MANAGE, "q"), ("", Right.MANAGE, ""), ("", Right.MANAGE, "q")]
+
+
+async def test_a_post_to_an_entity_gets_the_address_for_messages(http: Client) -> None:
+    answer = await http("POST", "/q", b"x")
+    assert answer.status == 405
+    assert "/{entity}/messages" in answer.detail()

@@ -141,6 +141,7 @@ async def test_a_batch_is_stored_as_one(http: Namespace) -> None:
     "wrong",
     [
         '{"Body": 1, "BrokerProperties": []}',
+        '{"body": "lower case"}',
         '{"Body": "x", "BrokerProperties": {"TimeToLive": -1}}',
         '{"Body": "x", "BrokerProperties": {"MessageId": ""}, "IsBodyBase64": true}, {',
         '{"Body": "***", "IsBodyBase64": true}',
