@@ -313,7 +313,7 @@ class EmbeddedStore:
         return stop
 
     def peek(
-        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None, bytes_max: int = 0
     ) -> Pending[list[Claimed]]:
         with self._lock:
             try:
@@ -321,7 +321,7 @@ class EmbeddedStore:
                 looked_at = self._book.find(entity)
                 if looked_at is not None:
                     looked_at.used(now_ns)
-                found = page_of(self._book, entity, session_id, from_sequence, count)
+                found = page_of(self._book, entity, session_id, from_sequence, count, bytes_max)
                 seen = [Claimed(entry, b"", 0, entry.delivery_count) for entry in found]
                 pending = self._write(seen, False, _absent(seen))
             except BaseException as error:
@@ -449,7 +449,7 @@ def _claimed(book: Book, tokens: Tokens, wish: Wish, now_ns: i64) -> list[Claime
         entries = deferred_entries(entity, session, list(wish.sequences))
         return claim_deferred(book, entries, [tokens.draw() for _ in entries], wish.lock, wish.consumer, now_ns)
     drawn = [tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
-    return claim(book, entity, session, drawn, wish.lock, wish.consumer, now_ns)
+    return claim(book, entity, session, drawn, wish.lock, wish.consumer, now_ns, wish.bytes_max)
 
 
 def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:

@@ -26,6 +26,7 @@ class Wish:
     """What a receiver wants: up to `count` messages of an entity, now. Without `lock` they are removed.
 
     `session` holds an accepted session's id and token. `sequences` asks for deferred messages instead of the next.
+    Of the next ones that which reaches `bytes_max` is the last; 0: there is no such limit.
     """
 
     entity: str
@@ -34,6 +35,7 @@ class Wish:
     consumer: str = ""
     session: tuple[str, bytes] | None = None
     sequences: tuple[int, ...] = ()
+    bytes_max: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,12 @@ class Store(Protocol):
         """
 
     def peek(
-        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None, bytes_max: int = 0
     ) -> Pending[list[Claimed]]:
         """Messages in order of sequence, whatever their state; those of one session where it is named. No effect.
 
         Takes time for `count` messages, not for those before them. The lock tokens of other receivers are not shown.
+        The message that reaches `bytes_max` is the last; 0: there is no such limit.
         """
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]: ...

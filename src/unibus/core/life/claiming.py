@@ -91,19 +91,33 @@ class Claimed:
 
 
 def claim(
-    book: Book, entity: Entity, session: Session | None, tokens: list[bytes], lock: bool, consumer: str, now_ns: i64
+    book: Book,
+    entity: Entity,
+    session: Session | None,
+    tokens: list[bytes],
+    lock: bool,
+    consumer: str,
+    now_ns: i64,
+    bytes_max: i64 = 0,
 ) -> list[Claimed]:
-    """Hand out up to as many messages as there are tokens. Without `lock` they are gone with that."""
+    """Hand out up to as many messages as there are tokens. Without `lock` they are gone with that.
+
+    The one that reaches `bytes_max` is the last; 0: there is no such limit.
+    """
     if entity.settings.requires_session and session is None and entity.kind != DEAD_LETTERS:
         raise SessionRequired(f"{entity.name!r} works by sessions", "accept a session and receive from that")
     waiting = entity.waiting if session is None else session.waiting
     claimed: list[Claimed] = []
+    size: i64 = 0
     book.deciding = True
     for token in tokens:
         entry = _next(book, waiting, now_ns)
         if entry is None:
             break
+        size += entry.size
         claimed.append(hand_out(book, entry, token, lock, consumer, now_ns))
+        if bytes_max and size >= bytes_max:
+            break
     return claimed
 
 
