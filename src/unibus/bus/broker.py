@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from unibus.bus.broker_entities import EntityOperations
 from unibus.bus.health import HealthStatus
@@ -49,8 +50,9 @@ from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
 
 __all__ = ["Broker", "Claimed", "EntityInfo", "HealthStatus", "Pending", "SendResult", "SessionLock", "StoreHealth"]
 
-CLAIM_BYTES_MAX = 16 * 1024 * 1024
-"""Of the messages that one receive gives, but for the last: a server holds them, and its loop encodes them at once."""
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Messages of so many bytes are enough for one answer. A client may ask for a thousand of 100 MB each: nothing could
+hold such an answer, and nothing else would be served while it is written."""
 
 _VERBS = {name: verb for verb, name in SETTLEMENTS.items()}
 
@@ -123,12 +125,13 @@ class Broker(EntityOperations):
     ) -> list[Claimed]:
         """Up to `count` messages as soon as there is one; none after `timeout_s` seconds (None: waits without end).
 
-        Without `lock` they are removed. A cancelled call releases what it has claimed, without counting a delivery.
-        Fewer are given where they reach CLAIM_BYTES_MAX together. `interrupted` ends the waiting as the time-out does.
+        Fewer where they are large: the one that reaches ANSWER_BYTES_MAX is the last. Without `lock` they are removed.
+        A cancelled call releases what it has claimed, without counting a delivery.
+        `interrupted` ends the waiting as the time-out does.
         """
         _check_count(count)
         held = None if session is None else (session.session_id, session.token)
-        wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held, bytes_max=CLAIM_BYTES_MAX)
+        wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held, (), ANSWER_BYTES_MAX)
         return await _watched(self._queues, entity, self._claim(wish, timeout_s, interrupted))
 
     async def receive_deferred(
@@ -170,9 +173,12 @@ class Broker(EntityOperations):
     def peek(
         self, entity: str, from_sequence: int = 0, count: int = 1, session_id: str | None = None
     ) -> Pending[list[Claimed]]:
-        """Messages in order of sequence, in whatever state. Their lock tokens are empty: they are not the caller's."""
+        """Messages in order of sequence, in whatever state. Their lock tokens are empty: they are not the caller's.
+
+        Fewer than `count` where they are large: the one that reaches ANSWER_BYTES_MAX is the last.
+        """
         _check_count(count)
-        return self._store.peek(entity, max(0, from_sequence), count, session_id)
+        return self._store.peek(entity, max(0, from_sequence), count, session_id, ANSWER_BYTES_MAX)
 
     def decode(self, claimed: Claimed) -> Message:
         return message_of(claimed)

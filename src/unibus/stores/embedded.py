@@ -313,7 +313,7 @@ class EmbeddedStore:
         return stop
 
     def peek(
-        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None, bytes_max: int = 0
     ) -> Pending[list[Claimed]]:
         with self._lock:
             try:
@@ -321,7 +321,7 @@ class EmbeddedStore:
                 looked_at = self._book.find(entity)
                 if looked_at is not None:
                     looked_at.used(now_ns)
-                found = page_of(self._book, entity, session_id, from_sequence, count)
+                found = page_of(self._book, entity, session_id, from_sequence, count, bytes_max)
                 seen = [Claimed(entry, b"", 0, entry.delivery_count) for entry in found]
                 pending = self._write(seen, False, _absent(seen))
             except BaseException as error:

@@ -104,11 +104,12 @@ class Store(Protocol):
         """
 
     def peek(
-        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None, bytes_max: int = 0
     ) -> Pending[list[Claimed]]:
         """Messages in order of sequence, whatever their state; those of one session where it is named. No effect.
 
         Takes time for `count` messages, not for those before them. The lock tokens of other receivers are not shown.
+        The message that reaches `bytes_max` is the last; 0 is no limit.
         """
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]: ...

@@ -111,10 +111,10 @@ class FaultStore:
         return self._store.watch(entity, call)
 
     def peek(
-        self, entity: str, from_sequence: int, count: int, session_id: str | None = None
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None, bytes_max: int = 0
     ) -> Pending[list[Claimed]]:
         self._check()
-        return self._store.peek(entity, from_sequence, count, session_id)
+        return self._store.peek(entity, from_sequence, count, session_id, bytes_max)
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
         self._check()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unibus import MessageBus, Pattern
-from unibus.bus.broker import CLAIM_BYTES_MAX, Broker, SessionLock
+from unibus.bus.broker import ANSWER_BYTES_MAX, Broker, SessionLock
 from unibus.bus.entities import rule_of
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule
@@ -142,10 +142,10 @@ async def test_a_scheduled_message_is_cancelled(broker: Broker) -> None:
 async def test_one_receive_gives_no_more_bytes_than_a_server_can_hold(broker: Broker) -> None:
     await broker.create("queue", "q", {})
     for number in range(5):
-        await sent(broker, "q", b"x" * (CLAIM_BYTES_MAX * 2 // 5), message_id=str(number))
+        await sent(broker, "q", b"x" * (ANSWER_BYTES_MAX * 2 // 5), message_id=str(number))
     found = [[broker.decode(each).id for each in await broker.receive("q", 100, lock=lock)] for lock in (True, False)]
     assert found == [["0", "1", "2"], ["3", "4"]]
-    await sent(broker, "q", b"x" * (CLAIM_BYTES_MAX + 1))
+    await sent(broker, "q", b"x" * (ANSWER_BYTES_MAX + 1))
     assert len(await broker.receive("q", 100)) == 1
 
 

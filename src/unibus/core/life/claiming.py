@@ -102,7 +102,7 @@ def claim(
 ) -> list[Claimed]:
     """Hand out up to as many messages as there are tokens. Without `lock` they are gone with that.
 
-    None is added to messages that have `bytes_max` bytes together; 0 is no limit.
+    The one that reaches `bytes_max` is the last; 0 is no limit.
     """
     if entity.settings.requires_session and session is None and entity.kind != DEAD_LETTERS:
         raise SessionRequired(f"{entity.name!r} works by sessions", "accept a session and receive from that")
@@ -111,13 +111,13 @@ def claim(
     size: i64 = 0
     book.deciding = True
     for token in tokens:
-        if bytes_max and size >= bytes_max:
-            break
         entry = _next(book, waiting, now_ns)
         if entry is None:
             break
-        size += entry.who.size
+        size += entry.size
         claimed.append(hand_out(book, entry, token, lock, consumer, now_ns))
+        if bytes_max and size >= bytes_max:
+            break
     return claimed
 
 

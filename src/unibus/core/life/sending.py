@@ -65,15 +65,26 @@ def entries_of(book: Book, name: str) -> Iterable[Entry]:
     return target_of(book, name).entries.values()
 
 
-def page_of(book: Book, name: str, session_id: str | None, from_sequence: int, count: int) -> list[Entry]:
-    """Some of them in order of sequence, for a peek; those of one session where it is named."""
+def page_of(
+    book: Book, name: str, session_id: str | None, from_sequence: int, count: int, bytes_max: i64 = 0
+) -> list[Entry]:
+    """Some of them in order of sequence, for a peek; those of one session where it is named.
+
+    The one that reaches `bytes_max` is the last; 0: there is no such limit.
+    """
     found = book.find(name)
     if found is None:
         entries_of(book, name)  # EntityNotFound, unless it is a dead-letter queue without messages.
         return []
-    if session_id is None:
-        return found.page(from_sequence, count)
-    return found.session_page(session_id, from_sequence, count)
+    page = (
+        found.page(from_sequence, count) if session_id is None else found.session_page(session_id, from_sequence, count)
+    )
+    size: i64 = 0
+    for at, entry in enumerate(page):
+        size += entry.size
+        if bytes_max and size >= bytes_max:
+            return page[: at + 1]
+    return page
 
 
 def queue_of(book: Book, name: str, now_ns: i64) -> Entity:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.unit.endpoints.http.messages.conftest import Namespace
+from unibus.bus.broker import ANSWER_BYTES_MAX
 from unibus.core.access.rights import Right
 from unibus.core.payload import SerializationFormat, Serialized
 
@@ -377,3 +378,22 @@ async def test_an_instant_that_utc_cannot_say_is_received(http: Namespace, metho
     answer = await http(method, "/q/messages/head")
     assert answer.status == status
     assert msgspec.json.decode(answer.headers["unibus-properties"]) == {"Due": {"$datetime": text}}
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("GET", "/q/messages?count=10"),
+        ("POST", "/q/messages/head?numofmessages=10"),
+        ("DELETE", "/q/messages/head?numofmessages=10"),
+    ],
+)
+async def test_an_answer_is_bounded_in_bytes(http: Namespace, method: str, target: str) -> None:
+    """The message that reaches the bound is in the answer, whole; those after it stay as they are."""
+    for _ in range(4):
+        await put(http, bytes(ANSWER_BYTES_MAX // 3 + 1))
+    assert len(items((await http(method, target)).json())) == 3
+    assert (await http.settled_counts("q"))[0] == (4 if method == "GET" else 1)
+    await put(http, bytes(ANSWER_BYTES_MAX + 1))
+    [last, *none] = items((await http("GET", "/q/messages?from=5&count=10")).json())
+    assert (last["SequenceNumber"], none) == (5, [])
