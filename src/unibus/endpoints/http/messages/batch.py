@@ -8,7 +8,7 @@ import msgspec
 from unibus.core.wire import base64_bytes
 from unibus.endpoints.bodies import JSON_TYPE
 from unibus.endpoints.http.messages.broker_properties import BrokerProperties, fields_of
-from unibus.endpoints.http.messages.property_headers import properties_of_json
+from unibus.endpoints.http.messages.property_headers import check_size, properties_of_json
 from unibus.errors import DecodeError, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
@@ -45,6 +45,7 @@ def _message(item: Item) -> tuple[bytes, dict[str, object]]:
     fields = {} if item.broker_properties is None else fields_of(item.broker_properties)
     if item.user_properties:
         fields["headers"] = properties_of_json(item.user_properties, "UserProperties")
+    check_size(fields)
     return body_of_json(item.body, item.is_body_base64, fields), fields
 
 

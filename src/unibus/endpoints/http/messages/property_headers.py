@@ -25,7 +25,7 @@ from unibus.core.wire import tagged, untagged
 from unibus.endpoints.http.dates import has_offset, http_text, instant
 from unibus.endpoints.http.messages.broker_properties import header_text
 from unibus.endpoints.http.messages.standard_headers import is_standard
-from unibus.errors import DecodeError, HeaderInvalid
+from unibus.errors import DecodeError, HeaderInvalid, MessageTooLarge
 
 HEADER: Final = "unibus-properties"
 HEADER_NAMES: Final = "unibus.header_names"
@@ -36,6 +36,29 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}", re.ASCII)
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _NUMBER_START: Final = frozenset("-0123456789")
 _decode: Final = msgspec.json.decode
+
+
+PROPERTIES_CHARS_MAX: Final = 60 * 1024
+"""About Azure's bound, 64 KB, and what one header holds that clients can read: a message with more could be sent in a
+document, and then not be received as an answer with headers."""
+
+
+def check_size(fields: Mapping[str, object]) -> None:
+    """MessageTooLarge if the envelope of a message, its custom properties included, does not fit into headers."""
+    size = sum([_written(value) for value in fields.values()])
+    headers = fields.get("headers")
+    if isinstance(headers, Mapping):
+        size += sum([_written(name) + _written(value) for name, value in headers.items()])
+    if size > PROPERTIES_CHARS_MAX:
+        what = f"the properties of a message take {size} characters"
+        raise MessageTooLarge(what, f"at most {PROPERTIES_CHARS_MAX}: put more into its body")
+
+
+def _written(value: object) -> int:
+    """How long it is in a header. Characters beyond ASCII are escapes of six."""
+    if isinstance(value, str):
+        return len(value) if value.isascii() else 6 * len(value)
+    return 2 * len(value) if isinstance(value, bytes) else 0
 
 
 def properties_of_headers(headers: Mapping[str, str]) -> dict[str, object]:
@@ -124,9 +147,11 @@ def headers_of_properties(properties: Mapping[str, HeaderValue]) -> list[tuple[s
     """The headers of an answer that carry custom properties."""
     found: list[tuple[str, str]] = []
     rest: dict[str, object] = {}
+    alike = _alike(properties)
     for name, value in properties.items():
         text, exact = _text(value)
-        fits = text is not None and _TOKEN.fullmatch(name) is not None and not is_standard(name.lower())
+        lower = name.lower()
+        fits = text is not None and _TOKEN.fullmatch(name) and not is_standard(lower) and lower not in alike
         if fits:
             assert text is not None
             found.append((name, text))
@@ -135,6 +160,12 @@ def headers_of_properties(properties: Mapping[str, HeaderValue]) -> list[tuple[s
     if rest:
         found.append((HEADER, header_text(rest)))
     return found
+
+
+def _alike(properties: Mapping[str, HeaderValue]) -> set[str]:
+    """Names in lower case that several properties have: two headers of one name are one header to most clients."""
+    names = [name.lower() for name in properties]
+    return set() if len(set(names)) == len(names) else {name for name in names if names.count(name) > 1}
 
 
 def _text(value: HeaderValue) -> tuple[str | None, bool]:

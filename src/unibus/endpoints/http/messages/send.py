@@ -14,7 +14,7 @@ from unibus.bus.broker import SendResult
 from unibus.endpoints.http.messages.batch import messages_of_batch
 from unibus.endpoints.http.messages.broker_properties import HEADER, fields_of_header, header_text
 from unibus.endpoints.http.messages.envelope import message_of_envelope
-from unibus.endpoints.http.messages.property_headers import HEADER_NAMES, as_spelled, properties_of_headers
+from unibus.endpoints.http.messages.property_headers import HEADER_NAMES, as_spelled, check_size, properties_of_headers
 from unibus.endpoints.http.messages.trace_context import put_trace_context
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service
@@ -37,6 +37,8 @@ async def send(service: Service, request: Request) -> Response:
     properties = properties_of_headers(headers)
     if properties:
         fields["headers"] = as_spelled(properties, request.scope.get(HEADER_NAMES))
+    if fields:
+        check_size(fields)
     put_trace_context(request, fields)
     broker = service.broker
     result = await broker.send(request.entity, broker.message(request.entity, request.body, fields))
@@ -62,6 +64,7 @@ async def _send_envelope(service: Service, request: Request) -> Response:
         raise UsageError(f"envelope {kind!r:.40} is not known", "envelope=json, or leave it out")
     broker = service.broker
     body, fields = message_of_envelope(request.body)
+    check_size(fields)
     put_trace_context(request, fields)
     result = await broker.send(request.entity, broker.message(request.entity, body, fields))
     sent = sent_properties(result)

@@ -20,7 +20,7 @@ from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER
 from unibus.endpoints.http.dates import http_date, iso_date
 from unibus.endpoints.http.messages.broker_properties import HEADER, header_text
 from unibus.endpoints.http.messages.lock_tokens import token_bytes
-from unibus.endpoints.http.messages.property_headers import properties_of_json
+from unibus.endpoints.http.messages.property_headers import check_size, properties_of_json
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service
 
@@ -85,7 +85,11 @@ async def _settle(service: Service, request: Request, verb: int) -> Response:
 
 
 def _properties(given: Settlement) -> dict[str, HeaderValue] | None:
-    return checked_headers(properties_of_json(given.properties, "properties")) if given.properties else None
+    if not given.properties:
+        return None
+    properties = checked_headers(properties_of_json(given.properties, "properties"))
+    check_size({"headers": properties})
+    return properties
 
 
 async def renew(service: Service, request: Request) -> Response:

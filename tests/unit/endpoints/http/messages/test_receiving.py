@@ -397,3 +397,12 @@ async def test_an_answer_is_bounded_in_bytes(http: Namespace, method: str, targe
     await put(http, bytes(ANSWER_BYTES_MAX + 1))
     [last, *none] = items((await http("GET", "/q/messages?from=5&count=10")).json())
     assert (last["SequenceNumber"], none) == (5, [])
+
+
+async def test_properties_whose_names_differ_by_case_both_come_back(http: Namespace) -> None:
+    """Two headers of one name would be one header to a client, with one of the values."""
+    await put(http, headers={"Size": 1, "size": 2, "Colour": "red"})
+    answer = await http("DELETE", "/q/messages/head")
+    assert "size" not in answer.headers
+    assert answer.headers["colour"] == '"red"'
+    assert msgspec.json.decode(answer.headers["unibus-properties"]) == {"Size": 1, "size": 2}

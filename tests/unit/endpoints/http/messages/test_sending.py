@@ -348,3 +348,22 @@ async def test_a_batch_beyond_the_burst_of_its_queue_is_refused(http: Namespace)
     assert (answer.status, answer.code()) == (429, "ServerBusy")
     assert "retry-after" not in answer.headers
     assert await http.settled_counts("slow") == (0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"UserProperties": {"Note": "y" * 70_000}},
+        {"UserProperties": {"Note": "ü" * 11_000}},
+        {"UserProperties": {f"Note{number}": "y" * 1_000 for number in range(70)}},
+        {"BrokerProperties": {"Label": "y" * 70_000}},
+    ],
+)
+async def test_properties_that_no_header_could_give_back_are_refused(http: Namespace, item: dict[str, object]) -> None:
+    """The message could be sent and not be received: no client reads a header of that size."""
+    answer = await http("POST", "/q/messages", msgspec.json.encode([{"Body": "fits"}, {"Body": "x", **item}]), BATCH)
+    assert (answer.status, answer.code()) == (413, "MessageSizeExceeded")
+    assert await http.settled_counts("q") == (0, 0, 0, 0, 0)
+    envelope = msgspec.json.encode({"body": "x", "userProperties": {"Note": "y" * 70_000}})
+    assert (await http("POST", "/q/messages?envelope=json", envelope)).status == 413
+    assert (await http("POST", "/q/messages", "x", {"Note": "y" * 70_000})).status == 413
