@@ -69,7 +69,7 @@ async def list_sessions(service: Service, request: Request) -> Response:
         raise UsageError(f"updated_after {updated!r:.60} is no instant", "for instance 2030-01-31T08:00:00Z")
     ids = await service.broker.sessions(
         request.entity,
-        updated_after_ns=0 if at is None else max(0, int(at.timestamp() * 1_000_000)) * 1_000,
+        updated_after_ns=0 if at is None else min(max(0, int(at.timestamp() * 1_000_000)) * 1_000, 2**63 - 1),
         skip=whole_number("skip", query.get("skip", "0")),
         top=count_of(request, "top", 100),
     )
