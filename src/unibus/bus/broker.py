@@ -5,7 +5,7 @@
                              └──▶ listeners of this process, blocked publishers, tracing, rate limits
 
 A server speaks for clients that it knows only by what they send, so nothing here depends on who calls: no transaction
-around the call, no object that stands for a received message, no queue that is created because it was named. Every
+around the call, no object for a received message, no queue that is created because it was named. Every
 operation is for one event loop, and answers with a Pending or a coroutine. A refusal may come at once or with the
 answer: the value of a Pending is never read before it is done. On a server the store's own thread commits, so that a
 slow disk never stops the loop (decision 0023).

@@ -117,7 +117,7 @@ async def until_async(
 ) -> T:
     """What `look` finds, as soon as it finds something; what it found last at the time-out.
 
-    `cancellable` awaits an answer, and undoes what it stands for when the caller is cancelled meanwhile.
+    `cancellable` awaits an answer, and undoes what it has done when the caller is cancelled meanwhile.
     `interrupted` ends the waiting early. Cancelling would end it too, and lose what a destructive receive is being
     given in that moment.
     """

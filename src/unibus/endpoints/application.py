@@ -33,7 +33,7 @@ class ApplicationServer:
             interface="asgi3",
             log_config=None,
             access_log=False,
-            proxy_headers=False,  # Whoever connects is the peer: a header must not make it another one.
+            proxy_headers=False,  # The peer is the one that connects: a header must not replace it.
             server_header=False,
             timeout_graceful_shutdown=math.ceil(settings.drain_deadline_s),
         )

@@ -1,6 +1,6 @@
 """The log of a server: one line for each event, as JSON for programs or as text for people.
 
-An event has a name and fields. Fields never have secrets in them: whoever writes an event leaves them out.
+An event has a name and fields. Fields never hold secrets: the code that writes an event leaves them out.
 
     log_event(log, logging.INFO, "started", port=5300)
     {"time": "2026-01-31T12:00:00.000Z", "level": "info", "event": "started", "port": 5300}

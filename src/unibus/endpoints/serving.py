@@ -4,8 +4,8 @@
                                     └─ StoreUnavailable for every call, which endpoints answer with 503
 
 After a write has failed the outcome of the last calls is unknown until the store was opened again. So the bus is closed
-and opened anew in the background, as often as it takes, while requests are answered. Nobody keeps the broker across an
-await: it may be another one afterwards.
+and opened again in the background, as often as it takes, while requests are answered. No caller keeps the broker across
+an await: it may be another one afterwards.
 """
 
 import asyncio
