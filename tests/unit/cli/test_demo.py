@@ -74,10 +74,11 @@ def test_the_burst_of_a_plain_package_tells_what_to_do(monkeypatch: pytest.Monke
 def test_nothing_is_left_behind() -> None:
     log = logging.getLogger("unibus")
     before = (list(log.handlers), log.propagate)
+    others = set(threading.enumerate())  # A server of other tests may run in this process.
     result = CliRunner().invoke(app, ["demo", "--seconds", "0.2"], prog_name="unibus")
     assert (result.exit_code, result.stderr) == (0, "")
     assert (list(log.handlers), log.propagate) == before
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - others:
         if thread.name.startswith("unibus"):
             thread.join(PATIENCE_S)  # One that is on its way out may take a moment.
             assert not thread.is_alive(), thread.name
