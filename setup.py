@@ -25,7 +25,14 @@ PACKAGE = "src/unibus"
 # Whole folders that are compiled. A file of a MARKABLE folder is compiled when it carries the MARKER as a line of
 # its own, so that the source itself tells its reader. tests/tidy reads these three.
 HOT = ("core/*.py", "codecs/**/*.py")
-MARKABLE = ("bus/**/*.py", "core/access/*.py", "core/filters/*.py", "core/life/*.py", "stores/**/*.py")
+MARKABLE = (
+    "bus/**/*.py",
+    "core/access/*.py",
+    "core/filters/*.py",
+    "core/life/*.py",
+    "endpoints/http/**/*.py",
+    "stores/**/*.py",
+)
 MARKER = "# mypyc: compiled"
 
 # What mypy reads when it compiles. Types that it does not read cannot stop a build, so it reads as few as possible:

@@ -1,12 +1,13 @@
 """`unibus serve` over HTTP, with wrk: requests and messages a second, percentiles, processor time, memory.
 
 200-byte JSON messages with BrokerProperties over keep-alive connections, 32 and 1 of them; every send and settlement is
-synced (D2), with authorization, metrics, audit and request log on. Beside us, in turns, two servers without a store or
-a key on the same uvicorn, httptools and uvloop (`benchmarks.http_limits`): FastAPI routes with pydantic bodies, and as
-the limit a bare ASGI callable. Batches are also told against `send_many` and `receive_batch` in process. The best round
-counts. Processor time is the server's, for a request: it varies least between runs. The last figures are the bars that
-we set ourselves. Targets of 10,000 and 5,000 messages a second and of latency are those of the seed; latency is told at
-one connection and as a difference to the limit, since an empty route at 32 connections would miss them by itself.
+synced (D2), with authorization, metrics and audit on, as a server has them by default. Beside us, in turns, two servers
+without a store or a key on the same uvicorn, httptools and uvloop (`benchmarks.http_limits`): FastAPI routes with
+pydantic bodies, and as the limit a bare ASGI callable. Batches are also compared with `send_many` and `receive_batch`
+in process. The best round counts. Processor time is the server's, for a request: it varies least between runs. The last
+figures are the bars that we set ourselves. Targets of 10,000 and 5,000 messages a second and of latency are those of
+the seed; latency is given at one connection and as a difference to the limit, since an empty route at 32 connections
+would miss them by itself.
 """
 
 import asyncio
@@ -23,9 +24,9 @@ from benchmarks.http_figures import (
     IN_PROCESS,
     ON_LOOP,
     OURS,
-    QUIET,
     VARIANTS,
     WITH_ENTITIES,
+    WITH_REQUEST_LOG,
     Found,
     Key,
     bars,
@@ -91,7 +92,7 @@ def _servers(folder: Path) -> Iterator[dict[str, Server]]:
         yield {
             OURS: stack.enter_context(http_servers.unibus(folder / "bus.db")),
             ON_LOOP: stack.enter_context(http_servers.unibus(folder / "loop.db", command=http_servers.ON_LOOP)),
-            QUIET: stack.enter_context(http_servers.unibus(folder / "quiet.db", "--no-request-log")),
+            WITH_REQUEST_LOG: stack.enter_context(http_servers.unibus(folder / "logged.db", "--request-log")),
             WITH_ENTITIES: stack.enter_context(http_servers.unibus(many)),
             FASTAPI: stack.enter_context(http_servers.limit("fastapi")),
             BARE: stack.enter_context(http_servers.limit("bare")),

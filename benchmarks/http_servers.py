@@ -1,7 +1,7 @@
 """The servers of the HTTP benchmarks, each a process of its own on a free port of this machine, gone with its block.
 
-Ours is started by its own command with its defaults, so that a figure is of what a user gets: authorization, metrics,
-the request log and the audit are on, and every send is synced. The log goes to a file beside the store.
+Ours is started by its own command with its defaults, so that a figure is of what a user gets: authorization, metrics
+and the audit log are on, and every send is synced. The log goes to a file beside the store.
 """
 
 import re

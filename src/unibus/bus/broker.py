@@ -1,3 +1,4 @@
+# mypyc: compiled
 """The durable operations for protocol servers: entity names and lock tokens in, claimed messages and results out.
 
     HTTP, AMQP, ZeroMQ ──▶ Broker ──▶ store
@@ -78,6 +79,11 @@ class Broker(EntityOperations):
     def message(self, entity: str, body: object, fields: Mapping[str, object]) -> Message:
         """A message for an entity that exists. Fields are those of `MessageBus.send`, `message_id` and `delay` too."""
         return self._queues.message(self.find(entity).name, body, dict(fields))
+
+    def messages(self, entity: str, given: Iterable[tuple[object, Mapping[str, object]]]) -> list[Message]:
+        """The same for several, each a body with its fields."""
+        name = self.find(entity).name
+        return [self._queues.message(name, body, dict(fields)) for body, fields in given]
 
     def send(self, entity: str, message: Message) -> Pending[SendResult]:
         """Store a message in a queue, or for the subscriptions of a topic."""

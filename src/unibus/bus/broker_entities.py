@@ -1,3 +1,4 @@
+# mypyc: compiled
 """The operations of protocol servers on entities: queues, topics, subscriptions, rules, and who may use them.
 
 Everything is checked here as Azure's clients expect it: names by entity_names.py, `create` fails for a name that

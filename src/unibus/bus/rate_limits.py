@@ -1,3 +1,4 @@
+# mypyc: compiled
 """How often clients of a server may send to an entity, or receive from it: a token bucket per entity and operation.
 
 The rates are settings of the entity (`max_sends_per_second`, `max_receives_per_second`); without them nothing is

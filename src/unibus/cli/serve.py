@@ -29,12 +29,13 @@ def serve(options: Any) -> None:
     configuration = read_configuration(flags_of(options), file=getattr(options, CONFIG_FILE))
     _check_packages()
     from unibus.endpoints.event_loop import new_event_loop
+    from unibus.endpoints.garbage_collection import fewer_collections
     from unibus.endpoints.log_lines import end_log, start_log
 
     settings = configuration.settings
     handler = start_log(settings.log_level, settings.log_format)
     try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        with fewer_collections(), asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(configuration))
     finally:
         end_log(handler)

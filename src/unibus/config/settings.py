@@ -84,7 +84,7 @@ class ServerSettings:
         "text, json, or auto: text in a terminal. A request is JSON always.",
         choices=LOG_FORMATS,
     )
-    request_log: bool = setting(True, SWITCH, "Log every request.")
+    request_log: bool = setting(False, SWITCH, "Log every request.")
     audit: bool = setting(True, SWITCH, "Log every change of entities, rules and keys, and every refused access.")
     metrics: bool = setting(True, SWITCH, "Serve /metrics.")
     metrics_entities_max: int = setting(10_000, WHOLE, "Entities with series of their own in one scrape.")

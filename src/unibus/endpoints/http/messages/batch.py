@@ -1,3 +1,4 @@
+# mypyc: compiled
 """Azure's batch: a JSON list of `{"Body", "BrokerProperties", "UserProperties"}`, sent as one."""
 
 import binascii
@@ -7,33 +8,20 @@ import msgspec
 
 from unibus.core.wire import base64_bytes
 from unibus.endpoints.bodies import JSON_TYPE
-from unibus.endpoints.http.messages.broker_properties import BrokerProperties, fields_of
+from unibus.endpoints.http.messages.batch_items import Item, decode_items
+from unibus.endpoints.http.messages.broker_properties import fields_of
 from unibus.endpoints.http.messages.property_headers import check_size, properties_of_json
 from unibus.errors import DecodeError, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
-
-class Item(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
-    """Other names are refused: `body` for `Body` would send an empty message.
-
-    `Body` is text, base64 with `IsBodyBase64`, or another JSON value, which is then the message as it is written.
-    """
-
-    body: msgspec.Raw = msgspec.Raw(b'""')
-    is_body_base64: bool = False
-    broker_properties: BrokerProperties | None = None
-    user_properties: dict[str, object] | None = None
-
-
 _SHAPE: Final = 'send a list of {"Body": …, "BrokerProperties": {…}, "UserProperties": {…}}'
-_decode: Final = msgspec.json.Decoder(list[Item]).decode
 _text: Final = msgspec.json.Decoder(str).decode
 
 
 def messages_of_batch(document: bytes) -> list[tuple[bytes, dict[str, object]]]:
     """Body and fields of each message. The first that is wrong refuses all of them."""
     try:
-        items = _decode(document)
+        items = decode_items(document)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"the batch cannot be read: {error!s:.200}", _SHAPE) from error
     if not 1 <= len(items) <= BATCH_COMMANDS_MAX:

@@ -1,3 +1,4 @@
+# mypyc: compiled
 """Azure's `BrokerProperties`: the envelope of a message as one JSON object, in a header or in a document.
 
     MessageId Label SessionId CorrelationId ReplyTo ReplyToSessionId To PartitionKey ContentType     text, both ways
@@ -45,43 +46,14 @@ _TEXTS: Final = {
 }
 """Text properties by the fields of the envelope that hold them. ContentType has an HTTP header of its own."""
 
-_GIVEN: Final = (
-    ("subject", "subject"),
-    ("label", "subject"),
-    ("message_id", "message_id"),
-    *[(field, field) for field in _TEXTS.values() if field != "subject"],
-)
-"""Attributes of BrokerProperties by the fields that they set. Label counts before Subject, its newer name."""
+_FIELDS: Final = {**_TEXTS, "MessageId": "message_id", "Subject": "subject"}
+"""What a sender may set as text. Label counts before Subject, its newer name."""
 
 _TIME_SPAN: Final = re.compile(r"(?:(\d{1,8})\.)?(\d{1,2}):(\d{2}):(\d{2}(?:\.\d{1,7})?)", re.ASCII)
 
 
-class BrokerProperties(msgspec.Struct, rename="pascal"):
-    """What a sender may set; None is the same as absent."""
-
-    message_id: str | None = None
-    label: str | None = None
-    subject: str | None = None
-    content_type: str | None = None
-    correlation_id: str | None = None
-    session_id: str | None = None
-    reply_to: str | None = None
-    reply_to_session_id: str | None = None
-    to: str | None = None
-    partition_key: str | None = None
-    time_to_live: int | float | None = None
-    time_to_live_time_span: str | None = None
-    scheduled_enqueue_time_utc: str | None = None
-    priority: int | None = None
-    type: str | None = None
-    source: str | None = None
-    target: str | None = None
-    routing_key: str | None = None
-    dedup_key: str | None = None
-
-
 _SHAPE: Final = 'send one JSON object, for instance {"MessageId": "1", "TimeToLive": 60}, with times to live in seconds'
-_decode: Final = msgspec.json.Decoder(BrokerProperties).decode
+_decode: Final = msgspec.json.Decoder(dict[str, object]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -94,23 +66,55 @@ def fields_of_header(text: str) -> dict[str, object]:
     return fields_of(given)
 
 
-def fields_of(given: BrokerProperties) -> dict[str, object]:
+def fields_of(given: dict[str, object]) -> dict[str, object]:
+    """The fields of the envelope that properties give. None and an empty text are the same as an absent property."""
     fields: dict[str, object] = {}
-    for name, field in _GIVEN:
-        text = getattr(given, name)
-        if text:
-            fields[field] = text
-    if given.priority is not None:
-        fields["priority"] = given.priority
-    if given.time_to_live is not None:
-        put_time_to_live(fields, given.time_to_live)
-    elif given.time_to_live_time_span:
-        put_time_to_live(fields, _time_span(given.time_to_live_time_span))
-    if given.scheduled_enqueue_time_utc:
-        put_schedule(fields, given.scheduled_enqueue_time_utc)
-    if given.partition_key and given.session_id and given.partition_key != given.session_id:
-        raise UsageError("PartitionKey and SessionId differ", "give one of them, or the same text for both")
+    for name, value in given.items():
+        field = _FIELDS.get(name)
+        if value is None:
+            continue
+        if field is None:
+            _put_typed(fields, given, name, value)
+        elif not isinstance(value, str):
+            raise _wrong_type(name, value, "text")
+        elif value and (name != "Subject" or "subject" not in fields):
+            fields[field] = value
+    if "PartitionKey" in given and "SessionId" in given:
+        _check_partition(fields)
     return fields
+
+
+def _put_typed(fields: dict[str, object], given: dict[str, object], name: str, value: object) -> None:
+    """A property that is no mere text. Those of no known name are ignored."""
+    if name == "TimeToLive":
+        # A bool is an int to Python.
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise _wrong_type(name, value, "a number of seconds")
+        put_time_to_live(fields, value)
+    elif name == "Priority":
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _wrong_type(name, value, "a whole number")
+        fields["priority"] = value
+    elif name == "TimeToLiveTimeSpan":
+        if not isinstance(value, str):
+            raise _wrong_type(name, value, "text")
+        if value and given.get("TimeToLive") is None:
+            put_time_to_live(fields, _time_span(value))
+    elif name == "ScheduledEnqueueTimeUtc":
+        if not isinstance(value, str):
+            raise _wrong_type(name, value, "text")
+        if value:
+            put_schedule(fields, value)
+
+
+def _wrong_type(name: str, value: object, expected: str) -> DecodeError:
+    return DecodeError(f"{HEADER} cannot be read: {name} is {expected}, not {type(value).__name__}", _SHAPE)
+
+
+def _check_partition(fields: dict[str, object]) -> None:
+    partition, session = fields.get("partition_key"), fields.get("session_id")
+    if partition and session and partition != session:
+        raise UsageError("PartitionKey and SessionId differ", "give one of them, or the same text for both")
 
 
 def put_time_to_live(fields: dict[str, object], seconds: float) -> None:

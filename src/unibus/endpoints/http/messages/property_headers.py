@@ -1,3 +1,4 @@
+# mypyc: compiled
 """Custom properties as HTTP headers, with their types: `Priority: "High"`, `Retries: 3`, `Express: true`.
 
     text                a JSON string in double quotes         Customer: "12345,ABC"
@@ -43,12 +44,15 @@ PROPERTIES_CHARS_MAX: Final = 60 * 1024
 document, and then not be received as an answer with headers."""
 
 
-def check_size(fields: Mapping[str, object]) -> None:
+def check_size(fields: dict[str, object]) -> None:
     """MessageTooLarge if the envelope of a message, its custom properties included, does not fit into headers."""
-    size = sum([_written(value) for value in fields.values()])
+    size = 0
+    for value in fields.values():
+        size += _written(value)
     headers = fields.get("headers")
-    if isinstance(headers, Mapping):
-        size += sum([_written(name) + _written(value) for name, value in headers.items()])
+    if isinstance(headers, dict):
+        for name, value in headers.items():
+            size += _written(name) + _written(value)
     if size > PROPERTIES_CHARS_MAX:
         what = f"the properties of a message take {size} characters"
         raise MessageTooLarge(what, f"at most {PROPERTIES_CHARS_MAX}: put more into its body")

@@ -1,3 +1,4 @@
+# mypyc: compiled
 """Send: POST {entity}/messages.
 
     body, any content type                            the message, with BrokerProperties and property headers
@@ -50,10 +51,10 @@ async def _send_batch(service: Service, request: Request) -> Response:
     broker = service.broker
     shared: dict[str, object] = {}
     put_trace_context(request, shared)
-    messages = [
-        broker.message(request.entity, body, fields | shared) for body, fields in messages_of_batch(request.body)
-    ]
-    results = await broker.send_many(request.entity, messages)
+    given = messages_of_batch(request.body)
+    if shared:
+        given = [(body, fields | shared) for body, fields in given]
+    results = await broker.send_many(request.entity, broker.messages(request.entity, given))
     sent = [sent_properties(result) for result in results]
     return json_response(sent, 201, [(HEADER, header_text(sent[0]))])
 

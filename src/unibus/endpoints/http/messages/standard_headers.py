@@ -1,3 +1,4 @@
+# mypyc: compiled
 """Header names that are never custom properties: those of HTTP, of proxies and browsers, and our own.
 
 The list works in both directions. A header of this list in a request is no property of the message. A property of such

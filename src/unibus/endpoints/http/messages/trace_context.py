@@ -1,3 +1,4 @@
+# mypyc: compiled
 """W3C trace context of a request: where a message comes from, for those who trace it."""
 
 import re
