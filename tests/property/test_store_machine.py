@@ -166,6 +166,7 @@ class Machine(RuleBasedStateMachine):
         snapshot.PART_ENTRIES = part
         self.folder = Path(tempfile.mkdtemp(dir=memory_disk()))
         self.store = self.open_store()
+        self.store._book.by_token(b"")  # Makes the index of tokens, which every step has to keep.
         for name in WORLD:
             self.make(name)
 
@@ -521,6 +522,8 @@ class Machine(RuleBasedStateMachine):
 
 def picture(book: Book) -> object:
     """The whole state, as far as it is the state. The lines are emptied by this."""
+    book.by_token(b"")
+    assert book.tokens is not None
     locks = {token: (entry.entity.number, entry.sequence) for token, entry in book.tokens.items()}
     return (
         book.retired,

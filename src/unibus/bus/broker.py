@@ -16,9 +16,10 @@ slow disk never stops the loop (decision 0023).
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from unibus.bus.broker_entities import EntityOperations
 from unibus.bus.health import HealthStatus
@@ -164,7 +165,7 @@ class Broker(EntityOperations):
         allowed = self._limits.admit_receives(limited, wish.count, self.now_ns())
         found: list[Claimed] = []
         try:
-            look = partial(self._look, replace(wish, count=allowed))
+            look = partial(self._look, msgspec.structs.replace(wish, count=allowed))
             found = await until_async(self._queues, wish.entity, look, timeout_s, _claimed, interrupted)
         finally:
             self._limits.refund_receives(limited, allowed - len(found), self.now_ns())

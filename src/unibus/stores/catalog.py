@@ -65,7 +65,8 @@ class EmbeddedCatalog:
         return self._book.find_any(name)  # One look into a dict: no lock.
 
     def entity_of_lock(self, token: bytes) -> str:
-        entry = self._book.tokens.get(token)
+        with self._lock:  # The first of these calls makes the index.
+            entry = self._book.by_token(token)
         return "" if entry is None else entry.entity.name
 
     def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Command, Declare
 from unibus.core.life.entity import Entry
@@ -21,8 +23,7 @@ from unibus.stores.pace import Pace
 from unibus.stores.pending import Pending
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """What a receiver wants: up to `count` messages of an entity, now. Without `lock` they are removed.
 
     `session` holds an accepted session's id and token. `sequences` asks for deferred messages instead of the next.

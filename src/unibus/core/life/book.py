@@ -21,6 +21,7 @@ from unibus.core.life.entity import (
     Entry,
 )
 from unibus.core.life.routing import FilterWatch, Router
+from unibus.core.life.states import LOCKED
 from unibus.errors import UsageError
 from unibus.limits import QUEUES_MAX_DEFAULT, SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX_DEFAULT
 
@@ -42,7 +43,7 @@ class Book:
         }
         self.names: dict[str, Entity] = {}  # By the exact name, and by the name without case.
         self.namespace: Entity | None = None  # Holds settings only. It has no place in `names`, so no verb reaches it.
-        self.tokens: dict[bytes, Entry] = {}  # The index of lock tokens: exactly the messages that are locked.
+        self.tokens: dict[bytes, Entry] | None = None  # The index of lock tokens, once there is one.
         self._listings: dict[tuple[int, int], list[Entity]] = {}  # Sorted by name; made when a page is asked for.
         self.known: dict[int, str] = {}  # The names of all entities by number, deleted ones included: for history.
         self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they used.
@@ -140,6 +141,22 @@ class Book:
         self.carrier = 0
         self.carried = b""
 
+    def by_token(self, token: bytes) -> Entry | None:
+        """The message that is locked with this token.
+
+        Only protocol servers ask by token alone, so the index is made by the first of these calls and kept from then
+        on: exactly the messages that are locked. A bus without a server does not pay for it.
+        """
+        tokens = self.tokens
+        if tokens is None:
+            tokens = {}
+            for entity in self.entities.values():
+                for entry in entity.entries.values():
+                    if entry.state == LOCKED and entry.token:
+                        tokens[entry.token] = entry
+            self.tokens = tokens
+        return tokens.get(token)
+
     def note_idler(self, entity: Entity) -> None:
         """Its settings may say that it goes when nobody uses it."""
         if entity.settings.idle_ns:
@@ -153,7 +170,7 @@ class Book:
         for entity in self.entities.values():
             entity.let_go()
         self.idlers = {}
-        self.tokens = {}
+        self.tokens = None
         self._listings = {}
         self.due = Due()
         self.unsaved = []

@@ -46,15 +46,18 @@ def violations(book: Book) -> list[str]:
 
 
 def _tokens(book: Book) -> Iterator[str]:
-    """The index of lock tokens is exactly the locked messages: one more would settle a message that is gone."""
+    """An index of lock tokens is exactly the locked messages: one more would settle a message that is gone."""
     locked = {
         entry.token: entry
         for entity in book.entities.values()
         for entry in entity.entries.values()
         if entry.state == LOCKED and entry.token
     }
-    for token, entry in {**book.tokens, **locked}.items():
-        if token is None or book.tokens.get(token) is not locked.get(token):
+    indexed = book.tokens
+    if indexed is None:
+        return
+    for token, entry in {**indexed, **locked}.items():
+        if token is None or indexed.get(token) is not locked.get(token):
             yield f"the lock token of {entry.entity.name!r} #{entry.sequence} is not indexed as it is held"
 
 

@@ -56,7 +56,7 @@ def entry_by_token(book: Book, name: str, message_id: str, token: bytes, now_ns:
     MessageNotFound if it is not the one that the caller names: the lock is another message's, and stays.
     """
     entity = target_of(book, name) if name else None
-    entry = book.tokens.get(token)
+    entry = book.by_token(token)
     if entry is None:
         raise LockLost("no message is locked with this token", _LOST)
     if entity is not None and entry.entity is not entity:

@@ -86,7 +86,9 @@ def leave(book: Book, entry: Entry) -> None:
         entity.locked -= 1
         token = entry.token
         if token is not None:
-            book.tokens.pop(token, None)
+            tokens = book.tokens
+            if tokens is not None:
+                tokens.pop(token, None)
             if entry.session is not None:
                 entry.session.locked.pop(token, None)
             entry.token = None
@@ -109,8 +111,9 @@ def enter(book: Book, entry: Entry, state: i64) -> None:
     elif state == LOCKED:
         entity.locked += 1
         token = entry.token
-        if token:  # An import writes a delivery without one, and ends it in the same batch.
-            book.tokens[token] = entry
+        tokens = book.tokens
+        if tokens is not None and token:  # An import writes a delivery without one, and ends it in the same batch.
+            tokens[token] = entry
         if entry.session is not None and token is not None:
             entry.session.locked[token] = entry
     elif state == SCHEDULED:

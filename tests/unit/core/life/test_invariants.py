@@ -19,10 +19,12 @@ def break_nothing(book: Book, entity: Entity) -> None:
 
 
 def forget_a_token(book: Book, entity: Entity) -> None:
+    assert book.tokens is not None
     book.tokens.popitem()
 
 
 def keep_an_old_token(book: Book, entity: Entity) -> None:
+    assert book.tokens is not None
     book.tokens[b"old"] = next(iter(entity.entries.values()))
 
 
@@ -64,6 +66,7 @@ def test_a_broken_index_is_found(harm: Callable[[Book, Entity], None], word: str
         rig = Rig(store, clock)
         rig.queue("q", requires_session=True)
         rig.fill("q", range(5), session_id="s")
+        assert store._book.by_token(b"none") is None  # Makes the index, which is kept from here on.
         rig.claim_in(rig.accept("q", "s"), 2)
         rig.peek("q")
         store.peek("q", 0, 9, "s").wait()
