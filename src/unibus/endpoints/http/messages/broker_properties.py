@@ -87,8 +87,7 @@ def fields_of(given: dict[str, object]) -> dict[str, object]:
 def _put_typed(fields: dict[str, object], given: dict[str, object], name: str, value: object) -> None:
     """A property that is no mere text. Those of no known name are ignored."""
     if name == "TimeToLive":
-        # A bool is an int to Python.
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if not is_number(value):
             raise _wrong_type(name, value, "a number of seconds")
         put_time_to_live(fields, value)
     elif name == "Priority":
@@ -117,8 +116,15 @@ def _check_partition(fields: dict[str, object]) -> None:
         raise UsageError("PartitionKey and SessionId differ", "give one of them, or the same text for both")
 
 
-def put_time_to_live(fields: dict[str, object], seconds: float) -> None:
+def is_number(value: object) -> bool:
+    """A bool is an int to Python, and no number to JSON."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def put_time_to_live(fields: dict[str, object], seconds: object) -> None:
     """Azure writes "for ever" as the longest time that it knows, about 29,000 years."""
+    # Not declared as a float: an int of 400 digits cannot become one.
+    assert isinstance(seconds, (int, float))
     if not seconds > 0 or seconds == math.inf:  # Not isinf, which a number of 400 digits is too large for.
         raise UsageError(f"TimeToLive {seconds!r:.40} is not a positive number of seconds", "leave it out for no limit")
     if seconds <= SECONDS_MAX:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from unibus.endpoints.http.messages.batch import body_of_json
-from unibus.endpoints.http.messages.broker_properties import put_schedule, put_time_to_live
+from unibus.endpoints.http.messages.broker_properties import is_number, put_schedule, put_time_to_live
 from unibus.endpoints.http.messages.property_headers import properties_of_json
 from unibus.errors import DecodeError
 
@@ -59,7 +59,7 @@ def _put(fields: dict[str, object], name: str, word: str, value: object) -> None
         if value:
             fields[_TEXTS[word]] = value
     elif word == "timetolive":
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if not is_number(value):
             raise DecodeError(f"{name!r} in the envelope is no number", "seconds")
         put_time_to_live(fields, value)
     elif word == "scheduledenqueuetimeutc":

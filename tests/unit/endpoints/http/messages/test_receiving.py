@@ -1,8 +1,10 @@
 """Receiving over HTTP: peek-lock, receive and delete, lists, deferred messages, peeking, waiting."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -12,6 +14,11 @@ from tests.unit.endpoints.http.messages.conftest import Namespace
 from unibus.bus.broker import ANSWER_BYTES_MAX
 from unibus.core.access.rights import Right
 from unibus.core.payload import SerializationFormat, Serialized
+from unibus.endpoints.http.messages import receive
+from unibus.endpoints.http.request import Request
+from unibus.endpoints.http.runner import while_connected
+
+T = TypeVar("T")
 
 
 async def put(http: Namespace, body: object = b"x", entity: str = "q", **fields: object) -> int:
@@ -353,14 +360,18 @@ async def test_a_client_that_leaves_in_the_moment_of_its_message(
 ) -> None:
     await put(http)
     connection = http.client.connect()
-    receive = http.broker.receive
 
-    async def receive_and_leave(*args: object, **options: object) -> object:
-        claimed = await receive(*args, **options)  # type: ignore[arg-type]
-        connection.leave()
-        return claimed
+    async def leaving(
+        request: Request, work: Coroutine[object, object, T], undo: Callable[[T], Awaitable[None]] | None = None
+    ) -> T:
+        async def work_and_leave() -> T:
+            found = await work
+            connection.leave()
+            return found
 
-    monkeypatch.setattr(http.broker, "receive", receive_and_leave)
+        return await while_connected(request, work_and_leave(), undo)
+
+    monkeypatch.setattr(receive, "while_connected", leaving)
     waiting = asyncio.ensure_future(http.client.run(connection, "POST", "/q/messages/head?timeout=60"))
     await waiting
     assert connection.started is None
