@@ -14,6 +14,7 @@ from unibus.endpoints.http.overview import Overview
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.endpoints.http.statistics import Statistics
+from unibus.endpoints.http.unknown_names import UnknownNames
 
 
 class Serving(Protocol):
@@ -66,6 +67,7 @@ class Service:
         self.observer = observer
         self.body_bytes_max = body_bytes_max
         self.settings = HttpSettings() if settings is None else settings
+        self.unknown_names = UnknownNames()
         self.overview = Overview(self.settings.stalled_after_s)
         self.document: Callable[[], Mapping[str, object]] = dict
         self._watched: Broker | None = None

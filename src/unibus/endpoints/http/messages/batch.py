@@ -1,14 +1,22 @@
 """Azure's batch: a JSON list of `{"Body", "BrokerProperties", "UserProperties"}`, sent as one."""
 
 import binascii
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from unibus.core.wire import base64_bytes
 from unibus.endpoints.bodies import JSON_TYPE
-from unibus.endpoints.http.messages.broker_properties import BrokerProperties, fields_of
+from unibus.endpoints.http.messages.broker_properties import (
+    KNOWN,
+    BrokerProperties,
+    StrictProperties,
+    fields_of,
+    unknown_names,
+)
 from unibus.endpoints.http.messages.property_headers import check_size, properties_of_json
+from unibus.endpoints.http.unknown_names import UnknownNames
 from unibus.errors import DecodeError, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
@@ -25,15 +33,36 @@ class Item(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
     user_properties: dict[str, object] | None = None
 
 
+class StrictItem(Item, rename="pascal", forbid_unknown_fields=True):
+    """Without names in BrokerProperties that are not known."""
+
+    broker_properties: StrictProperties | None = None
+
+
+class NamedItem(msgspec.Struct, rename="pascal"):
+    """Only the names in BrokerProperties."""
+
+    broker_properties: dict[str, msgspec.Raw] | None = None
+
+
 _SHAPE: Final = 'send a list of {"Body": …, "BrokerProperties": {…}, "UserProperties": {…}}'
 _decode: Final = msgspec.json.Decoder(list[Item]).decode
+_decode_strict: Final = msgspec.json.Decoder(list[StrictItem]).decode
+_decode_names: Final = msgspec.json.Decoder(list[NamedItem]).decode
 _text: Final = msgspec.json.Decoder(str).decode
 
 
-def messages_of_batch(document: bytes) -> list[tuple[bytes, dict[str, object]]]:
+def messages_of_batch(document: bytes, unknown: UnknownNames, entity: str) -> list[tuple[bytes, dict[str, object]]]:
     """Body and fields of each message. The first that is wrong refuses all of them."""
+    items: Sequence[Item]
     try:
-        items = _decode(document)
+        try:
+            items = _decode_strict(document)
+        except msgspec.ValidationError:
+            items = _decode(document)
+            if not unknown.is_full:
+                named = [name for item in _decode_names(document) for name in item.broker_properties or ()]
+                unknown.report(unknown_names(named), KNOWN, entity)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"the batch cannot be read: {error!s:.200}", _SHAPE) from error
     if not 1 <= len(items) <= BATCH_COMMANDS_MAX:

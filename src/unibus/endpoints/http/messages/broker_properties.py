@@ -3,15 +3,18 @@
     MessageId Label SessionId CorrelationId ReplyTo ReplyToSessionId To PartitionKey ContentType     text, both ways
     TimeToLive (seconds) TimeToLiveTimeSpan ScheduledEnqueueTimeUtc                                  sent
     SequenceNumber EnqueuedTimeUtc DeliveryCount LockToken LockedUntilUtc State DeadLetterSource     received
+    EnqueuedSequenceNumber ForcePersistence ViaPartitionKey and others of Azure                      ignored
     Priority Type Source Target RoutingKey DedupKey                              both ways, ours: Azure has none
 
-Names that are not known are ignored, as Azure documents; a known name with a value of the wrong type is refused. The
-text in a header is ASCII: other characters are JSON escapes. Raw UTF-8 is read as well.
+Names that are not known are ignored, as Azure documents, and named in the log; a known name with a value of the wrong
+type is refused. What only a receiver is given is accepted and ignored: programs send a received message again. The text
+in a header is ASCII: other characters are JSON escapes. Raw UTF-8 is read as well.
 """
 
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -24,6 +27,7 @@ from unibus.core.message import Message
 from unibus.core.priority import Priority
 from unibus.endpoints.http.dates import http_date, instant, iso_date
 from unibus.endpoints.http.messages.lock_tokens import token_text
+from unibus.endpoints.http.unknown_names import UnknownNames
 from unibus.errors import DecodeError, UsageError
 
 HEADER: Final = "BrokerProperties"
@@ -80,18 +84,59 @@ class BrokerProperties(msgspec.Struct, rename="pascal"):
     dedup_key: str | None = None
 
 
+_ANY: Final = msgspec.Raw()
+
+
+class StrictProperties(BrokerProperties, rename="pascal", forbid_unknown_fields=True):
+    """Also the names that Azure knows, or that our answers have, and that no sender can set: any value is accepted.
+
+    Decoding into it finds a name that is not known without a second look at each header.
+    """
+
+    dead_letter_source: msgspec.Raw = _ANY
+    delivery_count: msgspec.Raw = _ANY
+    enqueued_sequence_number: msgspec.Raw = _ANY
+    enqueued_time_utc: msgspec.Raw = _ANY
+    force_persistence: msgspec.Raw = _ANY
+    lock_location: msgspec.Raw = _ANY
+    lock_token: msgspec.Raw = _ANY
+    locked_until_utc: msgspec.Raw = _ANY
+    message_location: msgspec.Raw = _ANY
+    publisher: msgspec.Raw = _ANY
+    sequence_number: msgspec.Raw = _ANY
+    size: msgspec.Raw = _ANY
+    state: msgspec.Raw = _ANY
+    transaction_id: msgspec.Raw = _ANY
+    via_partition_key: msgspec.Raw = _ANY
+    duplicate: msgspec.Raw = _ANY
+
+
+KNOWN: Final = frozenset([each.encode_name for each in msgspec.structs.fields(StrictProperties)])
+
 _SHAPE: Final = 'send one JSON object, for instance {"MessageId": "1", "TimeToLive": 60}, with times to live in seconds'
 _decode: Final = msgspec.json.Decoder(BrokerProperties).decode
+_decode_strict: Final = msgspec.json.Decoder(StrictProperties).decode
+_decode_names: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def fields_of_header(text: str) -> dict[str, object]:
+def fields_of_header(text: str, unknown: UnknownNames, entity: str) -> dict[str, object]:
     """The fields of the envelope that a header gives. DecodeError where it is no JSON object of these types."""
     try:
-        given = _decode(text.encode("latin-1"))
+        written = text.encode("latin-1")
+        try:
+            given: BrokerProperties = _decode_strict(written)
+        except msgspec.ValidationError:
+            given = _decode(written)
+            if not unknown.is_full:
+                unknown.report(unknown_names(_decode_names(written)), KNOWN, entity)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"{HEADER} cannot be read: {error!s:.200}", _SHAPE) from error
     return fields_of(given)
+
+
+def unknown_names(given: Iterable[str]) -> list[str]:
+    return [name for name in given if name not in KNOWN]
 
 
 def fields_of(given: BrokerProperties) -> dict[str, object]:
