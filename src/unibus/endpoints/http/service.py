@@ -71,6 +71,7 @@ class Service:
         self.overview = Overview(self.settings.stalled_after_s)
         self.document: Callable[[], Mapping[str, object]] = dict
         self._watched: Broker | None = None
+        self._created_ns = 0
 
     @property
     def broker(self) -> Broker:
@@ -80,6 +81,13 @@ class Service:
             self._watched = broker
             broker.watch_filters(self.observer.statistics.filters)
         return broker
+
+    @property
+    def created_ns(self) -> int:
+        """When the namespace was created: the same instant as long as the server runs, whatever is deleted."""
+        if not self._created_ns:
+            self._created_ns = self.broker.created_ns()
+        return self._created_ns
 
     @property
     def interrupted(self) -> asyncio.Event:

@@ -3,7 +3,8 @@
     MessageId Label SessionId CorrelationId ReplyTo ReplyToSessionId To PartitionKey ContentType     text, both ways
     TimeToLive (seconds) TimeToLiveTimeSpan ScheduledEnqueueTimeUtc                                  sent
     SequenceNumber EnqueuedTimeUtc DeliveryCount LockToken LockedUntilUtc State DeadLetterSource     received
-    EnqueuedSequenceNumber ForcePersistence ViaPartitionKey and others of Azure                      ignored
+    EnqueuedSequenceNumber                                                                           received
+    ForcePersistence ViaPartitionKey and others of Azure                                             ignored
     Priority Type Source Target RoutingKey DedupKey                              both ways, ours: Azure has none
 
 Names that are not known are ignored, as Azure documents, and named in the log; a known name with a value of the wrong
@@ -190,6 +191,8 @@ def properties_of(claimed: Claimed, message: Message, is_header: bool) -> dict[s
     enqueued_ns = int(claimed.enqueued_ns)
     found: dict[str, object] = {
         "DeliveryCount": int(claimed.delivery_count),
+        # A store does not keep the number that a forwarded message had in the first entity.
+        "EnqueuedSequenceNumber": int(claimed.sequence),
         "EnqueuedTimeUtc": date(enqueued_ns),
         "MessageId": message.id,
         "SequenceNumber": int(claimed.sequence),

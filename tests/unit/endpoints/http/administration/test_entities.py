@@ -8,6 +8,7 @@ from unibus import MessageBus
 from unibus.bus.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule
+from unibus.endpoints.http.administration.times import time_text
 
 JSON = {"content-type": "application/json", "accept": "application/json"}
 UPDATE = {"if-match": "*"}
@@ -446,6 +447,31 @@ async def test_the_namespace(http: Client) -> None:
     found = (await http("GET", "/$namespaceinfo?api-version=2024-05")).properties()
     assert (found["Name"], found["NamespaceType"]) == ("bus.example", "Messaging")
     assert (await http("GET", "/$namespaceinfo", headers={"host": "[::1]:5300"})).properties()["Name"] == "::1"
+
+
+async def test_the_namespace_has_been_created_at_one_instant(http: Client, broker: Broker) -> None:
+    async def times() -> tuple[str, str]:
+        found = (await http("GET", "/$namespaceinfo")).properties()
+        return found["CreatedTime"], found["ModifiedTime"]
+
+    await broker.create("queue", "first")
+    created = time_text((await broker.entity("first")).created_ns)
+    await broker.create("queue", "second")
+    assert await times() == (created, created)
+    await broker.delete("first")
+    assert await times() == (created, created)
+    await broker.set_namespace_rules([])
+    modified = time_text(broker.namespace_updated_ns())
+    assert modified > created
+    assert await times() == (created, modified)
+
+
+async def test_an_empty_namespace_was_created_when_its_store_was_opened(http: Client, broker: Broker) -> None:
+    before = time_text(broker.created_ns())
+    assert (await http("GET", "/$namespaceinfo")).properties()["CreatedTime"] == before
+    await broker.set_namespace_rules([])
+    assert broker.created_ns() > 0
+    assert (await http("GET", "/$namespaceinfo")).properties()["CreatedTime"] == before
 
 
 async def test_all_operations_ask_for_manage(http: Client, gate: Gate) -> None:
