@@ -69,12 +69,12 @@ MONITORING_RIGHTS = {
         ("health", "health_overall", "health_live", "health_ready", "health_consumers", "ca_certificate"), OPEN
     ),
     **dict.fromkeys(("metrics", "servicebus_metrics"), "Listen"),
-    **dict.fromkeys(("docs", "servicebus_docs", "redoc", "openapi", "servicebus_openapi"), "Listen"),
+    **dict.fromkeys(("docs", "servicebus_docs", "openapi", "servicebus_openapi"), "Listen"),
     "reset": "Manage",
 }
 RIGHTS = {**MESSAGE_RIGHTS, **ADMINISTRATION_RIGHTS, **MONITORING_RIGHTS}
 OF_ENTITIES = {*MESSAGE_RIGHTS, *ADMINISTRATION_RIGHTS} - {"list_queues", "list_topics", "get_namespace"}
-BASIC = {"metrics", "servicebus_metrics", "docs", "servicebus_docs", "redoc", "openapi", "servicebus_openapi"}
+BASIC = {"metrics", "servicebus_metrics", "docs", "servicebus_docs", "openapi", "servicebus_openapi"}
 
 ENTITY, SIBLING = "orders", "orders1"
 
