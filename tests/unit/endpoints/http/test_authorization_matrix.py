@@ -17,7 +17,6 @@ from tests.unit.endpoints.http.namespace import (
     ELSEWHERE,
     LOOPBACK,
     NOW_S,
-    Asgi,
     Holding,
     Namespace,
     Silent,
@@ -29,7 +28,7 @@ from tests.unit.endpoints.http.namespace import (
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule, well_known_rule
 from unibus.endpoints.http.administration.table import ADMINISTRATION
-from unibus.endpoints.http.app import Front, application
+from unibus.endpoints.http.app import Asgi, Front, application
 from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.messages.table import MESSAGES
 from unibus.endpoints.http.monitoring.table import MONITORING

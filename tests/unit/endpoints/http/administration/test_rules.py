@@ -109,6 +109,6 @@ async def test_json_both_ways(http: Client, broker: Broker, given: str, rule: Ru
     made = await http("PUT", f"{RULES}/r", given, JSON)
     assert made.status == 201
     assert await broker.rule("t/Subscriptions/s", "r") == rule
-    document = made.json()
+    document = made.document()
     assert {name: document[name] for name in document if name in ("filter", "action")} == msgspec.json.decode(given)
     assert (await http("PUT", f"{RULES}/r", '{"fliter": true}', JSON)).status == 400
