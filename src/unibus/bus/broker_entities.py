@@ -2,8 +2,8 @@
 """The operations of protocol servers on entities: queues, topics, subscriptions, rules, and who may use them.
 
 Everything is checked here as Azure's clients expect it: names by entity_names.py, `create` fails for a name that
-exists. No operation walks over all entities, and what every request asks for (`access_rules`) is kept until the
-settings it comes from are replaced.
+exists. No operation but `created_ns` walks over all entities, and what every request asks for (`access_rules`) is kept
+until the settings it comes from are replaced.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +44,7 @@ class EntityOperations:
         self._hub = hub
         self._queues = hub.queues()
         self._store = self._queues.store
+        self._opened_ns = self._queues.now_ns()
         self._access: dict[int, tuple[EntitySettings, tuple[AuthorizationRule, ...]]] = {}
 
     # Entities
@@ -130,6 +131,23 @@ class EntityOperations:
 
     def rule(self, subscription: str, name: str) -> Pending[Rule]:
         return self._store.catalog.entity(subscription).seen_as(lambda info: _rule(_existing(info, subscription), name))
+
+    # The namespace
+
+    def created_ns(self) -> int:
+        """When the oldest entity of the namespace was created; when the store was opened if none has such a time.
+
+        It walks over all entities: a server asks once.
+        """
+        found = self._store.catalog.find(NAMESPACE_NAME)
+        times = [int(info.created_ns) for info in self._store.entities().wait()]
+        times += [] if found is None else [int(found.created_ns)]
+        return min([each for each in times if each], default=self._opened_ns)
+
+    def namespace_updated_ns(self) -> int:
+        """When a setting of the namespace was changed; 0 for never."""
+        found = self._store.catalog.find(NAMESPACE_NAME)
+        return 0 if found is None else int(found.updated_ns)
 
     # Who may do what
 

@@ -21,7 +21,6 @@ RESERVED_FIRST: Final = frozenset(
         "health",
         "metrics",
         "docs",
-        "redoc",
         "openapi.json",
         "console",
         "unibus",

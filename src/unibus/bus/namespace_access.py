@@ -29,6 +29,11 @@ class StoredRules:
         text = None if info is None else info.settings.get(SETTING)
         return rules_of_text(text) if isinstance(text, str) else ()
 
+    def get(self, name: str) -> AuthorizationRule:
+        """EntityNotFound for an unknown name; case does not matter."""
+        present = self.all()
+        return present[self._index(present, name)]
+
     def add(self, rule: AuthorizationRule) -> None:
         """EntityExists if there is a rule of that name; case does not matter."""
         present = self.all()

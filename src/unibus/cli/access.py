@@ -4,18 +4,21 @@ Keys are shown once, when they are made, and only when `--show` asks for it. No 
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
 from unibus.cli.looking import owning
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
+from unibus.errors import StoreBusy, UsageError
 
 if TYPE_CHECKING:
     from unibus.core.access.rules import AuthorizationRule
 
 access = typer.Typer(name="access", help="Rules of access: names, rights and keys.")
+
+_HERE: Final = "localhost:5300"
 
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The name of the rule.", show_default=False)]
 Entity: TypeAlias = Annotated[
@@ -120,6 +123,15 @@ def token(
             show_default=False,
         ),
     ] = "",
+    rule: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="A rule of the store, for a server on this machine. The key is read while no server uses the store.",
+            show_default=False,
+        ),
+    ] = "",
+    url: Url = DEFAULT_STORE,
 ) -> None:
     """Make a token for HTTP: curl -H "Authorization: $(unibus access token)" …"""
     import time
@@ -128,12 +140,33 @@ def token(
     from unibus.core.access.connection import ConnectionString
     from unibus.core.access.rules import WELL_KNOWN_KEY, WELL_KNOWN_NAME
 
-    given = ConnectionString("localhost:5300", WELL_KNOWN_NAME, WELL_KNOWN_KEY)
-    if connection_string:
+    given = ConnectionString(_HERE, WELL_KNOWN_NAME, WELL_KNOWN_KEY)
+    if rule and connection_string:
+        raise UsageError("both --rule and a connection string", "leave one out; UNIBUS_CONNECTION_STRING counts, too")
+    if rule:
+        stored = _stored_rule(url, entity, rule)
+        given = ConnectionString(_HERE, stored.name, stored.primary_key)
+    elif connection_string:
         given = ConnectionString.parse(connection_string)
     if entity:
         given = dataclasses.replace(given, entity=entity.strip("/"))
     typer.echo(given.token(int(time.time() + seconds_of("--for", duration))))
+
+
+def _stored_rule(url: str, entity: str, name: str) -> "AuthorizationRule":
+    """A rule of the entity, else of the namespace. StoreBusy while a server uses the store."""
+    from unibus.bus.namespace_access import StoredRules
+
+    try:
+        with owning(store_url(url)) as store:
+            found = [each for each in StoredRules(store, entity).all() if each.name.casefold() == name.casefold()]
+            stored = found[0] if found else StoredRules(store).get(name)
+    except StoreBusy as error:
+        hint = "a running server keeps its keys: give one by --connection-string, or stop the server"
+        raise StoreBusy(error.what, hint, error.holder) from error
+    if not stored.enabled:
+        raise UsageError(f"the rule {stored.name!r} is disabled", "a server refuses its tokens; choose another rule")
+    return stored
 
 
 def _has_rules(kind: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import Field, dataclass, fields
 from typing import Any, Final
 
 from unibus.config.values import PORT, RULES, SECONDS, SWITCH, TEXT, TEXTS, WHOLE, setting
-from unibus.core.access.rules import AuthorizationRule
+from unibus.core.access.rules import AuthorizationRule, checked_rules
 from unibus.errors import ConfigInvalid
 from unibus.limits import BODY_BYTES_MAX
 
@@ -100,6 +100,7 @@ class ServerSettings:
             raise ConfigInvalid("host names no address", "127.0.0.1 for this machine only, 0.0.0.0 for all addresses")
         if not self.store.strip():
             raise ConfigInvalid("store is empty", "name a file, or memory://")
+        checked_rules(self.authorization_rules)
         self.networks()
 
     def networks(self) -> tuple[Network, ...]:

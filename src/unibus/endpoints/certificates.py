@@ -72,6 +72,17 @@ class CertificateFiles:
         return context
 
 
+def check_development_certificate(folder: Path, names: tuple[str, ...]) -> None:
+    """ConfigInvalid if the certificate could not be made, as far as that is visible without making anything."""
+    for name in names:
+        _general_name(name)
+    existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not existing.is_dir():
+        raise _cannot_keep(folder, f"{existing} is no folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise _cannot_keep(folder, f"{existing} is not writable")
+
+
 def development_certificate(folder: Path, names: tuple[str, ...], now: datetime.datetime) -> CertificateFiles:
     """The certificate for `names` and this machine. Makes what is missing, expires soon or does not fit."""
     wanted = tuple(dict.fromkeys([*NAMES, *names]))
@@ -88,11 +99,15 @@ def development_certificate(folder: Path, names: tuple[str, ...], now: datetime.
             if server is None or _must_be_made_again(server, authority, subjects, now):
                 _write(_make_server(authority, subjects, now), files.certificate, files.key)
     except OSError as error:
-        raise ConfigInvalid(
-            f"the development certificate cannot be kept in {folder}: {error.strerror or error}",
-            "choose a folder: --certificate-folder; or do without TLS: --no-tls",
-        ) from error
+        raise _cannot_keep(folder, error.strerror or str(error)) from error
     return files
+
+
+def _cannot_keep(folder: Path, why: str) -> ConfigInvalid:
+    return ConfigInvalid(
+        f"the development certificate cannot be kept in {folder}: {why}",
+        "choose a folder: --certificate-folder; or do without TLS: --no-tls",
+    )
 
 
 def _must_be_made_again(

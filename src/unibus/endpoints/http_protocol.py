@@ -24,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from unibus.endpoints.connections import Connections, log
+from unibus.endpoints.error_body import JSON, error_content
 
 WAITING: Final = 0
 HEAD: Final = 1
@@ -45,6 +46,14 @@ HEADER_NAMES: Final = "unibus.header_names"
 
 _HOST: Final = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]+")
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
+
+_CODES: Final = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "MessageSizeExceeded",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServerBusy",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "internal_error",
+}
+_RETRY_AFTER: Final = {HTTPStatus.SERVICE_UNAVAILABLE: "retry-after: 1\r\n"}
 
 
 class _Refused(Exception):
@@ -337,7 +346,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def _refuse(self, refused: _Refused) -> None:
         self._all.report_refused(refused.reason, self.client)
-        in_body, self.phase, self.since = self.phase == BODY, REFUSED, self._all.tick
+        in_body = self.phase == BODY
+        # In other phases `headers` are those of an earlier request. Accept may come behind what is wrong: XML then.
+        as_json = self.phase in (HEAD, BODY) and _asks_for_json(self.headers)
+        self.phase, self.since = REFUSED, self._all.tick
         cycle = self.cycle
         is_busy = self._has_cycle and not cycle.response_complete
         can_answer = not is_busy or (in_body and not self.pipeline and not cycle.response_started)
@@ -351,7 +363,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
             return
         self.flow.resume_reading()
-        self.transport.write(_answer(refused))
+        self.transport.write(_answer(refused, as_json))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
@@ -371,10 +383,15 @@ def _body_too_large(most: int) -> _Refused:
     return _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body of more than {most} bytes")
 
 
-def _answer(refused: _Refused) -> bytes:
-    body = f"{refused.reason}\n".encode()
+def _asks_for_json(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any([name == b"accept" and JSON.encode() in value for name, value in headers])
+
+
+def _answer(refused: _Refused, as_json: bool) -> bytes:
+    """Without x-correlation-id: the headers that may have one were not all read, and the log has no line with it."""
+    body, content_type = error_content(as_json, refused.status.value, _CODES[refused.status], refused.reason)
     head = (
-        f"HTTP/1.1 {refused.status.value} {refused.status.phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        f"HTTP/1.1 {refused.status.value} {refused.status.phrase}\r\ncontent-type: {content_type}\r\n"
+        f"content-length: {len(body)}\r\n{_RETRY_AFTER.get(refused.status, '')}connection: close\r\n\r\n"
     )
     return head.encode("ascii") + body

@@ -1,4 +1,4 @@
-"""Which sockets a server listens on: every host on its port, and on the second port where AMQP clients look.
+"""Which sockets a server binds: every host on its port, and on the second port where AMQP clients look.
 
 A port that was asked for and cannot be had is an error. What is only a default gives way with a line in the log: the
 second port, if another program has it, and IPv6, if the machine has none.
@@ -19,7 +19,7 @@ FREE_PORT_TRIES: Final = 20
 
 
 def bind_all(settings: ServerSettings) -> list[socket.socket]:
-    """Sockets for `port`, then for `amqp_port`. PortUnavailable leaves none open."""
+    """Sockets for `port`, then for `amqp_port`, bound and not yet listening. PortUnavailable leaves none open."""
     first = _bind_hosts(settings, settings.port)
     if settings.amqp_port is None or settings.amqp_port == settings.port != 0:
         return first
@@ -27,7 +27,7 @@ def bind_all(settings: ServerSettings) -> list[socket.socket]:
         return first + _bind_hosts(settings, settings.amqp_port)
     except PortUnavailable as error:
         if "amqp_port" in settings.given:
-            _close(first)
+            close_all(first)
             raise
         log_event(log, logging.WARNING, "the second port is not served", reason=error.what)
         return first
@@ -41,7 +41,7 @@ def _bind_hosts(settings: ServerSettings, port: int) -> list[socket.socket]:
             for host in settings.host:
                 bound += _bind_host(settings, host, bound[0].getsockname()[1] if bound and not port else port)
         except PortUnavailable as error:
-            _close(bound)
+            close_all(bound)
             cause = error.__cause__
             if port or not bound or tries == 1 or not isinstance(cause, OSError) or cause.errno != errno.EADDRINUSE:
                 raise
@@ -62,6 +62,6 @@ def _bind_host(settings: ServerSettings, host: str, port: int) -> list[socket.so
         return []
 
 
-def _close(sockets: list[socket.socket]) -> None:
+def close_all(sockets: list[socket.socket]) -> None:
     for each in sockets:
         each.close()

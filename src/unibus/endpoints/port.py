@@ -30,7 +30,7 @@ _NO_SUCH_ADDRESS: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on every address of a host name. PortUnavailable says why not."""
+    """Sockets with every address of a host name. They do not listen yet. PortUnavailable says why not."""
     bound: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -54,7 +54,6 @@ def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.setblocking(False)
         made.bind(address)
-        made.listen(BACKLOG)
     except BaseException:
         made.close()
         raise
@@ -80,7 +79,11 @@ def is_missing_address(error: PortUnavailable) -> bool:
 
 
 class Port:
-    """One listening socket. It belongs to the loop that it is started on."""
+    """One listening socket. It belongs to the loop that it is started on.
+
+    It listens from here on, and not since it was bound: the system accepts connections for a socket that listens.
+    PortUnavailable if another program that had bound the same address at the same time was first.
+    """
 
     def __init__(self, listening: socket.socket, protocols: Protocols, tls: ssl.SSLContext | None) -> None:
         self._listening = listening
@@ -91,6 +94,10 @@ class Port:
         self._handovers: set[asyncio.Task[None]] = set()
         self._resume: asyncio.TimerHandle | None = None
         self._is_open = True
+        try:
+            listening.listen(BACKLOG)
+        except OSError as error:
+            raise _unavailable(*self.address, error) from error
         self._loop.add_reader(listening, self._accept)
 
     @property

@@ -3,7 +3,8 @@
     start:  store ▶ broker ▶ entities ▶ certificate ▶ application ▶ ports
     stop:   ports ▶ requests in flight (up to a deadline) ▶ application ▶ store
 
-Whatever fails at the start closes what was opened before it.
+A start that fails closes what it has opened. It leaves no new store behind: where the store does not exist yet, the
+ports are bound and the settings are checked before it is created. The ports listen when the store is open.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import importlib
 import logging
 import os
 import signal
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,14 +23,15 @@ from urllib.parse import unquote, urlsplit
 from unibus.bus.entity_file import declare_file
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.store_url import url_of
+from unibus.bus.sync_bus import SyncMessageBus
 from unibus.config.settings import ServerSettings, is_loopback
 from unibus.core.access.rules import WELL_KNOWN_KEY, WELL_KNOWN_NAME, accepts_well_known_key
 from unibus.endpoints.application import Application, ApplicationServer
-from unibus.endpoints.certificates import CertificateFiles, development_certificate
+from unibus.endpoints.certificates import CertificateFiles, check_development_certificate, development_certificate
 from unibus.endpoints.connections import Connections, address_of, log
 from unibus.endpoints.exposure import check_exposure
 from unibus.endpoints.first_byte import ConnectionFactory, Protocols
-from unibus.endpoints.listening import bind_all
+from unibus.endpoints.listening import bind_all, close_all
 from unibus.endpoints.log_lines import log_event
 from unibus.endpoints.port import Port
 from unibus.endpoints.serving import BrokerT, Serving
@@ -71,6 +74,8 @@ class Server(Generic[BrokerT]):
             self._open_bus, make_broker or _imported("unibus.bus.broker", "Broker")
         )
         self._application: ApplicationServer | None = None
+        self._bound: list[socket.socket] = []
+        """Sockets that no port has yet."""
         self._ports: list[Port] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -122,6 +127,8 @@ class Server(Generic[BrokerT]):
         if was_started:
             log_event(log, logging.INFO, "stopping", connections=len(self.connections))
         self.serving.drain()
+        bound, self._bound = self._bound, []
+        close_all(bound)
         ports, self._ports = self._ports, []
         for port in ports:
             port.close()
@@ -170,6 +177,10 @@ class Server(Generic[BrokerT]):
         settings = self.settings
         # Before a store is made: one that does not exist has no keys.
         check_exposure(settings, bool(settings.authorization_rules) or _may_exist(self._url))
+        if _path_of(self._url) and not _may_exist(self._url):
+            # Only then: of a server that is started twice on one store, StoreBusy names the process.
+            self._bound = bind_all(settings)
+            await asyncio.to_thread(self._check_before_creation)
         await self.serving.open()
         rules = self.serving.broker.namespace_rules()
         check_exposure(settings, bool(rules or settings.authorization_rules))
@@ -185,10 +196,27 @@ class Server(Generic[BrokerT]):
         application = self._application = ApplicationServer(self._build_app(self.serving, settings), settings)
         await application.start()
         protocols = Protocols(application.connections, application.http, self._protocols)
-        self._ports = [Port(each, protocols, tls) for each in bind_all(settings)]
-        self.addresses = [port.address for port in self._ports]
+        self._listen(protocols, tls)
         if self._is_swept:
             self._sweep_later()
+
+    def _check_before_creation(self) -> None:
+        """Raise what would refuse the start after a new store was created. Creates nothing."""
+        settings = self.settings
+        if settings.tls_certificate:
+            self._tls()
+        elif settings.tls:
+            check_development_certificate(self._certificate_folder(), settings.certificate_names)
+        if settings.entities:
+            with SyncMessageBus(strict=True) as rehearsal:  # In memory: the whole file, in an empty store.
+                declare_file(rehearsal, settings.entities)
+
+    def _listen(self, protocols: Protocols, tls: ssl.SSLContext | None) -> None:
+        self._bound = self._bound or bind_all(self.settings)
+        while self._bound:
+            self._ports.append(Port(self._bound[0], protocols, tls))
+            self._bound.pop(0)
+        self.addresses = [port.address for port in self._ports]
 
     def _application_of_unibus(self, serving: Serving[BrokerT], settings: ServerSettings) -> Application:
         # It also serves the certificate that clients have to trust.
@@ -211,10 +239,13 @@ class Server(Generic[BrokerT]):
         if settings.tls_certificate:
             self.certificate = CertificateFiles(Path(settings.tls_certificate), Path(settings.tls_key))
         else:
-            folder = Path(settings.certificate_folder) if settings.certificate_folder else folder_beside(self._url)
             now = datetime.datetime.now(datetime.UTC)
-            self.certificate = development_certificate(folder, settings.certificate_names, now)
+            self.certificate = development_certificate(self._certificate_folder(), settings.certificate_names, now)
         return self.certificate.context()
+
+    def _certificate_folder(self) -> Path:
+        given = self.settings.certificate_folder
+        return Path(given) if given else folder_beside(self._url)
 
     # While it serves
 

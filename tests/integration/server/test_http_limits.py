@@ -3,8 +3,10 @@
 The requests are bytes on a socket: no client library would send them.
 """
 
+import json
 import logging
 from collections.abc import Callable
+from xml.etree import ElementTree
 
 import httptools
 import pytest
@@ -15,6 +17,7 @@ from unibus.endpoints.log_lines import fields_of
 Serve = Callable[..., Running]
 HOST = "host: localhost\r\n"
 CHUNKED = "transfer-encoding: chunked\r\n"
+CODES = {400: "BadRequest: ", 413: "MessageSizeExceeded: ", 503: "ServerBusy: "}
 LIMITS = {"header_bytes_max": 8_192, "headers_max": 50, "body_bytes_max": 20_000}
 
 
@@ -94,6 +97,14 @@ def server(shared_servers: Serve, loop_name: str) -> Running:
     return shared
 
 
+def assert_xml(answer: bytes, status: int) -> None:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-type: application/xml; charset=utf-8\r\n" in head
+    root = ElementTree.fromstring(body)
+    assert (root.tag, root.findtext("Code")) == ("Error", str(status))
+    assert (root.findtext("Detail") or "").startswith(CODES[status])
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused(server: Running, name: str, caplog: pytest.LogCaptureFixture) -> None:
     sent, status = REFUSED[name]
@@ -102,6 +113,8 @@ def test_it_is_refused(server: Running, name: str, caplog: pytest.LogCaptureFixt
         answer = read_all(client)
         assert status_of(answer) == status, answer[:200]
         assert answer.count(b"HTTP/1.1 ") == (1 if status else 0)
+        if status:
+            assert_xml(answer, status)
     lines = [each for each in caplog.records if each.name != "asyncio"]
     assert [(each.name, each.getMessage()) for each in lines] == [("unibus.server", "connection refused")]
     assert fields_of(lines[0])["reason"]
@@ -109,6 +122,40 @@ def test_it_is_refused(server: Running, name: str, caplog: pytest.LogCaptureFixt
     assert status_of(server.ask(request())) == 200
     server.until(lambda: len(server.server.connections) == 0)
     assert server.server.connections.bodies_bytes == 0
+
+
+JSON = "accept: text/html, application/json;q=0.9\r\n"
+
+REFUSED_AS_JSON: dict[str, tuple[bytes, str, str]] = {
+    "no Host": (request(headers=JSON), "BadRequest", "no Host headers, exactly one is required"),
+    "a header after Accept": (request(headers=f"{JSON}host: a/b\r\n"), "BadRequest", "Host is not valid"),
+    "a long body": (
+        post(f"{JSON}content-length: 20001\r\n"),
+        "MessageSizeExceeded",
+        "a body of more than 20000 bytes",
+    ),
+    "a body that becomes too long": (
+        post(f"{JSON}{CHUNKED}", b"4e21\r\n" + b"x" * 20_001),
+        "MessageSizeExceeded",
+        "a body of more than 20000 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_AS_JSON)
+def test_it_is_refused_in_json_where_that_was_asked_for(server: Running, name: str) -> None:
+    sent, code, message = REFUSED_AS_JSON[name]
+    head, _, body = server.ask(sent).partition(b"\r\n\r\n")
+    assert b"content-type: application/json; charset=utf-8\r\n" in head
+    assert json.loads(body) == {"error": {"code": code, "message": message, "details": ""}}
+
+
+def test_an_earlier_request_does_not_choose_the_form(server: Running) -> None:
+    with server.connect() as client:
+        client.sendall(f"GET / HTTP/1.1\r\n{HOST}{JSON}\r\n".encode())
+        assert status_of(read_answer(client)) == 200
+        client.sendall(b"\0")  # Refused before its first header.
+        assert_xml(read_all(client), 400)
 
 
 ACCEPTED: dict[str, tuple[bytes, int]] = {
@@ -196,7 +243,10 @@ def test_bodies_of_all_requests_together_are_bounded(serve: Serve) -> None:
     with server.connect() as client:
         client.sendall(post("content-length: 2000000\r\n", b"x" * 1_500_000))
         server.until(lambda: server.server.connections.bodies_bytes == 1_500_000)
-        assert status_of(server.ask(post("content-length: 1600000\r\n"))) == 503
+        refused = server.ask(post("content-length: 1600000\r\n"))
+        assert status_of(refused) == 503
+        assert_xml(refused, 503)
+        assert b"retry-after: 1\r\n" in refused
         client.sendall(b"x" * 500_000)
         assert status_of(read_answer(client)) == 200
         server.until(lambda: server.server.connections.bodies_bytes == 0)

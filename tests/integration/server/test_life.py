@@ -23,9 +23,18 @@ from tests.integration.server.running import (
     status_of,
 )
 from unibus.config.settings import ServerSettings
+from unibus.core.access.rules import AuthorizationRule
 from unibus.endpoints.server import Server
 from unibus.endpoints.serving import Serving
-from unibus.errors import ConfigInvalid, EntityExists, StoreBusy, StoreFailed, StoreUnavailable
+from unibus.errors import (
+    BusError,
+    ConfigInvalid,
+    EntityExists,
+    StoreBusy,
+    StoreFailed,
+    StoreUnavailable,
+    UsageError,
+)
 from unibus.sync import MessageBus
 
 Serve = Callable[..., Running]
@@ -161,6 +170,44 @@ def test_listening_elsewhere_needs_a_key_or_a_flag(
     server = serve(store=store, host=("0.0.0.0",), insecure=True)
     assert status_of(server.ask(request())) == 200
     assert "no other machine can use this server" in caplog.text
+
+
+REFUSED_STARTS: dict[str, tuple[dict[str, Any], type[BusError]]] = {
+    "a certificate that does not exist": ({"tls_certificate": "none.pem", "tls_key": "none.pem"}, ConfigInvalid),
+    "a name that no certificate can have": ({"certificate_names": ("a" * 300 + "ä",)}, ConfigInvalid),
+    "a folder of certificates below a file": ({"certificate_folder": "/dev/null/certificates"}, ConfigInvalid),
+    "two rules of one name": (
+        {"authorization_rules": tuple([AuthorizationRule.generated(each, ["Send"], bytes(64)) for each in "aA"])},
+        ConfigInvalid,
+    ),
+    "no file of entities": ({"entities": "/dev/null/Config.json"}, UsageError),
+    "a forward to no entity": ({"entities": '{"queues": {"a": {"forward_to": "b"}}}'}, EntityExists),
+    "a setting of no entity": ({"entities": '{"queues": {"a": {"colour": 1}}}'}, ConfigInvalid),
+}
+
+
+@pytest.mark.parametrize("name", ["a.db", "jsonfile"])
+@pytest.mark.parametrize("case", REFUSED_STARTS)
+def test_a_refused_start_leaves_no_new_store(
+    serve: Serve, tmp_path: Path, name: str, case: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    settings, error = REFUSED_STARTS[case]
+    if settings.get("entities", "").startswith("{"):
+        file = tmp_path_factory.mktemp("entities") / "Config.json"
+        file.write_text(settings["entities"])
+        settings = {"entities": str(file)}
+    store = str(tmp_path / name) if name == "a.db" else f"jsonfile:///{tmp_path / name}"
+    with pytest.raises(error):
+        serve(store=store, **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_use_is_reported_before_a_port_in_use(serve: Serve, tmp_path: Path) -> None:
+    """A server that is started twice: StoreBusy names the process."""
+    store = str(tmp_path / "a.db")
+    first = serve(store=store)
+    with pytest.raises(StoreBusy):
+        serve(store=store, port=first.server.port)
 
 
 # A store that fails

@@ -1,6 +1,7 @@
 """One port for every protocol: the first byte decides, in plain text and again inside TLS."""
 
 import asyncio
+import errno
 import http.client
 import json
 import logging
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.server.running import Running, read_all, read_answer, request, status_of
+from tests.integration.server.running import Running, TinyBroker, read_all, read_answer, request, status_of
+from unibus.bus.message_bus import MessageBus
 from unibus.core.access.rules import AuthorizationRule
 from unibus.endpoints.first_byte import AMQP_HEADER
 from unibus.endpoints.log_lines import fields_of
@@ -155,8 +157,41 @@ def test_a_taken_port_is_an_error_and_leaves_nothing_open(serve: Serve, taken: s
     port = taken.getsockname()[1]
     with pytest.raises(PortUnavailable, match=f"port {port} is taken on 127.0.0.1"):
         serve(port=port, store=f"{tmp_path}/a.db")
+    assert list(tmp_path.iterdir()) == []
     server = serve(store=f"{tmp_path}/a.db")  # The store is not held by the server that did not start.
     assert status_of(server.ask(request())) == 200
+
+
+@pytest.mark.parametrize("store", ["memory://", "a.db"])
+def test_the_ports_refuse_connections_until_the_store_is_open(serve: Serve, tmp_path: Path, store: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    refused: list[bool] = []
+
+    def make_broker(bus: MessageBus) -> TinyBroker:
+        with socket.socket() as client:
+            refused.append(client.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED)
+        return TinyBroker(bus)
+
+    chosen = store if store == "memory://" else f"{tmp_path}/{store}"
+    server = serve({"make_broker": make_broker}, port=port, store=chosen)
+    assert refused == [True]
+    assert status_of(server.ask(request())) == 200
+
+
+def test_two_servers_that_bind_one_port_at_the_same_time(serve: Serve) -> None:
+    """Both may bind, where the system allows that; only one can listen."""
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+
+        def make_broker(bus: MessageBus) -> TinyBroker:
+            other.listen()
+            return TinyBroker(bus)
+
+        with pytest.raises(PortUnavailable, match=f"port {port} is taken on 127.0.0.1"):
+            serve({"make_broker": make_broker}, port=port, host=("127.0.0.1",))
 
 
 def test_a_taken_second_port_is_a_warning_unless_it_was_asked_for(

@@ -164,6 +164,55 @@ def test_a_token_opens_what_it_was_made_for(shell: Any) -> None:
     assert 500 < expires_s - time.time() <= 601
 
 
+def identified(shell: Any, token: str) -> tuple[str, tuple[str, ...]]:
+    async def claims() -> tuple[str, tuple[str, ...]]:
+        async with MessageBus(f"sqlite:///{shell.folder}/unibus.db") as bus:
+            broker = Broker(bus)
+            found = Access(broker.namespace_rules(), broker.access_rules).identify(token, 1)
+            return found.rule, found.scope
+
+    return asyncio.run(claims())
+
+
+def test_a_token_by_a_rule_of_the_store(shell: Any) -> None:
+    shell.records(*ADD_ROOT)
+    shell.records("send", "orders", "x")
+    shell.records("access", "add", "own", "--rights", "Send", "--entity", "orders")
+    token = shell("access", "token", "--rule", "ROOT").stdout.strip()
+    assert identified(shell, token) == ("root", ())
+    token = shell("access", "token", "--rule", "own", "--entity", "orders", "--url", "unibus.db").stdout.strip()
+    assert identified(shell, token) == ("own", ("orders",))
+    token = shell("access", "token", "--rule", "root", "--entity", "orders").stdout.strip()
+    assert identified(shell, token) == ("root", ("orders",))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (("--rule", "missing"), 3, "the namespace has no rule 'missing'"),
+        (("--rule", "own"), 3, "the namespace has no rule 'own'"),
+        (("--rule", "root", "--entity", "nowhere"), 3, "there is no queue or topic 'nowhere'"),
+        (("--rule", "root", "--url", "other.db"), 4, "there is no file other.db"),
+        (("--rule", "root", "--connection-string", "Endpoint=sb://h/"), 2, "both --rule and a connection string"),
+    ],
+)
+def test_a_token_by_a_rule_that_the_store_does_not_have(
+    shell: Any, arguments: tuple[str, ...], exit_code: int, said: str
+) -> None:
+    shell.records(*ADD_ROOT)
+    result = shell("access", "token", *arguments)
+    assert (result.exit_code, result.stdout) == (exit_code, "")
+    assert said in result.stderr
+
+
+def test_a_token_by_a_rule_of_a_store_in_use(shell: Any) -> None:
+    shell.records(*ADD_ROOT)
+    with owner_of(shell.folder / "unibus.db"):
+        result = shell("access", "token", "--rule", "root")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert "a running server keeps its keys: give one by --connection-string" in result.stderr
+
+
 def test_a_token_for_a_server_of_this_machine_needs_no_key(shell: Any) -> None:
     token = shell("access", "token").stdout.strip()
     claims = Access([well_known_rule()]).identify(token, 1)

@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import unquote
 
 import msgspec
 
 from unibus.endpoints.http.app import Asgi
+
+HOST: Final = {"host": "bus.example:5300"}
+JSON_CLIENT: Final = {**HOST, "accept": "application/json"}
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,31 @@ class Connection:
         return Answer(status, headers, b"".join(self.pieces), names)
 
 
+def scope_of(method: str, target: str, headers: Mapping[str, str], peer: str) -> MutableMapping[str, object]:
+    path, _, query = target.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()],
+        "client": (peer, 50_000),
+        "server": ("127.0.0.1", 5300),
+    }
+
+
 class AsgiClient:
-    def __init__(self, app: Asgi) -> None:
+    """`defaults` are headers of every request. With `keeps_names` header names reach the application as written."""
+
+    def __init__(self, app: Asgi, defaults: Mapping[str, str] = JSON_CLIENT, peer: str = "127.0.0.1") -> None:
         self._app = app
+        self._defaults = defaults
+        self._peer = peer
         self.keeps_names = False
 
     async def __call__(
@@ -97,22 +123,7 @@ class AsgiClient:
     async def run(
         self, connection: Connection, method: str, target: str, headers: Mapping[str, str] | None = None
     ) -> None:
-        path, _, query = target.partition("?")
-        written = list(headers or {})
-        given = {"host": "bus.example:5300", "accept": "application/json", **(headers or {})}
-        scope: MutableMapping[str, object] = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": unquote(path),
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
-            "client": ("127.0.0.1", 50_000),
-            **({"unibus.header_names": [name.encode() for name in written]} if self.keeps_names else {}),
-            "server": ("127.0.0.1", 5300),
-        }
+        scope = scope_of(method, target, {**self._defaults, **(headers or {})}, self._peer)
+        if self.keeps_names:
+            scope["unibus.header_names"] = [name.encode() for name in headers or {}]
         await self._app(scope, connection.receive, connection.send)

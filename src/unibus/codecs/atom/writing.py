@@ -140,6 +140,7 @@ def _action(action: ActionDescription | None) -> str:
 
 
 def _sql(expression: str, parameters: Sequence[tuple[str, TypedValue]]) -> str:
+    # Without RequiresPreprocessing: Azure's clients expect it to be absent here, only its Resource Manager has it.
     level = _leaf("CompatibilityLevel", schema.COMPATIBILITY_LEVEL)
     return _leaf("SqlExpression", expression) + level + _pairs("Parameters", parameters)
 

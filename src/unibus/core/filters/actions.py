@@ -17,7 +17,7 @@ from unibus.core.fields import checked_header
 from unibus.core.filters import tree
 from unibus.core.filters.compiling import Compiler
 from unibus.core.filters.conditions import text_of
-from unibus.core.filters.filters import LENIENT, MODES, Values, bound
+from unibus.core.filters.filters import LENIENT, MODES, Values, as_named, bound
 from unibus.core.filters.numbers import DECIMAL, DOUBLE, INT32, INT64, aware, decimal_of, double_of, kind_of
 from unibus.core.filters.parser import Parser
 from unibus.core.filters.places import (
@@ -88,6 +88,7 @@ class SqlRuleAction:
         self.expression = expression
         self.statements: tuple[tree.Statement, ...] = tuple(_statements(parser, statements_max))
         self.parameters: Mapping[str, HeaderValue] = bound(parser.parameters, parameters)
+        self.named: Mapping[str, HeaderValue] = as_named(parameters, self.parameters)  # In the case as given.
         self.mode = mode
         compiler = Compiler(self.parameters, mode == LENIENT, new_id)
         self._steps = [_step(statement, compiler) for statement in self.statements]

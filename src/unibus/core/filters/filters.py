@@ -162,6 +162,7 @@ class SqlFilter(Filter):
         values = bound(parser.parameters, parameters)
         super().__init__(node, values, mode, new_id)
         self.expression = expression
+        self.named = as_named(parameters, values)  # As `parameters`, in the case in which they were given.
 
 
 def bound(asked: Mapping[str, int], given: Values | None) -> dict[str, HeaderValue]:
@@ -178,6 +179,12 @@ def bound(asked: Mapping[str, int], given: Values | None) -> dict[str, HeaderVal
             hint = near(name, frozenset(values), "give one in parameters")
             raise invalid(f"no value for @{name[:40]},", position, hint)
     return values
+
+
+def as_named(given: Values | None, values: Mapping[str, HeaderValue]) -> dict[str, HeaderValue]:
+    """The checked values by the names that were given, without the @: names are compared without case, and kept."""
+    names = [] if given is None else [name.removeprefix("@") for name in given]
+    return {name: values[name.lower()] for name in names}
 
 
 def _checked(given: Values) -> list[HeaderValue]:

@@ -91,7 +91,7 @@ def record_of(rule: Rule) -> dict[str, object]:
     record: dict[str, object] = {"name": rule.name, "filter": _filter_record(rule.condition)}
     action = rule.action
     if action is not None:
-        record["action"] = {"expression": action.expression, "parameters": _tagged(action.parameters)}
+        record["action"] = {"expression": action.expression, "parameters": _tagged(action.named)}
     if rule.created_ns:
         record["created_ns"] = rule.created_ns
     return record
@@ -106,7 +106,7 @@ def _filter_record(condition: Filter) -> dict[str, object]:
         fields = {_FIELDS[name]: value for name, value in condition.system.items()}
         return {"kind": "correlation", "fields": fields, "properties": _tagged(condition.properties)}
     if isinstance(condition, SqlFilter):
-        return {"kind": "sql", "expression": condition.expression, "parameters": _tagged(condition.parameters)}
+        return {"kind": "sql", "expression": condition.expression, "parameters": _tagged(condition.named)}
     raise ConfigInvalid(f"{type(condition).__name__} is no filter that can be kept", "use one of the four")
 
 

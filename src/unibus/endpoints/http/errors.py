@@ -1,16 +1,15 @@
-"""From an error of the bus to an HTTP answer: one table, and one place that writes the two forms of its body.
+"""From an error of the bus to an HTTP answer: one table of statuses, and the words that Azure has for an error.
 
-Azure's clients read XML (`<Error><Code>…</Code><Detail>…</Detail></Error>`); a client that asks for JSON gets
-`{"error": {"code", "message", "details"}}`. The most specific class of the table counts. A test walks the tree of
-`unibus.errors` and fails for a class that has no row above `BusError`.
+The most specific class of the table counts. A test walks the tree of `unibus.errors` and fails for a class that has no
+row above `BusError`. `endpoints/error_body` writes the body, as XML or JSON.
 """
 
 import math
 from typing import Final
-from xml.sax.saxutils import escape
 
 import unibus.errors as errors
-from unibus.endpoints.http.request import Request, Response, json_response
+from unibus.endpoints.error_body import error_content
+from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.routing import OPERATOR_PAGES
 
 STATUSES: Final[dict[type[errors.BusError], int]] = {
@@ -110,13 +109,5 @@ def error_response(request: Request | None, error: errors.BusError) -> Response:
 
 
 def error_body(request: Request | None, status: int, code: str, what: str, hint: str = "") -> Response:
-    if request is not None and request.accepts_json():
-        return json_response({"error": {"code": code, "message": what, "details": hint}}, status)
-    detail = f"{code}: {what}. {hint}".rstrip(". ")
-    text = f"<Error><Code>{status}</Code><Detail>{escape(_printable(detail))}</Detail></Error>"
-    return Response(status, text.encode("utf-8", "replace"), "application/xml; charset=utf-8")
-
-
-def _printable(text: str) -> str:
-    """XML has no way to write most control characters: an error may quote what the caller sent."""
-    return "".join([char if char in "\t\n\r" or " " <= char < "\ufffe" or char > "\uffff" else "?" for char in text])
+    as_json = request is not None and request.accepts_json()
+    return Response(status, *error_content(as_json, status, code, what, hint))

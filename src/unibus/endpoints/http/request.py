@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
+from unibus.endpoints.error_body import JSON
 from unibus.endpoints.http.address import parsed_query
 from unibus.endpoints.http.routing import Place
 from unibus.errors import DecodeError, MessageTooLarge
@@ -20,7 +21,6 @@ Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
 Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 
 T = TypeVar("T")
-JSON: Final = "application/json"
 PREFIX: Final = "unibus.prefix"
 TEXT: Final = "text/plain; charset=utf-8"
 

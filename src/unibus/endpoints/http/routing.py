@@ -27,7 +27,7 @@ RESERVED: Final = RESERVED_FIRST
 OPERATOR_PAGES: Final = frozenset(
     {
         *("/metrics", "/servicebus/metrics", "/docs", "/servicebus/docs"),
-        *("/redoc", "/openapi.json", "/servicebus/openapi.json"),
+        *("/openapi.json", "/servicebus/openapi.json"),
     }
 )
 """Shapes that scrapers and browsers read. These cannot make a signature, so HTTP Basic is accepted here."""

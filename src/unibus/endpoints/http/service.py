@@ -14,6 +14,7 @@ from unibus.endpoints.http.overview import Overview
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.endpoints.http.statistics import Statistics
+from unibus.endpoints.http.unknown_names import UnknownNames
 
 
 class Serving(Protocol):
@@ -66,9 +67,11 @@ class Service:
         self.observer = observer
         self.body_bytes_max = body_bytes_max
         self.settings = HttpSettings() if settings is None else settings
+        self.unknown_names = UnknownNames()
         self.overview = Overview(self.settings.stalled_after_s)
         self.document: Callable[[], Mapping[str, object]] = dict
         self._watched: Broker | None = None
+        self._created_ns = 0
 
     @property
     def broker(self) -> Broker:
@@ -78,6 +81,13 @@ class Service:
             self._watched = broker
             broker.watch_filters(self.observer.statistics.filters)
         return broker
+
+    @property
+    def created_ns(self) -> int:
+        """When the namespace was created: the same instant as long as the server runs, whatever is deleted."""
+        if not self._created_ns:
+            self._created_ns = self.broker.created_ns()
+        return self._created_ns
 
     @property
     def interrupted(self) -> asyncio.Event:

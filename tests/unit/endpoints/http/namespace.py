@@ -1,11 +1,13 @@
 """A namespace of rules without a store, and requests to an ASGI application without a network."""
 
 import hashlib
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.unit.endpoints.asgi_client import Answer, AsgiClient, scope_of
 from unibus.core.access.rules import AuthorizationRule
 from unibus.core.access.token import make_token
+from unibus.endpoints.http.app import Asgi
 from unibus.endpoints.http.operation import Operation
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.routing import place_of
@@ -13,10 +15,6 @@ from unibus.endpoints.http.service import Service
 from unibus.errors import EntityNotFound
 
 Message = MutableMapping[str, object]
-Asgi = Callable[
-    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
-    Awaitable[None],
-]
 
 HOST = "bus.example"
 NOW_S = 1_800_000_000
@@ -87,29 +85,6 @@ async def _empty() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-def scope_of(method: str, path: str, headers: dict[str, str], peer: str) -> Message:
-    raw, _, query = path.partition("?")
-    return {
-        "type": "http",
-        "method": method,
-        "path": raw,
-        "raw_path": raw.encode(),
-        "query_string": query.encode(),
-        "root_path": "",
-        "scheme": "http",
-        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()],
-        "client": (peer, 50_000),
-        "server": ("127.0.0.1", 5300),
-    }
-
-
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
 async def ask(
     app: Asgi,
     method: str,
@@ -118,28 +93,8 @@ async def ask(
     body: bytes = b"",
     peer: str = ELSEWHERE,
 ) -> Answer:
-    """One request, with its whole answer."""
-    sent: list[Message] = []
-    pending = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive() -> Message:
-        return pending.pop() if pending else {"type": "http.disconnect"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await app(scope_of(method, path, headers or {}, peer), receive, send)
-    start = sent[0]
-    found = start["headers"]
-    assert isinstance(found, list)
-    status = start["status"]
-    assert isinstance(status, int)
-    pieces = [message.get("body", b"") for message in sent[1:]]
-    return Answer(
-        status,
-        {name.decode(): value.decode("latin-1") for name, value in found},
-        b"".join([piece for piece in pieces if isinstance(piece, bytes)]),
-    )
+    """One request of a client elsewhere that sends no header of its own, with its whole answer."""
+    return await AsgiClient(app, {}, peer)(method, path, body, headers)
 
 
 async def allowed(service: Service, request: Request) -> Response:

@@ -17,7 +17,6 @@ from tests.unit.endpoints.http.namespace import (
     ELSEWHERE,
     LOOPBACK,
     NOW_S,
-    Asgi,
     Holding,
     Namespace,
     Silent,
@@ -29,7 +28,7 @@ from tests.unit.endpoints.http.namespace import (
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule, well_known_rule
 from unibus.endpoints.http.administration.table import ADMINISTRATION
-from unibus.endpoints.http.app import Front, application
+from unibus.endpoints.http.app import Asgi, Front, application
 from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.messages.table import MESSAGES
 from unibus.endpoints.http.monitoring.table import MONITORING
@@ -69,12 +68,12 @@ MONITORING_RIGHTS = {
         ("health", "health_overall", "health_live", "health_ready", "health_consumers", "ca_certificate"), OPEN
     ),
     **dict.fromkeys(("metrics", "servicebus_metrics"), "Listen"),
-    **dict.fromkeys(("docs", "servicebus_docs", "redoc", "openapi", "servicebus_openapi"), "Listen"),
+    **dict.fromkeys(("docs", "servicebus_docs", "openapi", "servicebus_openapi"), "Listen"),
     "reset": "Manage",
 }
 RIGHTS = {**MESSAGE_RIGHTS, **ADMINISTRATION_RIGHTS, **MONITORING_RIGHTS}
 OF_ENTITIES = {*MESSAGE_RIGHTS, *ADMINISTRATION_RIGHTS} - {"list_queues", "list_topics", "get_namespace"}
-BASIC = {"metrics", "servicebus_metrics", "docs", "servicebus_docs", "redoc", "openapi", "servicebus_openapi"}
+BASIC = {"metrics", "servicebus_metrics", "docs", "servicebus_docs", "openapi", "servicebus_openapi"}
 
 ENTITY, SIBLING = "orders", "orders1"
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from tests.unit.endpoints.http.namespace import ELSEWHERE, LOOPBACK, Asgi, Holding, ask, token
+from tests.unit.endpoints.http.namespace import ELSEWHERE, LOOPBACK, Holding, ask, token
 from unibus import MessageBus
 from unibus.bus.broker import Broker
 from unibus.core.access.rules import AuthorizationRule, well_known_rule
-from unibus.endpoints.http.app import NO_OPERATION, application, build
+from unibus.endpoints.http.app import NO_OPERATION, Asgi, application, build
 from unibus.endpoints.http.observation import AUDIT_LOG, REQUEST_LOG
 from unibus.endpoints.http.operations import TABLE
 

@@ -52,7 +52,7 @@ def _rule(rule: Rule) -> dict[str, object]:
     action = rule.action
     record: dict[str, object] = {"filter": _filter(rule.condition)}
     if action is not None:
-        plain = {"sql": action.expression, "parameters": dict(action.parameters)}
+        plain = {"sql": action.expression, "parameters": dict(action.named)}
         record["action"] = plain if action.parameters else action.expression
     return record
 
@@ -61,7 +61,7 @@ def _filter(condition: Filter) -> object:
     if isinstance(condition, SqlFilter):
         if not condition.parameters:
             return condition.expression
-        return {"sql": condition.expression, "parameters": dict(condition.parameters)}
+        return {"sql": condition.expression, "parameters": dict(condition.named)}
     if isinstance(condition, CorrelationFilter):
         fields: dict[str, object] = {CORRELATION[name]: text for name, text in condition.system.items()}
         return {**fields, "properties": dict(condition.properties)} if condition.properties else fields

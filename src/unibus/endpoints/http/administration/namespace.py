@@ -14,14 +14,16 @@ _TIER: Final = "Premium"
 
 
 async def get_namespace(service: Service, request: Request) -> Response:
-    """Its name is a setting, else the host that the client called. A store does not know when it was made: now."""
+    """Its name is a setting, else the host that the client called. A store does not know when it was created: its
+    oldest entity does."""
     name = service.settings.namespace or namespace_name(request)
-    now = time_text(service.broker.now_ns())
+    created_ns = service.created_ns
+    updated_ns = service.broker.namespace_updated_ns()
     values = {
-        "CreatedTime": now,
+        "CreatedTime": time_text(created_ns),
         "MessagingSKU": _TIER,
         "MessagingUnits": "1",
-        "ModifiedTime": now,
+        "ModifiedTime": time_text(updated_ns or created_ns),
         "Name": name,
         "NamespaceType": "Messaging",
     }

@@ -62,13 +62,13 @@ def _values(pairs: tuple[tuple[str, TypedValue], ...]) -> dict[str, HeaderValue]
 
 def description_of(rule: Rule) -> RuleDescription:
     action = rule.action
-    described = None if action is None else ActionDescription(action.expression, _parameters(action.parameters))
+    described = None if action is None else ActionDescription(action.expression, _parameters(action.named))
     return RuleDescription(rule.name, _described(rule.condition), described, time_text(rule.created_ns))
 
 
 def _described(condition: Filter) -> FilterDescription:
     if isinstance(condition, SqlFilter):
-        return FilterDescription(schema.SQL_FILTER, condition.expression, _parameters(condition.parameters))
+        return FilterDescription(schema.SQL_FILTER, condition.expression, _parameters(condition.named))
     if isinstance(condition, CorrelationFilter):
         properties = tuple((name, typed(value)) for name, value in condition.properties.items())
         return FilterDescription(schema.CORRELATION_FILTER, "", (), tuple(condition.system.items()), properties)

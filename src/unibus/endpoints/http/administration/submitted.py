@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from unibus.codecs.atom.descriptions import EntityDescription, RuleDescription
 from unibus.codecs.atom.reading import read_description
-from unibus.endpoints.http.request import JSON, Request
+from unibus.endpoints.error_body import JSON
+from unibus.endpoints.http.request import Request
 from unibus.errors import DecodeError, UsageError
 
 

@@ -11,6 +11,7 @@ from unibus.endpoints.bodies import JSON_TYPE
 from unibus.endpoints.http.messages.batch_items import Item, decode_items
 from unibus.endpoints.http.messages.broker_properties import fields_of
 from unibus.endpoints.http.messages.property_headers import check_size, properties_of_json
+from unibus.endpoints.http.unknown_names import UnknownNames
 from unibus.errors import DecodeError, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
@@ -18,7 +19,7 @@ _SHAPE: Final = 'send a list of {"Body": …, "BrokerProperties": {…}, "UserPr
 _text: Final = msgspec.json.Decoder(str).decode
 
 
-def messages_of_batch(document: bytes) -> list[tuple[bytes, dict[str, object]]]:
+def messages_of_batch(document: bytes, unknown: UnknownNames, entity: str) -> list[tuple[bytes, dict[str, object]]]:
     """Body and fields of each message. The first that is wrong refuses all of them."""
     try:
         items = decode_items(document)
@@ -26,11 +27,12 @@ def messages_of_batch(document: bytes) -> list[tuple[bytes, dict[str, object]]]:
         raise DecodeError(f"the batch cannot be read: {error!s:.200}", _SHAPE) from error
     if not 1 <= len(items) <= BATCH_COMMANDS_MAX:
         raise UsageError(f"a batch of {len(items)} messages", f"from 1 to {BATCH_COMMANDS_MAX}")
-    return [_message(item) for item in items]
+    return [_message(item, unknown, entity) for item in items]
 
 
-def _message(item: Item) -> tuple[bytes, dict[str, object]]:
-    fields = {} if item.broker_properties is None else fields_of(item.broker_properties)
+def _message(item: Item, unknown: UnknownNames, entity: str) -> tuple[bytes, dict[str, object]]:
+    given = item.broker_properties
+    fields = {} if given is None else fields_of(given, unknown, entity)
     if item.user_properties:
         fields["headers"] = properties_of_json(item.user_properties, "UserProperties")
     check_size(fields)

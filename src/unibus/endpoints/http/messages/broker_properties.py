@@ -4,10 +4,13 @@
     MessageId Label SessionId CorrelationId ReplyTo ReplyToSessionId To PartitionKey ContentType     text, both ways
     TimeToLive (seconds) TimeToLiveTimeSpan ScheduledEnqueueTimeUtc                                  sent
     SequenceNumber EnqueuedTimeUtc DeliveryCount LockToken LockedUntilUtc State DeadLetterSource     received
+    EnqueuedSequenceNumber                                                                           received
+    ForcePersistence ViaPartitionKey and others of Azure                                             ignored
     Priority Type Source Target RoutingKey DedupKey                              both ways, ours: Azure has none
 
-Names that are not known are ignored, as Azure documents; a known name with a value of the wrong type is refused. The
-text in a header is ASCII: other characters are JSON escapes. Raw UTF-8 is read as well.
+Names that are not known are ignored, as Azure documents, and named in the log; a known name with a value of the wrong
+type is refused. What only a receiver is given is accepted and ignored: programs send a received message again. The text
+in a header is ASCII: other characters are JSON escapes. Raw UTF-8 is read as well.
 """
 
 import json
@@ -25,6 +28,7 @@ from unibus.core.message import Message
 from unibus.core.priority import Priority
 from unibus.endpoints.http.dates import http_date, instant, iso_date
 from unibus.endpoints.http.messages.lock_tokens import token_text
+from unibus.endpoints.http.unknown_names import UnknownNames
 from unibus.errors import DecodeError, UsageError
 
 HEADER: Final = "BrokerProperties"
@@ -49,6 +53,16 @@ _TEXTS: Final = {
 _FIELDS: Final = {**_TEXTS, "MessageId": "message_id", "Subject": "subject"}
 """What a sender may set as text. Label counts before Subject, its newer name."""
 
+_IGNORED: Final = """
+DeadLetterSource DeliveryCount EnqueuedSequenceNumber EnqueuedTimeUtc ForcePersistence LockLocation LockToken
+LockedUntilUtc MessageLocation Publisher SequenceNumber Size State TransactionId ViaPartitionKey Duplicate
+"""
+"""Names that Azure knows, or that our answers have, and that no sender can set: any value is accepted."""
+
+KNOWN: Final = frozenset(
+    {*_FIELDS, "TimeToLive", "TimeToLiveTimeSpan", "ScheduledEnqueueTimeUtc", "Priority", *_IGNORED.split()}
+)
+
 _TIME_SPAN: Final = re.compile(r"(?:(\d{1,8})\.)?(\d{1,2}):(\d{2}):(\d{2}(?:\.\d{1,7})?)", re.ASCII)
 
 
@@ -57,23 +71,25 @@ _decode: Final = msgspec.json.Decoder(dict[str, object]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def fields_of_header(text: str) -> dict[str, object]:
+def fields_of_header(text: str, unknown: UnknownNames, entity: str) -> dict[str, object]:
     """The fields of the envelope that a header gives. DecodeError where it is no JSON object of these types."""
     try:
         given = _decode(text.encode("latin-1"))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"{HEADER} cannot be read: {error!s:.200}", _SHAPE) from error
-    return fields_of(given)
+    return fields_of(given, unknown, entity)
 
 
-def fields_of(given: dict[str, object]) -> dict[str, object]:
+def fields_of(given: dict[str, object], unknown: UnknownNames, entity: str) -> dict[str, object]:
     """The fields of the envelope that properties give. None and an empty text are the same as an absent property."""
     fields: dict[str, object] = {}
     for name, value in given.items():
         field = _FIELDS.get(name)
-        if value is None:
+        if field is None and name not in KNOWN:
+            unknown.report(name, KNOWN, entity)
+        elif value is None:
             continue
-        if field is None:
+        elif field is None:
             _put_typed(fields, given, name, value)
         elif not isinstance(value, str):
             raise _wrong_type(name, value, "text")
@@ -85,7 +101,7 @@ def fields_of(given: dict[str, object]) -> dict[str, object]:
 
 
 def _put_typed(fields: dict[str, object], given: dict[str, object], name: str, value: object) -> None:
-    """A property that is no mere text. Those of no known name are ignored."""
+    """A property that is no mere text. Those that only a receiver is given are ignored."""
     if name == "TimeToLive":
         if not is_number(value):
             raise _wrong_type(name, value, "a number of seconds")
@@ -155,6 +171,8 @@ def properties_of(claimed: Claimed, message: Message, is_header: bool) -> dict[s
     enqueued_ns = int(claimed.enqueued_ns)
     found: dict[str, object] = {
         "DeliveryCount": int(claimed.delivery_count),
+        # A store does not keep the number that a forwarded message had in the first entity.
+        "EnqueuedSequenceNumber": int(claimed.sequence),
         "EnqueuedTimeUtc": date(enqueued_ns),
         "MessageId": message.id,
         "SequenceNumber": int(claimed.sequence),

@@ -32,7 +32,9 @@ async def send(service: Service, request: Request) -> Response:
     if request.scope.get("query_string") and "envelope" in request.query:
         return await _send_envelope(service, request)
     given = headers.get("brokerproperties")
-    fields: dict[str, object] = {} if given is None else fields_of_header(given)
+    fields: dict[str, object] = {}
+    if given is not None:
+        fields = fields_of_header(given, service.unknown_names, request.entity)
     if content_type:
         fields["content_type"] = content_type
     properties = properties_of_headers(headers)
@@ -51,7 +53,7 @@ async def _send_batch(service: Service, request: Request) -> Response:
     broker = service.broker
     shared: dict[str, object] = {}
     put_trace_context(request, shared)
-    given = messages_of_batch(request.body)
+    given = messages_of_batch(request.body, service.unknown_names, request.entity)
     if shared:
         given = [(body, fields | shared) for body, fields in given]
     results = await broker.send_many(request.entity, broker.messages(request.entity, given))

@@ -12,7 +12,8 @@ All of them are open without a key, so they give counts and states, and no names
 from typing import Final
 
 from unibus.bus.broker import HealthStatus
-from unibus.endpoints.http.request import JSON, Request, Response, json_response
+from unibus.endpoints.error_body import JSON
+from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service
 from unibus.errors import BusError
 

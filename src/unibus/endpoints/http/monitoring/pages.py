@@ -1,22 +1,17 @@
-"""The server's own documents: the OpenAPI description, two readers of it, and the CA certificate.
+"""The server's own documents: the OpenAPI description, the page that shows it, and the CA certificate.
 
-The pages load their scripts from a public network; the description itself needs nothing but this server. They are
-operations of the table, so that access to them is decided like any other.
+None of them needs anything but this server. They are operations of the table, so that access to them is decided like
+any other.
 """
 
 import asyncio
 import re
 from typing import Final
 
-from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
-
+from unibus.endpoints.http.monitoring.docs_page import HEADERS, docs_page
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service
 from unibus.errors import EntityNotFound
-
-_TITLE: Final = "unibus"
-_DOCUMENT: Final = "openapi.json"
-"""Relative, so that it is found below any prefix that the application is mounted at."""
 
 _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\s*")
 
@@ -27,13 +22,9 @@ async def openapi(service: Service, request: Request) -> Response:
 
 
 async def docs(service: Service, request: Request) -> Response:
-    page = get_swagger_ui_html(openapi_url=_DOCUMENT, title=_TITLE)
-    return Response(200, bytes(page.body), "text/html; charset=utf-8")
-
-
-async def redoc(service: Service, request: Request) -> Response:
-    page = get_redoc_html(openapi_url=_DOCUMENT, title=_TITLE)
-    return Response(200, bytes(page.body), "text/html; charset=utf-8")
+    base_url = f"{request.base_url}{request.root}"
+    page = await asyncio.to_thread(lambda: docs_page(service.document(), base_url))
+    return Response(200, page, "text/html; charset=utf-8", list(HEADERS))
 
 
 async def certificate(service: Service, request: Request) -> Response:

@@ -102,9 +102,8 @@ MONITORING: Final[tuple[Operation, ...]] = (
     ),
     _page("openapi", "/openapi.json", pages.openapi, "This document", "application/json"),
     _page("servicebus_openapi", "/servicebus/openapi.json", pages.openapi, "This document", "application/json"),
-    _page("docs", "/docs", pages.docs, "This document, to read and to try", _HTML),
-    _page("servicebus_docs", "/servicebus/docs", pages.docs, "This document, to read and to try", _HTML),
-    _page("redoc", "/redoc", pages.redoc, "This document, to read", _HTML),
+    _page("docs", "/docs", pages.docs, "This document, to read", _HTML),
+    _page("servicebus_docs", "/servicebus/docs", pages.docs, "This document, to read", _HTML),
     Operation(
         "ca_certificate",
         "GET",

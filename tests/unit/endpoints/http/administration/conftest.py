@@ -1,13 +1,11 @@
 """A namespace in memory behind the table of the administration, asked through each of the two dispatchers."""
 
-from collections.abc import AsyncIterator, Mapping, MutableMapping
-from dataclasses import dataclass
-from urllib.parse import unquote
+from collections.abc import AsyncIterator, Mapping
 from xml.etree import ElementTree
 
-import msgspec
 import pytest
 
+from tests.unit.endpoints.asgi_client import HOST, Answer, AsgiClient
 from unibus import MessageBus
 from unibus.bus.broker import Broker
 from unibus.core.access.rights import Right
@@ -58,14 +56,11 @@ class Quiet:
         return None
 
 
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
+class AtomAnswer(Answer):
+    """An answer of the administration: a document in Atom, or one object in JSON."""
 
-    def json(self) -> dict[str, object]:
-        found = msgspec.json.decode(self.body)
+    def document(self) -> dict[str, object]:
+        found = self.json()
         assert isinstance(found, dict)
         return found
 
@@ -77,53 +72,22 @@ class Answer:
         assert self.status >= 400, self.body
         return self.xml().findtext("Detail") or ""
 
-    def properties(self) -> dict[str, str]:
+    def elements(self) -> dict[str, str]:
         """The plain elements of the description in an entry."""
         content = self.xml().find(f"{ATOM}content")
         assert content is not None
         return {child.tag.partition("}")[2]: child.text or "" for child in content[0] if len(child) == 0}
 
 
-class Client:
+class Client(AsgiClient):
     def __init__(self, app: Asgi) -> None:
-        self._app = app
+        super().__init__(app, HOST)
 
     async def __call__(
         self, method: str, target: str, body: bytes | str = b"", headers: Mapping[str, str] | None = None
-    ) -> Answer:
-        path, _, query = target.partition("?")
-        given = {"host": "bus.example:5300", **(headers or {})}
-        scope: MutableMapping[str, object] = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": unquote(path),
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
-            "client": ("127.0.0.1", 50_000),
-            "server": ("127.0.0.1", 5300),
-        }
-        data = body.encode() if isinstance(body, str) else body
-        sent: list[MutableMapping[str, object]] = []
-
-        async def receive() -> MutableMapping[str, object]:
-            return {"type": "http.request", "body": data, "more_body": False}
-
-        async def send(message: MutableMapping[str, object]) -> None:
-            sent.append(message)
-
-        await self._app(scope, receive, send)
-        start, *rest = sent
-        raw = start["headers"]
-        assert isinstance(raw, list)
-        names = {name.decode(): value.decode("latin-1") for name, value in raw}
-        status = start["status"]
-        assert isinstance(status, int)
-        return Answer(status, names, b"".join([bytes(each.get("body", b"")) for each in rest]))  # type: ignore[call-overload]
+    ) -> AtomAnswer:
+        found = await super().__call__(method, target, body, headers)
+        return AtomAnswer(found.status, found.headers, found.body, found.names)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from unibus import MessageBus
 from unibus.bus.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule
+from unibus.endpoints.http.administration.times import time_text
 
 JSON = {"content-type": "application/json", "accept": "application/json"}
 UPDATE = {"if-match": "*"}
@@ -22,7 +23,7 @@ async def test_a_queue_with_the_defaults_of_azure(http: Client, broker: Broker) 
     entry = created.xml()
     assert entry.findtext(f"{ATOM}title") == "orders"
     assert entry.findtext(f"{ATOM}id") == "http://bus.example:5300/orders"
-    properties = created.properties()
+    properties = created.elements()
     for name in ("CreatedAt", "UpdatedAt", "AccessedAt"):
         properties.pop(name)
     assert properties == {
@@ -47,7 +48,7 @@ async def test_a_queue_with_the_defaults_of_azure(http: Client, broker: Broker) 
         "EnableExpress": "false",
     }
     assert (await broker.entity("orders")).settings["ordering"] == "sequence"
-    assert (await http("GET", "/ORDERS")).properties()["LockDuration"] == "PT1M"
+    assert (await http("GET", "/ORDERS")).elements()["LockDuration"] == "PT1M"
 
 
 async def test_every_property_is_returned_as_it_was_given(http: Client) -> None:
@@ -71,7 +72,7 @@ async def test_every_property_is_returned_as_it_was_given(http: Client) -> None:
     }
     inner = "".join(f"<{name}>{text.replace('<', '&lt;')}</{name}>" for name, text in given.items())
     assert (await http("PUT", "/q", described("QueueDescription", inner))).status == 201
-    found = (await http("GET", "/q")).properties()
+    found = (await http("GET", "/q")).elements()
     assert {name: found[name] for name in given} == given
 
 
@@ -81,7 +82,7 @@ async def test_a_second_put_conflicts_and_changes_nothing(http: Client) -> None:
     assert again.status == 409
     assert again.detail().startswith("MessagingEntityAlreadyExists")
     assert (await http("PUT", "/q", described("TopicDescription"))).status == 409
-    assert (await http("GET", "/q")).properties()["LockDuration"] == "PT1M"
+    assert (await http("GET", "/q")).elements()["LockDuration"] == "PT1M"
 
 
 async def test_an_update_replaces_what_azure_knows(http: Client, bus: MessageBus, broker: Broker) -> None:
@@ -91,7 +92,7 @@ async def test_an_update_replaces_what_azure_knows(http: Client, bus: MessageBus
     await broker.update("q", {"max_count": 7})
     changed = await http("PUT", "/q", described("QueueDescription", "<LockDuration>PT5S</LockDuration>"), UPDATE)
     assert changed.status == 200
-    properties = changed.properties()
+    properties = changed.elements()
     assert (properties["LockDuration"], properties["MaxDeliveryCount"]) == ("PT5S", "10")
     assert "ForwardTo" not in properties
     assert "UserMetadata" not in properties
@@ -130,16 +131,16 @@ async def test_topics_and_subscriptions(http: Client) -> None:
     assert made.status == 201
     assert made.xml().findtext(f"{ATOM}title") == "S"
     assert made.xml().findtext(f"{ATOM}id") == "http://bus.example:5300/T/Subscriptions/S"
-    assert made.properties()["DeadLetteringOnFilterEvaluationExceptions"] == "false"
+    assert made.elements()["DeadLetteringOnFilterEvaluationExceptions"] == "false"
     rules = await http("GET", "/T/Subscriptions/s/Rules")
     assert [each.findtext(f"{ATOM}title") for each in rules.xml().findall(f"{ATOM}entry")] == ["mine"]
-    topic = (await http("GET", "/servicebus/topics/T")).properties()
+    topic = (await http("GET", "/servicebus/topics/T")).elements()
     assert (topic["SubscriptionCount"], topic["SqlFilterCount"], topic["CorrelationFilterCount"]) == ("1", "1", "0")
     listed = await http("GET", "/t/subscriptions")
     assert [each.findtext(f"{ATOM}title") for each in listed.xml().findall(f"{ATOM}entry")] == ["S"]
     assert (await http("GET", "/none/subscriptions")).status == 404
     assert (await http("DELETE", "/T/subscriptions/S")).status == 200
-    assert (await http("GET", "/T")).properties()["SubscriptionCount"] == "0"
+    assert (await http("GET", "/T")).elements()["SubscriptionCount"] == "0"
 
 
 async def test_counts(http: Client, bus: MessageBus, broker: Broker) -> None:
@@ -159,8 +160,8 @@ async def test_counts(http: Client, bus: MessageBus, broker: Broker) -> None:
         "TransferDeadLetterMessageCount": "0",
         "TransferMessageCount": "0",
     }
-    assert found.properties()["MessageCount"] == "4"
-    assert (await http("GET", "/q/$DeadLetterQueue")).properties()["MessageCount"] == "1"
+    assert found.elements()["MessageCount"] == "4"
+    assert (await http("GET", "/q/$DeadLetterQueue")).elements()["MessageCount"] == "1"
 
 
 # The kind of a new entity
@@ -272,7 +273,7 @@ async def test_a_bad_name(http: Client, name: str) -> None:
 async def test_forward_targets_are_addresses(http: Client, broker: Broker, given: str) -> None:
     await broker.create("queue", "Other/Queue")
     inner = f"<ForwardTo>{given}</ForwardTo><ForwardDeadLetteredMessagesTo>{given}</ForwardDeadLetteredMessagesTo>"
-    found = (await http("PUT", "/q", described("QueueDescription", inner))).properties()
+    found = (await http("PUT", "/q", described("QueueDescription", inner))).elements()
     assert found["ForwardTo"] == "sb://bus.example:5300/Other/Queue"
     assert found["ForwardDeadLetteredMessagesTo"] == "sb://bus.example:5300/Other/Queue"
     settings = (await broker.entity("q")).settings
@@ -348,7 +349,7 @@ async def test_bad_authorization_rules(http: Client, rule: str) -> None:
 async def test_json_both_ways(http: Client, broker: Broker) -> None:
     made = await http("PUT", "/servicebus/queues/q", '{"lock_duration": "PT30S", "max_delivery_count": 3}', JSON)
     assert made.status == 201
-    document = made.json()
+    document = made.document()
     settings = document["settings"]
     assert isinstance(settings, dict)
     assert (document["name"], document["kind"]) == ("q", "queue")
@@ -370,7 +371,7 @@ async def test_json_of_a_subscription_with_rules(http: Client) -> None:
     body = msgspec.json.encode({"rules": rules, "requires_session": True})
     made = await http("PUT", "/t/subscriptions/s", body, JSON)
     assert made.status == 201
-    settings = made.json()["settings"]
+    settings = made.document()["settings"]
     assert isinstance(settings, dict)
     assert settings["rules"] == rules
     assert settings["requires_session"] is True
@@ -391,7 +392,7 @@ async def test_json_that_is_refused(http: Client, body: str, what: str) -> None:
     refused = await http("PUT", "/servicebus/queues/q", body, JSON)
     assert refused.status == 400
     assert what in refused.body.decode()
-    error = refused.json()["error"]
+    error = refused.document()["error"]
     assert isinstance(error, dict)
     assert error["details"]
 
@@ -399,7 +400,7 @@ async def test_json_that_is_refused(http: Client, body: str, what: str) -> None:
 async def test_json_of_keys(http: Client, broker: Broker) -> None:
     rule = AuthorizationRule("send", frozenset({Right.SEND}), KEY, KEY)
     await broker.create("queue", "q", {"authorization_rules": [rule]})
-    settings = (await http("GET", "/q", headers={"accept": "application/json"})).json()["settings"]
+    settings = (await http("GET", "/q", headers={"accept": "application/json"})).document()["settings"]
     assert isinstance(settings, dict)
     assert settings["authorization_rules"] == [rule.as_dict()]
 
@@ -423,7 +424,7 @@ async def test_pages(http: Client, broker: Broker) -> None:
         assert "api-version=2024-05" in links[1]["href"]
         target = links[1]["href"].removeprefix("http://bus.example:5300")
     assert names == [f"q{at}" for at in range(5)]
-    document = (await http("GET", "/servicebus/queues?$skip=4&$top=9", headers=JSON)).json()
+    document = (await http("GET", "/servicebus/queues?$skip=4&$top=9", headers=JSON)).document()
     assert document["next"] is None
     assert [item["name"] for item in document["items"]] == ["q4"]  # type: ignore[attr-defined]
     assert (await http("GET", "/$Resources/Topics")).xml().findtext(f"{ATOM}entry/{ATOM}title") == "t"
@@ -437,15 +438,40 @@ async def test_pages_that_cannot_be(http: Client, query: str) -> None:
 async def test_a_page_is_bounded(http: Client, broker: Broker) -> None:
     for at in range(1_001):
         broker.create("queue", f"q{at}")
-    document = (await http("GET", "/servicebus/queues?$top=5000", headers=JSON)).json()
+    document = (await http("GET", "/servicebus/queues?$top=5000", headers=JSON)).document()
     assert len(document["items"]) == 1_000  # type: ignore[arg-type]
     assert document["next"] == "http://bus.example:5300/servicebus/queues?$skip=1000&$top=1000"
 
 
 async def test_the_namespace(http: Client) -> None:
-    found = (await http("GET", "/$namespaceinfo?api-version=2024-05")).properties()
+    found = (await http("GET", "/$namespaceinfo?api-version=2024-05")).elements()
     assert (found["Name"], found["NamespaceType"]) == ("bus.example", "Messaging")
-    assert (await http("GET", "/$namespaceinfo", headers={"host": "[::1]:5300"})).properties()["Name"] == "::1"
+    assert (await http("GET", "/$namespaceinfo", headers={"host": "[::1]:5300"})).elements()["Name"] == "::1"
+
+
+async def test_the_namespace_has_been_created_at_one_instant(http: Client, broker: Broker) -> None:
+    async def times() -> tuple[str, str]:
+        found = (await http("GET", "/$namespaceinfo")).elements()
+        return found["CreatedTime"], found["ModifiedTime"]
+
+    await broker.create("queue", "first")
+    created = time_text((await broker.entity("first")).created_ns)
+    await broker.create("queue", "second")
+    assert await times() == (created, created)
+    await broker.delete("first")
+    assert await times() == (created, created)
+    await broker.set_namespace_rules([])
+    modified = time_text(broker.namespace_updated_ns())
+    assert modified > created
+    assert await times() == (created, modified)
+
+
+async def test_an_empty_namespace_was_created_when_its_store_was_opened(http: Client, broker: Broker) -> None:
+    before = time_text(broker.created_ns())
+    assert (await http("GET", "/$namespaceinfo")).elements()["CreatedTime"] == before
+    await broker.set_namespace_rules([])
+    assert broker.created_ns() > 0
+    assert (await http("GET", "/$namespaceinfo")).elements()["CreatedTime"] == before
 
 
 async def test_all_operations_ask_for_manage(http: Client, gate: Gate) -> None:

@@ -78,6 +78,16 @@ async def test_a_value_that_is_none_of_its_type_is_named(http: Client) -> None:
     assert "'k' is 'much', which is no int" in refused.detail()
 
 
+async def test_parameters_keep_the_case_of_their_names(http: Client) -> None:
+    pair = "<KeyValueOfstringanyType><Key>@LimIt</Key><Value i:type='x:int'>1</Value></KeyValueOfstringanyType>"
+    condition = f"<SqlExpression>a = @limit</SqlExpression><Parameters>{pair}</Parameters>"
+    action = f"<SqlExpression>SET a = @LIMIT</SqlExpression><Parameters>{pair}</Parameters>"
+    inner = f"<Filter i:type='SqlFilter'>{condition}</Filter><Action i:type='SqlRuleAction'>{action}</Action>"
+    assert (await http("PUT", f"{RULES}/r", described("RuleDescription", inner))).status == 201
+    found = (await http("GET", f"{RULES}/r")).xml()
+    assert [each.text for each in found.iterfind(".//{*}Key")] == ["@LimIt", "@LimIt"]
+
+
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
@@ -85,9 +95,9 @@ async def test_a_value_that_is_none_of_its_type_is_named(http: Client) -> None:
         ('{"filter": false}', Rule("r", FalseFilter())),
         ('{"filter": "a = 1", "action": "SET b = 2"}', Rule("r", SqlFilter("a = 1"), SqlRuleAction("SET b = 2"))),
         (
-            '{"filter": {"sql": "a = @x", "parameters": {"x": 1}}, '
-            '"action": {"sql": "SET b = @y", "parameters": {"y": "z"}}}',
-            Rule("r", SqlFilter("a = @x", {"x": 1}), SqlRuleAction("SET b = @y", {"y": "z"})),
+            '{"filter": {"sql": "a = @Limit", "parameters": {"limIT": 1}}, '
+            '"action": {"sql": "SET b = @NewB", "parameters": {"NewB": "z"}}}',
+            Rule("r", SqlFilter("a = @Limit", {"limit": 1}), SqlRuleAction("SET b = @NewB", {"newb": "z"})),
         ),
         (
             '{"filter": {"subject": "s", "properties": {"n": 1.5}}}',
@@ -99,6 +109,6 @@ async def test_json_both_ways(http: Client, broker: Broker, given: str, rule: Ru
     made = await http("PUT", f"{RULES}/r", given, JSON)
     assert made.status == 201
     assert await broker.rule("t/Subscriptions/s", "r") == rule
-    document = made.json()
+    document = made.document()
     assert {name: document[name] for name in document if name in ("filter", "action")} == msgspec.json.decode(given)
     assert (await http("PUT", f"{RULES}/r", '{"fliter": true}', JSON)).status == 400

@@ -23,6 +23,7 @@ from unibus.endpoints.http.messages.property_headers import (
 )
 from unibus.endpoints.http.messages.standard_headers import is_standard
 from unibus.endpoints.http.routing import place_of
+from unibus.endpoints.http.unknown_names import UnknownNames
 from unibus.errors import DecodeError, HeaderInvalid, UsageError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -83,7 +84,7 @@ def test_any_text_of_a_header_has_a_value_or_a_named_error(text: str) -> None:
 @given(st.text(st.characters(max_codepoint=255), max_size=60) | st.from_regex(r'\{"TimeToLive": ?-?[0-9.eE+-]{1,9}\}'))
 def test_any_broker_properties_have_a_meaning_or_a_named_error(text: str) -> None:
     try:
-        fields_of_header(text)
+        fields_of_header(text, UnknownNames(), "q")
     except (DecodeError, UsageError):
         pass
 

@@ -49,6 +49,7 @@ async def test_peek_lock_answers_the_message_and_where_to_settle_it(http: Namesp
         "TimeToLive": 60,
         "SequenceNumber": 1,
         "DeliveryCount": 1,
+        "EnqueuedSequenceNumber": 1,
         "State": "Active",
         "LockToken": token,
         "EnqueuedTimeUtc": enqueued,

@@ -6,10 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from tests.unit.endpoints.http.namespace import LOOPBACK, Answer, Asgi, Holding, ask
+from tests.unit.endpoints.asgi_client import Answer
+from tests.unit.endpoints.http.namespace import LOOPBACK, Holding, ask
 from unibus import MessageBus
 from unibus.bus.broker import Broker
-from unibus.endpoints.http.app import Front, application
+from unibus.endpoints.http.app import Asgi, Front, application
 from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.observation import Observation, administrative
 from unibus.endpoints.http.operations import TABLE

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from tests.unit.endpoints.asgi_client import Answer
 from tests.unit.endpoints.http.monitoring.conftest import Rig
-from tests.unit.endpoints.http.namespace import ELSEWHERE, Answer
+from tests.unit.endpoints.http.namespace import ELSEWHERE
 from unibus.bus.broker import Broker, EntityInfo
 from unibus.endpoints.http.overview import PAGE, Overview, Slices, all_entities
 from unibus.errors import StoreUnavailable

@@ -1,13 +1,21 @@
 """The server's documents, the CA certificate and the reset call."""
 
+import base64
+import hashlib
 import json
+import shlex
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from tests.unit.endpoints.http.monitoring.conftest import Rig
-from tests.unit.endpoints.http.namespace import ALL, ELSEWHERE, ask, rule, token
+from tests.unit.endpoints.http.namespace import ALL, ELSEWHERE, LOOPBACK, ask, rule, token
+from unibus.endpoints.http.app import application
+from unibus.endpoints.http.monitoring.description import operations_of
+from unibus.endpoints.http.monitoring.docs_page import curl_line, docs_page
 from unibus.endpoints.http.operations import TABLE
+from unibus.endpoints.http.service import Service
 
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nAAAA\nBBBB\n-----END CERTIFICATE-----\n"
 KEY = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"
@@ -36,15 +44,89 @@ async def test_the_description_says_which_operations_need_a_token(rig: Rig) -> N
             assert "description" not in described
 
 
-@pytest.mark.parametrize("path", ["/docs", "/servicebus/docs", "/redoc"])
-async def test_pages_that_read_the_description(rig: Rig, path: str) -> None:
+class Page(HTMLParser):
+    """The elements of a page, and its text. Fails for an element that is not closed."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(body.decode())
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("path", ["/docs", "/servicebus/docs"])
+async def test_the_page_shows_every_operation(rig: Rig, path: str) -> None:
     answer = await rig.get(path)
     assert answer.status == 200
-    assert answer.headers["content-type"].startswith("text/html")
-    assert b"openapi.json" in answer.body
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    page = Page(answer.body)
+    shown = {each["id"] for tag, each in page.elements if tag == "details"}
+    assert shown == {operation.name for operation in TABLE.operations if operation.in_document}
+    for operation in TABLE.operations:
+        for documented in operation.documented if operation.in_document else ():
+            assert documented in page.text
+            assert operation.summary in page.text
 
 
-@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect"])
+async def test_the_page_needs_nothing_from_elsewhere(rig: Rig) -> None:
+    answer = await rig.get("/docs")
+    page = Page(answer.body)
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "link", "img", "iframe", "form", "base", "object"})
+    addresses = {each[name] for _, each in page.elements for name in ("href", "src", "style") if name in each}
+    assert addresses == {"openapi.json", "#messages", "#sessions", "#administration", "#monitoring"}
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    style = answer.body.decode().partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'; base-uri 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_what_a_client_sends_is_escaped(rig: Rig) -> None:
+    hostile = "x'\"><script>alert(1)</script>"
+    answer = await ask(rig.app, "GET", "/docs", {"host": hostile}, peer=LOOPBACK)
+    page = Page(answer.body)
+    assert "script" not in {tag for tag, _ in page.elements}
+    assert f"curl -i {shlex.quote(f'http://{hostile}/health')}" in page.text
+
+
+def test_examples() -> None:
+    service = Service(None, None, None, 1)  # type: ignore[arg-type]
+    groups = operations_of(application(service, TABLE).openapi())
+    written = {each.name: curl_line(each, "http://a:1") for group in groups.values() for each in group}
+    lines = {
+        name: " ".join(shlex.split(line.replace("\\\n", ""))) for name, line in written.items()
+    }  # As a shell reads them.
+    token = "-H Authorization: $TOKEN"
+    assert lines["health"] == "curl -i http://a:1/health"
+    assert lines["list_queues"] == f"curl -i http://a:1/$Resources/queues {token}"
+    assert "'http://a:1/$Resources/queues'" in written["list_queues"]
+    queue = "http://a:1/servicebus/queues/orders"
+    assert lines["put_entity"] == f"curl -i -X PUT {queue} {token} -H Content-Type: application/json -d {{}}"
+    assert lines["send"] == f"curl -i -X POST http://a:1/orders/messages {token} -H Content-Type: text/plain -d hello"
+    assert lines["complete"] == f"curl -i -X DELETE http://a:1/orders/messages/ID/LOCK-TOKEN {token}"
+    assert lines["complete_by_token"].endswith('-d {"lock_token": "LOCK-TOKEN"}')
+    assert lines["receive_deferred"] == f"curl -i -X POST http://a:1/orders/messages/deferred?sequences=1 {token}"
+
+
+def test_a_page_without_operations() -> None:
+    assert b"<h1>unibus</h1>" in docs_page({}, "http://a:1")
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/docs/oauth2-redirect"])
 async def test_from_elsewhere_pages_need_a_key(rig: Rig, path: str) -> None:
     assert (await rig.get(path, peer=ELSEWHERE)).status in (401, 404)
     assert (await rig.get(path, peer=ELSEWHERE)).status != 200

@@ -1,0 +1,28 @@
+"""The body of an error over HTTP: one function for operations and for requests that reach no operation.
+
+Azure's clients read XML (`<Error><Code>…</Code><Detail>…</Detail></Error>`); a client that asks for JSON gets
+`{"error": {"code", "message", "details"}}`. This module imports nothing of the endpoint, because both the transport
+(`http_protocol`) and the operations (`http/errors`) use it.
+"""
+
+from typing import Final
+from xml.sax.saxutils import escape
+
+import msgspec
+
+JSON: Final = "application/json"
+
+
+def error_content(as_json: bool, status: int, code: str, what: str, hint: str = "") -> tuple[bytes, str]:
+    """The bytes of the body and its content type."""
+    if as_json:
+        document = {"error": {"code": code, "message": what, "details": hint}}
+        return msgspec.json.encode(document), f"{JSON}; charset=utf-8"
+    detail = f"{code}: {what}. {hint}".rstrip(". ")
+    text = f"<Error><Code>{status}</Code><Detail>{escape(_printable(detail))}</Detail></Error>"
+    return text.encode("utf-8", "replace"), "application/xml; charset=utf-8"
+
+
+def _printable(text: str) -> str:
+    """XML has no way to write most control characters: an error may quote what the caller sent."""
+    return "".join([char if char in "\t\n\r" or " " <= char < "\ufffe" or char > "\uffff" else "?" for char in text])
