@@ -14,7 +14,7 @@ from unibus.core.life.changes import Overlay, SavedEntry, SavedSession, Settings
 from unibus.core.life.due import Timed
 from unibus.core.life.marks import Marks
 from unibus.core.life.peek_order import PeekOrder
-from unibus.core.life.rules import Rule, rules_of
+from unibus.core.life.rules import RuleSet, rule_set_of
 from unibus.core.life.settings import EntitySettings
 from unibus.core.life.states import ACTIVE, GONE, LOCKED, SCHEDULED
 from unibus.core.life.waiting import Placed, Waiting
@@ -163,7 +163,7 @@ class Entity:
         self.created_ns: i64 = 0  # 0: nobody wrote it down.
         self.updated_ns: i64 = 0
         self.accessed_ns: i64 = 0  # Since the store was opened.
-        self._rules: list[Rule] | None = None  # Read when they are needed.
+        self._rules: RuleSet | None = None  # Read when they are needed, and kept for the next ones.
         self.wakers: list[Callable[[], None]] = []  # Who waits for a message, first come first served.
         # What `entries` cannot do: begin anywhere, and skip what is gone from its front. Kept from the first use on.
         self.order: PeekOrder | None = None
@@ -317,11 +317,15 @@ class Entity:
     def was_processed(self, key: str, now_ns: i64) -> bool:
         return self.processed is not None and self.processed.has(key, now_ns)
 
-    def rules(self, new_id: Draw | None) -> list[Rule]:
-        """Those of a subscription. `new_id` draws what a rule's newid() gives."""
-        if self._rules is None:
-            self._rules = rules_of(self.settings.rules or None, self.settings.filter_mode, new_id)
-        return self._rules
+    def rule_set(self, new_id: Draw | None) -> RuleSet:
+        """The rules of a subscription. `new_id` draws what a rule's newid() gives."""
+        text = self.settings.rules or None
+        mode = self.settings.filter_mode
+        found = self._rules
+        if found is None or found.text != text or found.mode != mode:
+            found = rule_set_of(text, mode, new_id, found)
+            self._rules = found
+        return found
 
     def let_go(self) -> None:
         """Forget everything that knows this entity. The cycle collector does not look into messages, nor sessions."""
@@ -337,7 +341,6 @@ class Entity:
 
     def change_settings(self, settings: Settings) -> None:
         self.settings = EntitySettings(settings)
-        self._rules = None
         if self.marks is not None:
             self.marks.window_ns = self.settings.mark_window_ns()
         if self.processed is not None:

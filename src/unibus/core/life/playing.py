@@ -380,14 +380,14 @@ def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionSta
 def _declared(book: Book, change: Declared) -> None:
     entity = book.entities.get(change.entity)
     if entity is not None:
-        status = entity.settings.status
+        before = entity.settings
         entity.change_settings(change.settings)
         entity.unsaved = True
         entity.updated_ns = max(entity.updated_ns, change.at_ns)
         book.note_idler(entity)
-        if entity.settings.status != status:
+        if entity.settings.status != before.status:
             _stir(book, entity)
-        if entity.topic is not None:
+        if entity.topic is not None and not entity.settings.has_rules_of(before):
             book.routers.pop(entity.topic.number, None)
         return
     entity = Entity(change.entity, change.name, change.kind, change.settings)
