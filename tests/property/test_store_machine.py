@@ -496,6 +496,10 @@ class Machine(RuleBasedStateMachine):
             wanted = [each.sequence for each in found if each.who.session_id == session_id]
             own = self.store.peek(name, 0, 1_000, session_id).wait(ANSWER_S)
             assert [each.sequence for each in own] == wanted
+        if name in WITH_SESSIONS:
+            stated = {key for key, held in self.model.boxes[name].sessions.items() if held.state is not None}
+            listed = stated | {each.who.session_id for each in found if each.who.session_id is not None}
+            assert self.store.catalog.sessions(name, 0, 0, 1_000).wait(ANSWER_S) == sorted(listed)
 
     def adopt(self, name: str, found: list[Claimed]) -> None:
         """Take over which of the messages has which sequence, where that is not promised."""

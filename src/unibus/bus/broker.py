@@ -150,11 +150,14 @@ class Broker(EntityOperations):
         consumer: str = "",
         session: SessionLock | None = None,
     ) -> list[Claimed]:
-        """Deferred messages by their sequences: all of them, or MessageNotFound."""
+        """Deferred messages by their sequences: all of them, or MessageNotFound.
+
+        MessageTooLarge, and none, for several with more than ANSWER_BYTES_MAX together. One alone may have any size.
+        """
         wanted = tuple(_sequence(entity, each) for each in sequences)
         _check_count(len(wanted))
         held = None if session is None else (session.session_id, session.token)
-        wish = Wish(entity, len(wanted), lock, plain_text("the consumer", consumer), held, wanted)
+        wish = Wish(entity, len(wanted), lock, plain_text("the consumer", consumer), held, wanted, ANSWER_BYTES_MAX)
         return await _watched(self._queues, entity, _claimed(self._queues, self._look(wish)))
 
     async def _claim(self, wish: Wish, timeout_s: float | None, interrupted: asyncio.Event | None) -> list[Claimed]:

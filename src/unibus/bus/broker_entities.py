@@ -9,7 +9,7 @@ until the settings it comes from are replaced.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from unibus.bus.entities import rules_of_info
+from unibus.bus.entities import existing_rules, named_rule, rules_of_info
 from unibus.bus.entity_names import checked_server_path, checked_subscription
 from unibus.bus.hub import Hub
 from unibus.core.access.rules import AuthorizationRule, checked_rules, rules_of_text, rules_text
@@ -25,9 +25,10 @@ from unibus.core.life.entity import (
     subscription_path,
 )
 from unibus.core.life.routing import FilterWatch
-from unibus.core.life.rules import Rule
+from unibus.core.life.rules import Rule, RuleSet
 from unibus.core.life.settings import EntitySettings, checked_settings
 from unibus.errors import EntityNotFound, NameInvalid, UsageError
+from unibus.stores.catalog import RuleCounts
 from unibus.stores.pending import Pending
 from unibus.stores.store import EntityInfo
 
@@ -125,12 +126,27 @@ class EntityOperations:
     def rules(self, subscription: str, skip: int = 0, top: int = 100) -> Pending[list[Rule]]:
         """By name, `top` of them from the one at `skip`."""
         _check_page(skip, top)
-        return self._store.catalog.entity(subscription).seen_as(
-            lambda info: _rules(_existing(info, subscription))[skip : skip + top]
+        return self._store.catalog.rules(subscription).seen_as(
+            lambda rules: self._existing_rules(rules, subscription).page(skip, top)
         )
 
     def rule(self, subscription: str, name: str) -> Pending[Rule]:
-        return self._store.catalog.entity(subscription).seen_as(lambda info: _rule(_existing(info, subscription), name))
+        return self._store.catalog.rules(subscription).seen_as(
+            lambda rules: named_rule(self._existing_rules(rules, subscription), subscription, name)
+        )
+
+    def _existing_rules(self, rules: RuleSet | None, subscription: str) -> RuleSet:
+        return existing_rules(rules, subscription, self._store.catalog.find(subscription))
+
+    def rules_of(self, info: EntityInfo) -> Pending[list[Rule]]:
+        """All rules of a subscription that was just listed; as its settings have them, if it was deleted since."""
+        return self._store.catalog.rules(info.name).seen_as(
+            lambda rules: rules_of_info(info) if rules is None else rules.rules
+        )
+
+    def rule_counts(self, topic: str) -> Pending[RuleCounts]:
+        """How many subscriptions and rules a topic has."""
+        return self._store.catalog.rule_counts(topic)
 
     # The namespace
 
@@ -191,20 +207,6 @@ def _existing(info: EntityInfo | None, name: str) -> EntityInfo:
     if info is None or info.kind == KIND_NAMES[NAMESPACE]:
         raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
     return info
-
-
-def _rules(info: EntityInfo) -> list[Rule]:
-    if info.kind != KIND_NAMES[SUBSCRIPTION]:
-        raise EntityNotFound(f"{info.name!r} is a {info.kind}", "only subscriptions have rules")
-    return sorted(rules_of_info(info), key=lambda rule: rule.name.casefold())
-
-
-def _rule(info: EntityInfo, name: str) -> Rule:
-    folded = name.casefold()
-    for rule in _rules(info):
-        if rule.name.casefold() == folded:
-            return rule
-    raise EntityNotFound(f"{info.name!r} has no rule {name!r:.60}", "create it first")
 
 
 def _check_page(skip: int, top: int) -> None:

@@ -12,8 +12,17 @@ from unibus.bus.queues import Queues
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import AZURE, Filter, SqlFilter
 from unibus.core.life.commands import Declare, DropRule, SetRule
-from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, NAMESPACE, QUEUE, SUBSCRIPTION, TOPIC, subscription_path
-from unibus.core.life.rules import Rule, checked_rule_name, rules_of
+from unibus.core.life.entity import (
+    DEAD_LETTERS,
+    KIND_NAMES,
+    NAMESPACE,
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    Entity,
+    subscription_path,
+)
+from unibus.core.life.rules import Rule, RuleSet, checked_rule_name, rules_of
 from unibus.core.life.settings import checked_settings
 from unibus.errors import EntityNotFound, UsageError
 from unibus.stores.pending import Pending
@@ -94,14 +103,18 @@ class Entities:
 
     def get_rule(self, topic: str, subscription: str, name: str) -> Pending[Rule]:
         path = subscription_path(topic, subscription)
-        return self._queues.store.catalog.entity(path).seen_as(lambda info: _rule(_existing(info, path), name))
+        catalog = self._queues.store.catalog
+        return catalog.rules(path).seen_as(
+            lambda rules: named_rule(existing_rules(rules, path, catalog.find(path)), path, name)
+        )
 
     def rules(self, topic: str, subscription: str, start: int = 0, top: int = PAGE) -> Pending[Rules]:
         """By name, `top` of them from the one at `start`."""
         _check_page(start, top)
         path = subscription_path(topic, subscription)
-        return self._queues.store.catalog.entity(path).seen_as(
-            lambda info: _rules(_existing(info, path))[start : start + top]
+        catalog = self._queues.store.catalog
+        return catalog.rules(path).seen_as(
+            lambda rules: existing_rules(rules, path, catalog.find(path)).page(start, top)
         )
 
     # Last, because of its name.
@@ -208,16 +221,20 @@ def rules_of_info(info: EntityInfo) -> Rules:
     return rules_of(text if isinstance(text, str) else None, mode if isinstance(mode, str) else AZURE)
 
 
-def _rules(info: EntityInfo) -> Rules:
-    return sorted(rules_of_info(info), key=lambda rule: rule.name.casefold())
+def existing_rules(rules: RuleSet | None, path: str, other: Entity | None) -> RuleSet:
+    """`other` is what has the name in place of a subscription."""
+    if rules is not None:
+        return rules
+    if other is None or other.kind == NAMESPACE:
+        raise EntityNotFound(f"there is no entity {path!r:.80}", "create it first")
+    raise EntityNotFound(f"{other.name!r} is a {KIND_NAMES[other.kind]}", "only subscriptions have rules")
 
 
-def _rule(info: EntityInfo, name: str) -> Rule:
-    folded = folded_name(name)
-    for rule in rules_of_info(info):
-        if rule.name.casefold() == folded:
-            return rule
-    raise EntityNotFound(f"{info.name!r} has no rule {name!r:.60}", "create it first")
+def named_rule(rules: RuleSet, path: str, name: str) -> Rule:
+    rule = rules.find(folded_name(name))
+    if rule is None:
+        raise EntityNotFound(f"{path!r} has no rule {name!r:.60}", "create it first")
+    return rule.copy()
 
 
 def _chosen(infos: Infos, kind: str | None, topic: str | None) -> Infos:

@@ -11,11 +11,22 @@ from typing import Protocol, final
 
 from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book
-from unibus.core.life.entity import Entity
+from unibus.core.life.entity import SUBSCRIPTION, Entity
 from unibus.core.life.routing import FilterWatch
+from unibus.core.life.rules import RuleSet
 from unibus.core.life.sessions import session_ids
 from unibus.stores.info_of import EntityInfo, info_of
 from unibus.stores.pending import Pending, answered
+
+
+@final
+class RuleCounts:
+    """`correlations` of the `rules` have a correlation filter."""
+
+    def __init__(self, subscriptions: int, rules: int, correlations: int) -> None:
+        self.subscriptions = subscriptions
+        self.rules = rules
+        self.correlations = correlations
 
 
 class Catalog(Protocol):
@@ -35,6 +46,12 @@ class Catalog(Protocol):
 
     def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
         """Those of one kind by name, `top` of them from the one at `skip`; of one topic where it is named."""
+
+    def rules(self, subscription: str) -> Pending[RuleSet | None]:
+        """The rules of a subscription as it routes by them: not read again. None if no subscription has that name."""
+
+    def rule_counts(self, topic: str) -> Pending[RuleCounts]:
+        """How many subscriptions a topic has, and how many rules they have together."""
 
     def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
         """The ids of sessions that have messages or a state, in their order, `top` of them from the one at `skip`.
@@ -74,6 +91,21 @@ class EmbeddedCatalog:
             self._begin()
             listed = self._book.listing(kind, target_of(self._book, topic) if topic else None)
             return answered([info_of(entity) for entity in listed[skip : skip + top]])
+
+    def rules(self, subscription: str) -> Pending[RuleSet | None]:
+        with self._lock:
+            self._begin()
+            found = self._book.find(subscription)
+            if found is None or found.kind != SUBSCRIPTION:
+                return answered(None)
+            return answered(found.rule_set(self._book.new_id))
+
+    def rule_counts(self, topic: str) -> Pending[RuleCounts]:
+        with self._lock:
+            self._begin()
+            sets = [each.rule_set(self._book.new_id) for each in target_of(self._book, topic).subscriptions]
+            rules = sum([len(each.rules) for each in sets])
+            return answered(RuleCounts(len(sets), rules, sum([each.correlations for each in sets])))
 
     def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
         with self._lock:

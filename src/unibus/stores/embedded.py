@@ -446,7 +446,7 @@ def _claimed(book: Book, tokens: Tokens, wish: Wish, now_ns: i64) -> list[Claime
     if wish.session is not None:
         session = held_session(book, wish.entity, wish.session[0], wish.session[1], now_ns)
     if wish.sequences:
-        entries = deferred_entries(entity, session, list(wish.sequences))
+        entries = deferred_entries(entity, session, list(wish.sequences), wish.bytes_max)
         return claim_deferred(book, entries, [tokens.draw() for _ in entries], wish.lock, wish.consumer, now_ns)
     drawn = [tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
     return claim(book, entity, session, drawn, wish.lock, wish.consumer, now_ns, wish.bytes_max)

@@ -27,7 +27,8 @@ class Wish(msgspec.Struct, frozen=True):
     """What a receiver wants: up to `count` messages of an entity, now. Without `lock` they are removed.
 
     `session` holds an accepted session's id and token. `sequences` asks for deferred messages instead of the next.
-    `bytes_max` ends a batch of the next ones with the message that reaches it; 0 is no limit.
+    `bytes_max` ends a batch of the next ones with the message that reaches it, and refuses several deferred ones that
+    have more together (MessageTooLarge); 0 is no limit.
     """
 
     entity: str

@@ -18,6 +18,7 @@ from unibus.errors import (
     EntityNotFound,
     LockLost,
     MessageNotFound,
+    MessageTooLarge,
     NameInvalid,
     QueueFull,
     RateLimited,
@@ -147,6 +148,24 @@ async def test_one_receive_gives_no_more_bytes_than_a_server_can_hold(broker: Br
     assert found == [["0", "1", "2"], ["3", "4"]]
     await sent(broker, "q", b"x" * (ANSWER_BYTES_MAX + 1))
     assert len(await broker.receive("q", 100)) == 1
+
+
+async def test_deferred_messages_too_large_for_one_answer_are_refused_as_a_whole(broker: Broker) -> None:
+    await broker.create("queue", "q", {})
+    for size in (ANSWER_BYTES_MAX // 2, ANSWER_BYTES_MAX // 2 - 1_000, 2_000, ANSWER_BYTES_MAX + 1):
+        await sent(broker, "q", b"x" * size)
+    for claimed in [*await broker.receive("q", 3), *await broker.receive("q", 1)]:
+        await broker.settle(DEFER, claimed.token)
+    for lock in (True, False):
+        with pytest.raises(MessageTooLarge, match="fewer"):
+            await broker.receive_deferred("q", [1, 2, 3], lock=lock)
+    assert (await broker.entity("q")).deferred == 4
+    assert [each.delivery_count for each in await broker.receive_deferred("q", [1, 3])] == [2, 2]
+    with pytest.raises(MessageTooLarge):
+        await broker.receive_deferred("q", [2, 4])
+    assert [each.sequence for each in await broker.receive_deferred("q", [4], lock=False)] == [4]
+    with pytest.raises(MessageNotFound):
+        await broker.receive_deferred("q", [2, 2])
 
 
 async def test_a_receiver_waits_for_a_message(broker: Broker) -> None:

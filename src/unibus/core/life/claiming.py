@@ -20,7 +20,7 @@ from unibus.core.life.sessions import session_over
 from unibus.core.life.settling import expire, give_back
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED
 from unibus.core.life.waiting import Waiting
-from unibus.errors import MessageNotFound, SessionRequired
+from unibus.errors import MessageNotFound, MessageTooLarge, SessionRequired
 
 DUE_PER_CALL: Final = 1_000
 """So many at once, then others get their turn."""
@@ -155,14 +155,24 @@ def hand_out(book: Book, entry: Entry, token: bytes, lock: bool, consumer: str, 
     return claimed
 
 
-def deferred_entries(entity: Entity, session: Session | None, sequences: list[int]) -> list[Entry]:
-    """Deferred messages by their sequences: all of them, or MessageNotFound."""
-    found: list[Entry] = []
+def deferred_entries(entity: Entity, session: Session | None, sequences: list[int], bytes_max: i64 = 0) -> list[Entry]:
+    """Deferred messages by their sequences: all of them, or MessageNotFound.
+
+    MessageTooLarge for several that are larger than `bytes_max` together; 0 is no limit. One alone is always given.
+    """
+    found: dict[int, Entry] = {}
+    size: i64 = 0
     for sequence in sequences:
         entry = entity.entries.get(sequence)
-        if entry is None or entry.state != DEFERRED or entry.session is not session or entry in found:
+        if entry is None or entry.state != DEFERRED or entry.session is not session or sequence in found:
             raise MessageNotFound(
                 f"{entity.name!r} has no deferred message #{sequence}", "a message is deferred once it was received"
             )
-        found.append(entry)
-    return found
+        found[sequence] = entry
+        size += entry.size
+    if bytes_max and size > bytes_max and len(found) > 1:
+        raise MessageTooLarge(
+            f"{len(found)} deferred messages of {entity.name!r} have {size} bytes together",
+            f"ask for fewer: at most {bytes_max} bytes in one call, or one message of any size",
+        )
+    return list(found.values())

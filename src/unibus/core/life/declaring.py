@@ -27,7 +27,7 @@ from unibus.core.life.entity import (
     is_reserved,
 )
 from unibus.core.life.playing import note
-from unibus.core.life.rules import Rule, rules_of, text_of
+from unibus.core.life.rules import Rule, rule_set_of
 from unibus.core.life.sending import declare
 from unibus.core.life.settings import STATUS_RECEIVE_DISABLED, STATUS_SEND_DISABLED
 from unibus.errors import EntityExists, EntityNotFound, NameInvalid, UsageError
@@ -147,18 +147,18 @@ def check_rule(book: Book, command: SetRule | DropRule, alone: bool) -> None:
     if not alone:
         raise UsageError("rules are made and deleted outside of a transaction")
     subscription = _subscription(book, command.entity)
-    rules = subscription.rules(book.new_id)
+    rules = subscription.rule_set(book.new_id)
     if isinstance(command, DropRule):
-        if _place(rules, plain_text("the name of a rule", command.name)) < 0:
+        if rules.find(plain_text("the name of a rule", command.name)) is None:
             raise EntityNotFound(f"{subscription.name!r} has no rule {command.name!r}")
         return
     name = command.rule.name
-    there = _place(rules, name) >= 0
-    if there and not command.update:
+    exists = rules.find(name) is not None
+    if exists and not command.update:
         raise EntityExists(f"{subscription.name!r} has a rule {name!r}", "update it, or choose another name")
-    if command.update and not there:
+    if command.update and not exists:
         raise EntityNotFound(f"{subscription.name!r} has no rule {name!r}", "create it first")
-    rules_of(text_of([*rules, command.rule] if not there else [command.rule]), subscription.settings.filter_mode)
+    rule_set_of(rules.text_with(command.rule), rules.mode, None, rules)  # It must be readable, and not one too many.
 
 
 def _subscription(book: Book, name: str) -> Entity:
@@ -168,24 +168,18 @@ def _subscription(book: Book, name: str) -> Entity:
     return found
 
 
-def _place(rules: list[Rule], name: str) -> int:
-    folded = name.casefold()
-    return next((at for at, rule in enumerate(rules) if rule.name.casefold() == folded), -1)
-
-
 def set_rule(book: Book, command: SetRule | DropRule, now_ns: i64) -> None:
     subscription = _subscription(book, command.entity)
     subscription.used(now_ns)
-    rules = list(subscription.rules(book.new_id))
+    rules = subscription.rule_set(book.new_id)
     if isinstance(command, DropRule):
-        del rules[_place(rules, command.name)]
+        text = rules.text_without(command.name)
     else:
         given = command.rule
-        at = _place(rules, given.name)
-        created_ns = rules[at].created_ns if at >= 0 else now_ns
-        rule = Rule(given.name, given.condition, given.action, created_ns)
-        rules[at if at >= 0 else len(rules) :] = [rule, *(rules[at + 1 :] if at >= 0 else [])]
-    settings: Settings = {**subscription.settings.given, "rules": text_of(rules)}
+        before = rules.find(given.name)
+        created_ns = now_ns if before is None else before.created_ns
+        text = rules.text_with(Rule(given.name, given.condition, given.action, created_ns))
+    settings: Settings = {**subscription.settings.given, "rules": text}
     note(book, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings))
 
 

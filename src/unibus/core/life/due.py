@@ -105,6 +105,14 @@ class Due:
         if self._stale > _SWEEP_MIN and self._stale * 2 > self._size:
             self._sweep()
 
+    def forget_all(self, timers: i64) -> None:
+        """The same for many items that have so many places together: at most one sweep. (Each message calls `forget`,
+        so that has no call of this in it.)
+        """
+        self._stale += timers
+        if self._stale > _SWEEP_MIN and self._stale * 2 > self._size:
+            self._sweep()
+
     def _stays(self, item: Timed) -> bool:
         """Whether it is due at all. If not, all of its places go; it may still come back, so it has to know that."""
         if item.deadline_ns():

@@ -14,7 +14,8 @@ from unibus.core.life.changes import Overlay, SavedEntry, SavedSession, Settings
 from unibus.core.life.due import Timed
 from unibus.core.life.marks import Marks
 from unibus.core.life.peek_order import PeekOrder
-from unibus.core.life.rules import Rule, rules_of
+from unibus.core.life.rules import RuleSet, rule_set_of
+from unibus.core.life.session_lists import SessionLists
 from unibus.core.life.settings import EntitySettings
 from unibus.core.life.states import ACTIVE, GONE, LOCKED, SCHEDULED
 from unibus.core.life.waiting import Placed, Waiting
@@ -115,18 +116,21 @@ class Session(Timed):
         self.entity = entity
         self.id = session_id
         self.waiting = Waiting(False)
-        self.held: i64 = 0  # Messages in whatever state,
-        self.active: i64 = 0  # and those that wait.
+        self.entries: dict[int, Entry] = {}  # Its messages in whatever state, by sequence,
+        self.active: i64 = 0  # and how many of them wait.
         self.locked: dict[bytes, Entry] = {}
         self.state: bytes | None = None
         self.stated_ns: i64 = 0  # When the state was set; 0 while there is none.
         self.token: bytes | None = None
         self.until_ns: i64 = 0
         self.consumer = ""
-        self.order: PeekOrder | None = None  # Kept once messages of a session of the entity were peeked at.
+        self.order: PeekOrder | None = None  # Kept once its messages were peeked at.
 
     def deadline_ns(self) -> i64:
         return 0 if self.token is None else self.until_ns
+
+    def is_listed(self) -> bool:
+        return len(self.entries) > 0 or self.state is not None
 
     def as_saved(self) -> SavedSession:
         return SavedSession(self.id, self.state, self.token, self.until_ns, self.consumer, self.stated_ns)
@@ -163,11 +167,11 @@ class Entity:
         self.created_ns: i64 = 0  # 0: nobody wrote it down.
         self.updated_ns: i64 = 0
         self.accessed_ns: i64 = 0  # Since the store was opened.
-        self._rules: list[Rule] | None = None  # Read when they are needed.
+        self._rules: RuleSet | None = None  # Read when they are needed, and kept for the next ones.
         self.wakers: list[Callable[[], None]] = []  # Who waits for a message, first come first served.
         # What `entries` cannot do: begin anywhere, and skip what is gone from its front. Kept from the first use on.
         self.order: PeekOrder | None = None
-        self.orders_sessions = False
+        self.session_lists: SessionLists | None = None
         self.ordered = False  # Whether a new message has to be placed in any of these.
         self._oldest: Entry | None = None
         self._searched: i64 = -1  # Up to here every message is gone or only scheduled, but for the oldest.
@@ -225,8 +229,6 @@ class Entity:
         found = self.sessions.get(session_id)
         if found is None:
             found = Session(self, session_id)
-            if self.orders_sessions:
-                found.order = PeekOrder([])
             self.sessions[session_id] = found
         return found
 
@@ -236,14 +238,25 @@ class Entity:
         return [self.entries[sequence] for sequence in order.page(self.entries, from_sequence, count)]
 
     def session_page(self, session_id: str, from_sequence: i64, count: int) -> list[Entry]:
-        """The same for the messages of one session."""
-        if not self.orders_sessions:
-            self._order_sessions()
+        """The same for the messages of one session. The first call costs what this session holds, not the entity."""
         session = self.sessions.get(session_id)
-        order = None if session is None else session.order
-        if order is None:
+        if session is None:
             return []
-        return [self.entries[sequence] for sequence in order.page(self.entries, from_sequence, count)]
+        order = session.order
+        if order is None:
+            order = PeekOrder(sorted(session.entries))
+            session.order = order
+            self.ordered = True
+        return [session.entries[sequence] for sequence in order.page(session.entries, from_sequence, count)]
+
+    def listed_sessions(self) -> SessionLists:
+        """Kept from the first call on."""
+        lists = self.session_lists
+        if lists is None:
+            stated = {session.id: int(session.stated_ns) for session in self.sessions.values() if session.stated_ns}
+            lists = SessionLists([each.id for each in self.sessions.values() if each.is_listed()], stated)
+            self.session_lists = lists
+        return lists
 
     def oldest_ns(self) -> i64:
         """When the first message that was enqueued was so; 0 without any. A scheduled message is not enqueued yet.
@@ -274,15 +287,6 @@ class Entity:
             self.ordered = True
         return order
 
-    def _order_sessions(self) -> None:
-        self.orders_sessions = self.ordered = True
-        for session in self.sessions.values():
-            session.order = PeekOrder([])
-        for entry in self.entries.values():
-            session_of = entry.session
-            if session_of is not None and session_of.order is not None:
-                session_of.order.append(entry.sequence, 0)
-
     def place(self, entry: Entry) -> None:
         """A message has got its sequence, the highest so far: at the end of every order that is kept."""
         if entry.sequence <= self._searched:  # As `PeekOrder.append` says.
@@ -297,9 +301,9 @@ class Entity:
         if session is not None:
             order = session.order
             if order is not None:
-                order.append(entry.sequence, session.held)
+                order.append(entry.sequence, len(session.entries))
                 if order.is_wasteful:
-                    order.compact(self.entries)
+                    order.compact(session.entries)
 
     def mark(self, key: str, now_ns: i64) -> None:
         if self.marks is None:
@@ -317,11 +321,15 @@ class Entity:
     def was_processed(self, key: str, now_ns: i64) -> bool:
         return self.processed is not None and self.processed.has(key, now_ns)
 
-    def rules(self, new_id: Draw | None) -> list[Rule]:
-        """Those of a subscription. `new_id` draws what a rule's newid() gives."""
-        if self._rules is None:
-            self._rules = rules_of(self.settings.rules or None, self.settings.filter_mode, new_id)
-        return self._rules
+    def rule_set(self, new_id: Draw | None) -> RuleSet:
+        """The rules of a subscription. `new_id` draws what a rule's newid() gives."""
+        text = self.settings.rules or None
+        mode = self.settings.filter_mode
+        found = self._rules
+        if found is None or found.text != text or found.mode != mode:
+            found = rule_set_of(text, mode, new_id, found)
+            self._rules = found
+        return found
 
     def let_go(self) -> None:
         """Forget everything that knows this entity. The cycle collector does not look into messages, nor sessions."""
@@ -330,14 +338,15 @@ class Entity:
         self._oldest = None
         self.waiting = Waiting(self.settings.by_priority)
         for session in self.sessions.values():
-            session.waiting = Waiting(False)
-            session.locked = {}
+            session.waiting.clear()
+            session.locked.clear()
+            session.entries.clear()
         self.sessions = {}
+        self.session_lists = None
         self.ready = {}
 
     def change_settings(self, settings: Settings) -> None:
         self.settings = EntitySettings(settings)
-        self._rules = None
         if self.marks is not None:
             self.marks.window_ns = self.settings.mark_window_ns()
         if self.processed is not None:

@@ -68,10 +68,13 @@ def _orders(entity: Entity) -> Iterator[str]:
         yield f"{entity.name!r} holds its messages in another order than that of their sequences"
     if entity.order is not None and not _covers(entity.order.sequences, entity, sequences):
         yield f"a peek into {entity.name!r} would not see its messages"
-    for session in entity.sessions.values() if entity.orders_sessions else ():
-        wanted = [each for each in sequences if entity.entries[each].session is session]
-        if session.order is None or not _covers(session.order.sequences, entity, wanted):
+    for session in entity.sessions.values():
+        if session.order is not None and not _covers(session.order.sequences, entity, sorted(session.entries)):
             yield f"a peek into session {session.id!r} of {entity.name!r} would not see its messages"
+    lists = entity.session_lists
+    listed = sorted([each.id for each in entity.sessions.values() if each.is_listed()])
+    if lists is not None and lists.page(0, len(listed) + 1) != listed:
+        yield f"a list of the sessions of {entity.name!r} would not show them"
 
 
 def _covers(ordered: list[int], entity: Entity, wanted: list[int]) -> bool:
@@ -140,10 +143,10 @@ def _session(entity: Entity, session: Session) -> Iterator[str]:
     entries = [entry for entry in entity.entries.values() if entry.session is session]
     active = sum(entry.state == ACTIVE for entry in entries)
     locked = sum(entry.state == LOCKED for entry in entries)
-    if (len(entries), active, locked) != (session.held, session.active, len(session.locked)):
-        yield f"counts {session.held} messages, {session.active} active and {len(session.locked)} locked, " + (
-            f"and has {len(entries)}, {active} and {locked}"
-        )
+    if {entry.sequence: entry for entry in entries} != session.entries:
+        yield f"holds the messages {sorted(session.entries)}, and they are {[entry.sequence for entry in entries]}"
+    if (active, locked) != (session.active, len(session.locked)):
+        yield f"counts {session.active} active and {len(session.locked)} locked, " + (f"and has {active} and {locked}")
     if (session.id in entity.ready) != (session.token is None and session.active > 0):
         yield f"is{'' if session.id in entity.ready else ' not'} offered to receivers, and should not be so"
     yield from _timed(session)

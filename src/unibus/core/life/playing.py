@@ -39,7 +39,18 @@ from unibus.core.life.changes import (
     SessionTaken,
 )
 from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
-from unibus.core.life.standing import enter, forget_session, leave, line_up, put, refresh_ready, remove, touch
+from unibus.core.life.standing import (
+    enter,
+    forget_session,
+    leave,
+    line_up,
+    put,
+    refresh_ready,
+    remove,
+    remove_all,
+    state_session,
+    touch,
+)
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
 from unibus.errors import DAMAGED_HINT, StoreDamaged
 
@@ -317,6 +328,10 @@ def _activated(book: Book, change: Activated) -> None:
     if entry.saved:
         book.gone.append((entity.number, entry.sequence))
         entry.saved = False
+    session = entry.session
+    if session is not None:
+        del session.entries[entry.sequence]
+        session.entries[change.new_sequence] = entry
     entry.sequence = change.new_sequence
     entry.enqueued_ns = change.at_ns
     entity.entries[entry.sequence] = entry
@@ -371,8 +386,7 @@ def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionSta
         session.until_ns = 0
         session.consumer = ""  # A snapshot does not keep it for a free session either.
     else:
-        session.state = change.state
-        session.stated_ns = 0 if change.state is None else change.at_ns
+        state_session(entity, session, change.state, 0 if change.state is None else change.at_ns)
     refresh_ready(book, entity, session)
     forget_session(book, entity, session)
 
@@ -380,14 +394,14 @@ def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionSta
 def _declared(book: Book, change: Declared) -> None:
     entity = book.entities.get(change.entity)
     if entity is not None:
-        status = entity.settings.status
+        before = entity.settings
         entity.change_settings(change.settings)
         entity.unsaved = True
         entity.updated_ns = max(entity.updated_ns, change.at_ns)
         book.note_idler(entity)
-        if entity.settings.status != status:
+        if entity.settings.status != before.status:
             _stir(book, entity)
-        if entity.topic is not None:
+        if entity.topic is not None and not entity.settings.has_rules_of(before):
             book.routers.pop(entity.topic.number, None)
         return
     entity = Entity(change.entity, change.name, change.kind, change.settings)
@@ -409,12 +423,7 @@ def _dropped(book: Book, change: Dropped) -> None:
         if book.strict:
             raise _damaged(f"entity {change.name!r} is deleted in the journal, but it is not there")
         return
-    for entry in list(entity.entries.values()):
-        leave(book, entry)
-        remove(book, entry)
-    for session in entity.sessions.values():
-        session.token = None  # Else its lock would end some day, in an entity that nobody knows any more.
-    entity.let_go()
+    remove_all(book, entity)
     book.dropped.append(entity.number)
     entity.deleted = True
     del book.entities[change.entity]

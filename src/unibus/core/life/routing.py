@@ -55,7 +55,7 @@ class Router:
         self.takes_all = True
         places: list[tuple[object, _Place]] = []
         for entity in subscriptions:
-            rules = entity.rules(new_id)
+            rules = entity.rule_set(new_id).rules
             if len(rules) != 1 or not rules[0].takes_all():
                 self.takes_all = False
             places += [(None, _Place(entity, rule)) for rule in rules]

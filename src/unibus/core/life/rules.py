@@ -4,6 +4,11 @@
 A subscription without rules of its own has one, `$Default`, that takes everything. It keeps its rules as one setting, a
 text, so that what holds for settings holds for them: they are part of the entity in the journal, in snapshots and in
 history, and a message is judged by all of them as they are at one moment.
+
+    text     [{"name":"a",…},{"name":"b",…}]      replaced as a whole when one rule changes
+    RuleSet   Rule a          Rule b              those whose record is the same are taken from the set before
+
+So one change costs the compilation of one filter, however many rules the subscription has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,6 +54,10 @@ class Rule:
     def takes_all(self) -> bool:
         return isinstance(self.condition, TrueFilter) and self.action is None
 
+    def copy(self) -> "Rule":
+        """For callers outside of the store: what they set on it changes no route. The filter is shared."""
+        return Rule(self.name, self.condition, self.action, self.created_ns)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Rule):
             return NotImplemented
@@ -79,12 +88,19 @@ def checked_rule_name(name: object) -> str:
 
 def text_of(rules: Sequence[Rule]) -> str:
     """ConfigInvalid for what cannot be written: half of a surrogate pair, mostly."""
-    records = [record_of(rule) for rule in rules]
+    return _joined([_encoded(rule) for rule in rules])
+
+
+def _encoded(rule: Rule) -> bytes:
     try:
-        encoded: bytes = msgspec.json.encode(records)
-        return encoded.decode()
+        encoded: bytes = msgspec.json.encode(record_of(rule))
+        return encoded
     except (TypeError, ValueError) as error:
         raise ConfigInvalid(f"a rule cannot be written: {error!s:.200}", "use text that UTF-8 can hold") from error
+
+
+def _joined(records: list[bytes]) -> str:
+    return "[" + b",".join(records).decode() + "]"
 
 
 def record_of(rule: Rule) -> dict[str, object]:
@@ -116,19 +132,91 @@ def _tagged(values: Mapping[str, HeaderValue]) -> dict[str, object]:
 
 def rules_of(text: str | None, mode: str, new_id: Draw | None = None) -> list[Rule]:
     """The rules that a text holds. ConfigInvalid if it holds none that are in order."""
+    return rule_set_of(text, mode, new_id).rules
+
+
+def rule_set_of(text: str | None, mode: str, new_id: Draw | None = None, before: "RuleSet | None" = None) -> "RuleSet":
+    """The same as a set. A rule that `before` has with the same record is taken from it, not compiled again."""
     if text is None:
-        return [Rule(DEFAULT_RULE, TrueFilter())]
-    try:
-        records: list[dict[str, object]] = msgspec.json.decode(text, type=list[dict[str, object]])
-    except msgspec.MsgspecError as error:
-        raise ConfigInvalid(f"these are no rules: {error}", "a JSON list; each has a name and a filter") from error
+        rule = Rule(DEFAULT_RULE, TrueFilter())
+        return RuleSet([rule], [_encoded(rule)], None, mode)
+    records = _split(text)
     if len(records) > RULES_PER_SUBSCRIPTION_MAX:
         raise ConfigInvalid(f"{len(records)} rules in one subscription", f"at most {RULES_PER_SUBSCRIPTION_MAX}")
-    rules = [rule_of(record, mode, new_id) for record in records]
-    names = {rule.name.casefold() for rule in rules}
-    if len(names) != len(rules):
-        raise ConfigInvalid("two rules of one name", "names that differ only by case are one name")
-    return rules
+    known = {} if before is None or before.mode != mode else before.by_record()
+    rules: list[Rule] = []
+    for record in records:
+        rule_known = known.get(record)
+        rules.append(_read(record, mode, new_id) if rule_known is None else rule_known)
+    return RuleSet(rules, records, text, mode)
+
+
+def _split(text: str) -> list[bytes]:
+    """The records of the rules, each as it is written."""
+    try:
+        raws: list[msgspec.Raw] = msgspec.json.decode(text, type=list[msgspec.Raw])
+    except msgspec.MsgspecError as error:
+        raise _unreadable(error) from error
+    return [bytes(raw) for raw in raws]
+
+
+def _read(encoded: bytes, mode: str, new_id: Draw | None) -> Rule:
+    try:
+        record: dict[str, object] = msgspec.json.decode(encoded, type=dict[str, object])
+    except msgspec.MsgspecError as error:
+        raise _unreadable(error) from error
+    return rule_of(record, mode, new_id)
+
+
+def _unreadable(error: msgspec.MsgspecError) -> ConfigInvalid:
+    return ConfigInvalid(f"these are no rules: {error}", "a JSON list; each has a name and a filter")
+
+
+@final
+class RuleSet:
+    """All rules of a subscription, ready for use. It never changes: a change of the setting makes another one.
+
+    `records` are the rules as they are written, in the same order; `text` is the setting, None for the default rule.
+    """
+
+    def __init__(self, rules: list[Rule], records: list[bytes], text: str | None, mode: str) -> None:
+        self.rules = rules
+        self.text = text
+        self.mode = mode
+        self._records = records
+        self._places = {rule.name.casefold(): at for at, rule in enumerate(rules)}
+        self._by_name: list[Rule] | None = None
+        if len(self._places) != len(rules):
+            raise ConfigInvalid("two rules of one name", "names that differ only by case are one name")
+        self.correlations: i64 = len([rule for rule in rules if isinstance(rule.condition, CorrelationFilter)])
+
+    def by_record(self) -> dict[bytes, Rule]:
+        return dict(zip(self._records, self.rules, strict=True))
+
+    def find(self, name: str) -> Rule | None:
+        """Case does not matter."""
+        at = self._places.get(name.casefold())
+        return None if at is None else self.rules[at]
+
+    def page(self, skip: int, top: int) -> list[Rule]:
+        """By name, `top` of them from the one at `skip`. Sorted once for all pages."""
+        if self._by_name is None:
+            self._by_name = [self.rules[at] for _, at in sorted(self._places.items())]
+        return [rule.copy() for rule in self._by_name[skip : skip + top]]
+
+    def text_with(self, rule: Rule) -> str:
+        """The setting with this rule: at the place of the one that has its name, else after the others."""
+        records = self._records[:]
+        at = self._places.get(rule.name.casefold())
+        if at is None:
+            records.append(_encoded(rule))
+        else:
+            records[at] = _encoded(rule)
+        return _joined(records)
+
+    def text_without(self, name: str) -> str:
+        at = self._places[name.casefold()]
+        return _joined(self._records[:at] + self._records[at + 1 :])
 
 
 def rule_of(record: Mapping[str, object], mode: str, new_id: Draw | None = None) -> Rule:

@@ -81,13 +81,8 @@ def change_session(book: Book, command: SessionCommand, now_ns: i64) -> int:
 
 def session_ids(entity: Entity, updated_after_ns: i64, skip: int, top: int) -> list[str]:
     """Those that have messages or a state, by id; with an instant only those whose state was set after it."""
-    found = [
-        session.id
-        for session in entity.sessions.values()
-        if (session.stated_ns > updated_after_ns if updated_after_ns else session.held or session.state is not None)
-    ]
-    found.sort()
-    return found[skip : skip + top]
+    lists = entity.listed_sessions()
+    return lists.page_after(updated_after_ns, skip, top) if updated_after_ns else lists.page(skip, top)
 
 
 def session_over(book: Book, session: Session, reason: str, now_ns: i64) -> None:

@@ -248,6 +248,10 @@ class EntitySettings:
         """For how long a dedup key is remembered, also where ids are not."""
         return self.window_ns
 
+    def has_rules_of(self, other: "EntitySettings") -> bool:
+        """Whether a topic routes by both in the same way."""
+        return self.rules == other.rules and self.filter_mode == other.filter_mode
+
     def as_dict(self) -> Settings:
         return {**DEFAULTS, **self.given}
 

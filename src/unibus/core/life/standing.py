@@ -47,8 +47,16 @@ def line_up(book: Book, entry: Entry) -> None:
 def _join_session(book: Book, entity: Entity, entry: Entry) -> None:
     session = entity.session_of(entry)
     if session is not None:
-        session.held += 1
+        session.entries[entry.sequence] = entry
         entry.session = session
+        if len(session.entries) == 1:
+            _relist(entity, session)
+
+
+def _relist(entity: Entity, session: Session) -> None:
+    """Its first message came, or its last one went."""
+    if entity.session_lists is not None:
+        entity.session_lists.note(session.id, session.is_listed())
 
 
 def remove(book: Book, entry: Entry) -> None:
@@ -63,9 +71,40 @@ def remove(book: Book, entry: Entry) -> None:
         book.gone.append((entity.number, entry.sequence))
     session = entry.session
     if session is not None:
-        session.held -= 1
-        forget_session(book, entity, session)
+        del session.entries[entry.sequence]
+        if not session.entries:
+            _relist(entity, session)
+            forget_session(book, entity, session)
     book.due.forget(entry)
+
+
+def remove_all(book: Book, entity: Entity) -> None:
+    """The messages of an entity that is deleted. Its counts, lines and sessions go with it: none is kept in order."""
+    timers: i64 = 0
+    for entry in entity.entries.values():
+        entry.state = GONE
+        if entry.token is not None:
+            book.tokens.pop(entry.token, None)
+            entry.token = None
+        if entry.data is not None:
+            book.held_bytes -= entry.size
+            entry.data = None
+        if entry.saved:
+            book.gone.append((entity.number, entry.sequence))
+        timers += entry.timers
+    for session in entity.sessions.values():
+        session.token = None  # Else its lock would end some day, in an entity that does not exist any more.
+        timers += session.timers
+    book.due.forget_all(timers)
+    entity.let_go()
+
+
+def state_session(entity: Entity, session: Session, state: bytes | None, stated_ns: i64) -> None:
+    session.state = state
+    session.stated_ns = stated_ns
+    if entity.session_lists is not None:
+        entity.session_lists.note_state(session.id, stated_ns)
+        entity.session_lists.note(session.id, session.is_listed())
 
 
 def touch(book: Book, entry: Entry) -> None:
@@ -137,7 +176,7 @@ def refresh_ready(book: Book, entity: Entity, session: Session) -> None:
 
 def forget_session(book: Book, entity: Entity, session: Session) -> None:
     """A session without messages, state and lock says nothing any more."""
-    if session.held == 0 and session.state is None and session.token is None:
+    if not session.entries and session.state is None and session.token is None:
         entity.sessions.pop(session.id, None)
 
 
@@ -169,8 +208,7 @@ def restore(book: Book, entity: Entity, sequence: int, saved: SavedEntry) -> Ent
 
 def restore_session(book: Book, entity: Entity, saved: SavedSession) -> None:
     session = entity.session(saved.session_id)
-    session.state = saved.state
-    session.stated_ns = saved.stated_ns
+    state_session(entity, session, saved.state, saved.stated_ns)
     session.token = saved.token
     session.until_ns = saved.until_ns
     session.consumer = saved.consumer

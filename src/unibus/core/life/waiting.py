@@ -74,6 +74,11 @@ class Waiting:
             self._drop_first(self._order[0])
         return entry
 
+    def clear(self) -> None:
+        self._levels.clear()
+        self._order.clear()
+        self._returned.clear()
+
     def _first_fresh(self) -> Placed | None:
         while self._order:
             level = self._order[0]

@@ -44,6 +44,14 @@ def lose_a_sequence_of_a_session(book: Book, entity: Entity) -> None:
     order.sequences.pop()
 
 
+def lose_a_message_of_a_session(book: Book, entity: Entity) -> None:
+    entity.sessions["s"].entries.popitem()
+
+
+def lose_a_session(book: Book, entity: Entity) -> None:
+    entity.listed_sessions().note("s", False)
+
+
 def mix_the_messages(book: Book, entity: Entity) -> None:
     entity.entries = dict(reversed(entity.entries.items()))
 
@@ -57,6 +65,8 @@ def mix_the_messages(book: Book, entity: Entity) -> None:
         (lose_a_sequence, "would not see"),
         (mix_the_order, "would not see"),
         (lose_a_sequence_of_a_session, "session 's'"),
+        (lose_a_message_of_a_session, "session 's'"),
+        (lose_a_session, "list of the sessions"),
         (mix_the_messages, "another order"),
     ],
 )

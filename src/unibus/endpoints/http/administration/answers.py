@@ -25,13 +25,13 @@ _FEED: Final = "application/atom+xml;type=feed;charset=utf-8"
 
 async def entity_response(service: Service, request: Request, info: EntityInfo, status: int = 200) -> Response:
     if wants_json(request):
-        return json_response(entity_json(info), status)
+        return json_response(await _entity_json(service, info), status)
     return Response(status, entry_document(await _entity_entry(service, request, info)), _ENTRY)
 
 
 async def entities_response(service: Service, request: Request, page: Page[EntityInfo], title: str) -> Response:
     if wants_json(request):
-        return json_response(page.as_json(request, [entity_json(info) for info in page.items]))
+        return json_response(page.as_json(request, [await _entity_json(service, info) for info in page.items]))
     entries = [await _entity_entry(service, request, info) for info in page.items]
     return _feed(service, request, title, entries, page.following(request))
 
@@ -64,6 +64,10 @@ def namespace_name(request: Request) -> str:
     """The host without its port. An IPv6 address has colons of its own."""
     host = host_of(request)
     return host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+
+
+async def _entity_json(service: Service, info: EntityInfo) -> dict[str, object]:
+    return entity_json(info, await service.broker.rules_of(info) if info.kind == SUBSCRIPTION else ())
 
 
 async def _entity_entry(service: Service, request: Request, info: EntityInfo) -> Entry:

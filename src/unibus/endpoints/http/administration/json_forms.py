@@ -1,10 +1,10 @@
 """Entities and rules as JSON, by our own names. The settings of an answer can be sent back in a PUT."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from unibus.bus.azure_names import CORRELATION
 from unibus.bus.broker import EntityInfo
-from unibus.bus.entities import rules_of_info
 from unibus.core.access.rules import rules_of_text
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter
 from unibus.core.life.declaring import has_setting
@@ -16,8 +16,11 @@ from unibus.endpoints.http.administration.times import time_text
 _KINDS: Final = {name: kind for kind, name in KIND_NAMES.items()}
 
 
-def entity_json(info: EntityInfo) -> dict[str, object]:
-    """With the keys of its authorization rules: who may manage an entity may read them, as in Azure."""
+def entity_json(info: EntityInfo, rules: Sequence[Rule] = ()) -> dict[str, object]:
+    """With the keys of its authorization rules: who may manage an entity may read them, as in Azure.
+
+    `rules` are those of a subscription.
+    """
     kind = _KINDS[info.kind]
     settings: dict[str, object] = {name: value for name, value in info.settings.items() if has_setting(kind, name)}
     access = settings.get("authorization_rules")
@@ -25,7 +28,7 @@ def entity_json(info: EntityInfo) -> dict[str, object]:
         settings["authorization_rules"] = [rule.as_dict() for rule in rules_of_text(access)]
     settings.pop("rules", None)
     if info.kind == SUBSCRIPTION:
-        settings["rules"] = {rule.name: _rule(rule) for rule in rules_of_info(info)}
+        settings["rules"] = {rule.name: _rule(rule) for rule in rules}
     return {
         "name": info.name,
         "kind": info.kind,

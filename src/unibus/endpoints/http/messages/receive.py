@@ -113,7 +113,7 @@ async def receive_deferred(service: Service, request: Request) -> Response:
 
 
 async def deferred_of_session(service: Service, request: Request, session: SessionLock | None) -> Response:
-    """All of them by their sequence numbers, or 404 and none."""
+    """All of them by their sequence numbers; or none, and 404, or 413 where they are too large for one answer."""
     lock = locks(request.query.get("mode", "PeekLock"))
     broker = service.broker
     claimed = await broker.receive_deferred(request.entity, sequences_of(request), lock=lock, session=session)

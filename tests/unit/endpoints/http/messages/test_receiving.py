@@ -411,6 +411,17 @@ async def test_an_answer_is_bounded_in_bytes(http: Namespace, method: str, targe
     assert (last["SequenceNumber"], none) == (5, [])
 
 
+async def test_deferred_messages_that_no_answer_could_hold_are_refused(http: Namespace) -> None:
+    for _ in range(2):
+        await put(http, b"x" * (ANSWER_BYTES_MAX // 2))
+        location = (await http("POST", "/q/messages/head")).headers["location"].removeprefix("http://bus.example:5300")
+        assert (await http("POST", f"{location}/defer")).status == 200
+    refused = await http("POST", "/q/messages/deferred?sequences=1,2")
+    assert (refused.status, refused.code()) == (413, "MessageSizeExceeded")
+    assert await http.settled_counts("q") == (0, 0, 0, 2, 0)
+    assert (await http("POST", "/q/messages/deferred?sequences=2")).status == 200
+
+
 async def test_properties_whose_names_differ_by_case_both_come_back(http: Namespace) -> None:
     """Two headers of one name would be one header to a client, with one of the values."""
     await put(http, headers={"Size": 1, "size": 2, "Colour": "red"})

@@ -1,0 +1,111 @@
+# mypyc: compiled
+"""The sessions of an entity in the order of their ids, for those who read them page by page.
+
+Made by the first page that is asked for, and kept from then on: a change of a session is noted in constant time, and
+the next page puts the notes in order. So a page costs its own size and the changes since the last one, not the number
+of sessions. An entity whose sessions are never listed has nothing of this.
+
+    ids        a b d e f          sorted, without doubles
+    changes    c: listed  e: not  since the last page; the next one begins by applying them
+    stated     b d a              by the time of their state, the latest last: where a list by an instant comes from
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Final, final
+
+_FEW: Final = 64
+"""One change costs a search and a move of what follows it. Where more than one id of so many has changed, all are
+merged."""
+
+_SLACK: Final = 1_024
+INSTANTS_MAX: Final = 4
+"""Lists by an instant that are kept: a client asks for page after page with the same one."""
+
+
+@final
+class SortedIds:
+    """Ids by their order. Changes are applied when a page is asked for, or when they outnumber the ids."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self._ids = sorted(ids)
+        self._changes: dict[str, bool] = {}
+
+    def note(self, session_id: str, is_listed: bool) -> None:
+        self._changes[session_id] = is_listed
+        if len(self._changes) > len(self._ids) + _SLACK:
+            self._apply()  # Else the notes of sessions that come and go unread would grow without end.
+
+    def page(self, skip: int, top: int) -> list[str]:
+        if self._changes:
+            self._apply()
+        return self._ids[skip : skip + top]
+
+    def _apply(self) -> None:
+        changes, self._changes = self._changes, {}
+        if len(changes) * _FEW < len(self._ids):
+            for session_id, is_listed in changes.items():
+                self._place(session_id, is_listed)
+            return
+        ids = [each for each in self._ids if each not in changes]
+        ids += sorted([each for each, is_listed in changes.items() if is_listed])
+        ids.sort()  # Two runs that are sorted: they are merged.
+        self._ids = ids
+
+    def _place(self, session_id: str, is_listed: bool) -> None:
+        at = bisect_left(self._ids, session_id)
+        exists = at < len(self._ids) and self._ids[at] == session_id
+        if is_listed and not exists:
+            self._ids.insert(at, session_id)
+        elif exists and not is_listed:
+            del self._ids[at]
+
+
+@final
+class SessionLists:
+    """`listed` are the sessions with messages or a state; `stated` says of those with a state when it was set."""
+
+    def __init__(self, listed: Iterable[str], stated: dict[str, int]) -> None:
+        self._listed = SortedIds(listed)
+        self._stated: dict[str, int] = {}
+        self._after: dict[int, SortedIds] = {}
+        self._restate(stated)
+
+    def note(self, session_id: str, is_listed: bool) -> None:
+        self._listed.note(session_id, is_listed)
+
+    def note_state(self, session_id: str, stated_ns: int) -> None:
+        """Its state was set at that time; 0: it has none any more."""
+        self._stated.pop(session_id, None)
+        if stated_ns:
+            latest_ns = next(reversed(self._stated.values()), 0)
+            self._stated[session_id] = stated_ns
+            if stated_ns < latest_ns:
+                self._restate(self._stated)  # A wall clock may be set back.
+        for after_ns, ids in self._after.items():
+            ids.note(session_id, stated_ns > after_ns)
+
+    def _restate(self, stated: dict[str, int]) -> None:
+        by_time = sorted([(stated_ns, session_id) for session_id, stated_ns in stated.items()])
+        self._stated = {session_id: stated_ns for stated_ns, session_id in by_time}
+
+    def page(self, skip: int, top: int) -> list[str]:
+        return self._listed.page(skip, top)
+
+    def page_after(self, after_ns: int, skip: int, top: int) -> list[str]:
+        """Of those whose state was set after that instant."""
+        found = self._after.get(after_ns)
+        if found is None:
+            found = SortedIds(self._stated_after(after_ns))
+            if len(self._after) == INSTANTS_MAX:
+                del self._after[next(iter(self._after))]
+            self._after[after_ns] = found
+        return found.page(skip, top)
+
+    def _stated_after(self, after_ns: int) -> list[str]:
+        found: list[str] = []
+        for session_id, stated_ns in reversed(self._stated.items()):
+            if stated_ns <= after_ns:
+                break
+            found.append(session_id)
+        return found
