@@ -81,10 +81,12 @@ def remove(book: Book, entry: Entry) -> None:
 def remove_all(book: Book, entity: Entity) -> None:
     """The messages of an entity that is deleted. Its counts, lines and sessions go with it: none is kept in order."""
     timers: i64 = 0
+    tokens = book.tokens
     for entry in entity.entries.values():
         entry.state = GONE
         if entry.token is not None:
-            book.tokens.pop(entry.token, None)
+            if tokens is not None:
+                tokens.pop(entry.token, None)
             entry.token = None
         if entry.data is not None:
             book.held_bytes -= entry.size
