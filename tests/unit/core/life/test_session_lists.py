@@ -129,9 +129,11 @@ async def test_a_deleted_entity_leaves_nothing_behind() -> None:
     async with MessageBus() as bus:
         broker = await filled(bus, 20)
         lock = await broker.accept_session("q", "s001")
-        await broker.receive("q", 2, session=lock)
+        [first, _] = await broker.receive("q", 2, session=lock)
+        await broker.renew(first.token)  # By the index of tokens.
         await broker.sessions("q")
         entity, book = broker.find("q"), bus._hub.queues().store.catalog._book  # type: ignore[attr-defined]
+        assert len(book.tokens) == 2
         await broker.delete("q")
         assert (len(book.tokens), book.held_bytes, entity.entries, entity.session_lists) == (0, 0, {}, None)
         await broker.create("queue", "q", {"requires_session": True})
