@@ -207,7 +207,8 @@ class Queues:
         else:
             fields["scheduled_at"] = at
         if self.exchange.transactions and current(self.store) is not None:
-            raise UsageError("schedule gives the sequence at once, and a transaction has none yet", "use send(delay=…)")
+            what = "schedule returns the sequence at once, and a transaction has none yet"
+            raise UsageError(what, "use send(delay=…)")
         return self.send(entity, payload, fields).seen_as(_sequence)
 
     def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
@@ -246,7 +247,7 @@ class Queues:
 
 def _cancel(entity: str, sequence: int) -> Cancel:
     if not 0 <= sequence < 2**63:
-        raise MessageNotFound(f"{entity!r} has no scheduled message #{sequence}", "give what schedule gave")
+        raise MessageNotFound(f"{entity!r} has no scheduled message #{sequence}", "use what schedule returned")
     return Cancel(entity, sequence)
 
 

@@ -235,7 +235,7 @@ class WantedSession:
         if self._session_id is None:
             raise SessionNotFound(f"no session of {self._entity!r} with messages is free", "try again, or name one")
         raise SessionLocked(
-            f"session {self._session_id!r} of {self._entity!r} is held by another receiver", "wait, or take another"
+            f"session {self._session_id!r} of {self._entity!r} is locked by another receiver", "wait, or accept another"
         )
 
 

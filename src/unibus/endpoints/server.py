@@ -227,7 +227,7 @@ class Server(Generic[BrokerT]):
         path = _path_of(self._url)
         if self._was_open and path and not os.path.exists(path):
             # Its disk may be gone. A new store in its place would be an empty one that looks like it.
-            raise StoreUnavailable(f"there is no {path} any more", "put it back; the server opens it then")
+            raise StoreUnavailable(f"{path} does not exist any more", "put it back; the server opens it then")
         bus = MessageBus(self._url or "memory://", strict=True)
         self._was_open = True
         return bus

@@ -267,7 +267,7 @@ def test_a_failed_store_is_opened_again(
     else:
         server.do(serving.check)
     assert status("/") == 503
-    server.until(lambda: "there is no" in serving.problem)
+    server.until(lambda: "does not exist any more" in serving.problem)
     assert not path.exists()  # No new store in its place.
     os.rename(away, path)
     server.until(lambda: not serving.problem)
@@ -287,7 +287,7 @@ def test_a_server_can_stop_while_its_store_is_away(serve: Serve, tmp_path: Path)
     os.rename(path, tmp_path / "away.db")
     server.do(lambda: fail(server))
     server.do(server.server.serving.check)
-    server.until(lambda: "there is no" in server.server.serving.problem)
+    server.until(lambda: "does not exist any more" in server.server.serving.problem)
     server.stop()
     assert server.app.is_down
 

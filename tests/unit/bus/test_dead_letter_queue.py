@@ -367,7 +367,7 @@ def test_a_queue_of_sessions_takes_only_what_has_one(rig: Rig, desk: Desk) -> No
     rig.create_queue("s", requires_session=True)
     without = bury(rig, "q", 1)
     refused = desk.redirect_message(without, "s")
-    assert (refused.success, "sessions" in refused.message) == (False, True)
+    assert (refused.success, "requires a session_id" in refused.message) == (False, True)
     assert desk.redirect_message(bury(rig, "q", 2, session_id="c1"), "s").success
     assert desk.ids() == [without]
 

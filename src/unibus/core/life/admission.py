@@ -51,7 +51,7 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] |
         if is_reserved(command.entity):
             raise EntityNotFound(
                 f"there is no {command.entity!r}",
-                "a name with $ or Subscriptions goes with another entity",
+                "a name with $ or Subscriptions belongs to another entity",
             )
         if not command.makes:
             raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
@@ -60,17 +60,17 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] |
             _check_key(command.entity, command.dedup_key, command.raises, False, before)
         return
     if entity.kind == DEAD_LETTERS or entity.kind == SUBSCRIPTION:
-        raise UsageError(f"nobody sends to {entity.name!r} directly", "send to its queue or topic")
+        raise UsageError(f"messages cannot be sent to {entity.name!r} directly", "send to its queue or topic")
     settings = entity.settings
     if not settings.sends:
-        raise EntityDisabled(f"nobody sends to {entity.name!r} now: it is {settings.status}", ENABLE)
+        raise EntityDisabled(f"messages cannot be sent to {entity.name!r}: it is {settings.status}", ENABLE)
     if settings.message_size_max and command.size > settings.message_size_max:
         raise MessageTooLarge(
             f"a message of {command.size} bytes, and {entity.name!r} takes {settings.message_size_max}",
             "send a reference, or raise max_message_size_kb",
         )
     if settings.requires_session and command.who.session_id is None and not settings.forward_to:
-        raise SessionRequired(f"{entity.name!r} works by sessions", "give the message a session_id")
+        raise SessionRequired(f"{entity.name!r} requires a session_id", "give the message a session_id")
     key = dedup_key(entity, command)
     if key is not None:
         _check_key(entity.name, key, command.raises, entity.is_known(key, now_ns), before)
@@ -192,10 +192,10 @@ def _check_former(book: Book, command: Send, before: dict[str, Load] | None) -> 
     entity = former_place(book, command.entity)
     if is_sub_queue(command.entity):
         if entity.kind == TOPIC:
-            raise UsageError(f"the topic {entity.name!r} has no dead letters", "its subscriptions have")
+            raise UsageError(f"the topic {entity.name!r} has no dead-letter queue", "its subscriptions have one")
         return
     if entity.settings.requires_session and command.who.session_id is None:
-        raise SessionRequired(f"{entity.name!r} works by sessions", "the message has no session_id")
+        raise SessionRequired(f"{entity.name!r} requires a session_id", "the message has no session_id")
     _check_quota(entity, command.size, before)
 
 

@@ -125,7 +125,8 @@ def _once(settled: set[Entry], entry: Entry) -> None:
 def _not_left(left: set[tuple[str, str]], session: Session | None) -> None:
     """With its session a message goes back: what comes after that in the batch would find neither."""
     if session is not None and (session.entity.name, session.id) in left:
-        raise UsageError(f"session {session.id!r} of {session.entity.name!r} is left before the batch is done with it")
+        where = f"session {session.id!r} of {session.entity.name!r}"
+        raise UsageError(f"{where} is released before the last command that uses it")
 
 
 def _do(book: Book, command: Command, now_ns: i64) -> object:

@@ -122,7 +122,7 @@ class Book:
         data = entry.data
         if data is not None:
             return data
-        assert self.fetch is not None, "only a store with a disk lets go of data"
+        assert self.fetch is not None, "only a store with a disk releases data"
         return self.fetch(entry)
 
     def entry(self, entity: int, sequence: int) -> Entry | None:

@@ -105,7 +105,7 @@ def claim(
     The one that reaches `bytes_max` is the last; 0 is no limit.
     """
     if entity.settings.requires_session and session is None and entity.kind != DEAD_LETTERS:
-        raise SessionRequired(f"{entity.name!r} works by sessions", "accept a session and receive from that")
+        raise SessionRequired(f"{entity.name!r} requires a session", "accept a session and receive from that")
     waiting = entity.waiting if session is None else session.waiting
     claimed: list[Claimed] = []
     size: i64 = 0

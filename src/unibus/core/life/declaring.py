@@ -63,7 +63,7 @@ def has_setting(kind: int, name: str) -> bool:
 
 def check_declare(book: Book, command: Declare, alone: bool) -> None:
     if not alone:
-        raise UsageError("entities are made and deleted outside of a transaction")
+        raise UsageError("entities are created and deleted outside of a transaction")
     if command.kind == NAMESPACE:
         _check_namespace(command)
         return
@@ -74,7 +74,7 @@ def check_declare(book: Book, command: Declare, alone: bool) -> None:
     _check_kind(command.name, kind, command.settings)
     if found is None:
         if command.kind != SUBSCRIPTION and is_reserved(command.name):
-            raise NameInvalid(f"{command.name!r} is a name that only goes with another entity", "choose another name")
+            raise NameInvalid(f"{command.name!r} is a name that belongs to another entity", "choose another name")
         _check_place(book, command)
     elif command.new_only:
         raise EntityExists(
@@ -89,7 +89,7 @@ def check_declare(book: Book, command: Declare, alone: bool) -> None:
     elif command.update:
         for name in _FIXED:
             if name in command.settings and command.settings[name] != found.settings.as_dict()[name]:
-                raise UsageError(f"{name} of {found.name!r} cannot be changed", "delete it and make it anew")
+                raise UsageError(f"{name} of {found.name!r} cannot be changed", "delete it and create it again")
 
 
 def _check_namespace(command: Declare) -> None:
@@ -145,7 +145,7 @@ def declare_entity(book: Book, command: Declare, now_ns: i64) -> None:
 
 def check_rule(book: Book, command: SetRule | DropRule, alone: bool) -> None:
     if not alone:
-        raise UsageError("rules are made and deleted outside of a transaction")
+        raise UsageError("rules are created and deleted outside of a transaction")
     subscription = _subscription(book, command.entity)
     rules = subscription.rule_set(book.new_id)
     if isinstance(command, DropRule):
@@ -185,12 +185,12 @@ def set_rule(book: Book, command: SetRule | DropRule, now_ns: i64) -> None:
 
 def check_drop(book: Book, command: Drop, alone: bool) -> None:
     if not alone:
-        raise UsageError("entities are made and deleted outside of a transaction")
+        raise UsageError("entities are created and deleted outside of a transaction")
     found = book.find(command.name)
     if found is None:
         raise EntityNotFound(f"there is no entity {command.name!r}")
     if found.kind == DEAD_LETTERS:
-        raise UsageError(f"{found.name!r} goes with its entity", "receive its messages instead")
+        raise UsageError(f"{found.name!r} is deleted only with its entity", "receive its messages instead")
 
 
 def drop_entity(book: Book, command: Drop, now_ns: i64) -> None:

@@ -25,7 +25,7 @@ def waiting_entry(book: Book, name: str, sequence: int, raises: bool) -> Entry |
         return entry
     if raises:
         is_now = "is not there" if entry is None else f"is {STATE_NAMES[entry.state]}"
-        raise MessageNotFound(f"{name!r} #{sequence} {is_now}", "look again; somebody may be working on it")
+        raise MessageNotFound(f"{name!r} #{sequence} {is_now}", "peek again; a receiver may have locked it")
     return None
 
 
@@ -33,7 +33,7 @@ def check_move(book: Book, command: Move, before: dict[str, Load]) -> Entry | No
     """Raise what speaks against it. `before` holds what the batch has sent so far."""
     target = target_of(book, command.target)
     if target.kind == DEAD_LETTERS:
-        raise UsageError(f"nobody sends to {target.name!r} directly", "move it to a queue, a topic or a subscription")
+        raise UsageError(f"messages cannot be moved to {target.name!r}", "choose a queue, a topic or a subscription")
     entry = waiting_entry(book, command.entity, command.sequence, command.raises)
     if entry is not None:
         if not is_taken(book, target, _moved(entry, command)):
@@ -43,7 +43,7 @@ def check_move(book: Book, command: Move, before: dict[str, Load]) -> Entry | No
             )
         who = entry.who if command.who is None else command.who
         if target.settings.requires_session and who.session_id is None and not target.settings.forward_to:
-            raise SessionRequired(f"{target.name!r} works by sessions", "the message has no session_id")
+            raise SessionRequired(f"{target.name!r} requires a session_id", "the message has no session_id")
         check_room(target, who.size, before)
     return entry
 
@@ -96,12 +96,12 @@ def remove_by_hand(book: Book, command: Remove, now_ns: i64) -> bool:
 
 def check_advance(book: Book, command: Advance, before: set[str]) -> None:
     if command.name in before:
-        raise UsageError(f"position {command.name!r} goes on twice in one batch")
+        raise UsageError(f"position {command.name!r} advances twice in one batch")
     before.add(command.name)
     stands = book.positions.get(command.name, 0)
     if stands != command.expected:
         raise PositionMoved(
-            f"position {command.name!r} stands at {stands}, not at {command.expected}",
+            f"position {command.name!r} is at {stands}, not at {command.expected}",
             "read it again: what comes before it is done",
         )
     if command.to < stands:

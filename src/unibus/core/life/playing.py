@@ -369,7 +369,7 @@ def _check(book: Book, entry: Entry, change: str) -> None:
 
 def _missing(book: Book, entity: Entity, sequence: int, change: str) -> None:
     if book.strict:
-        raise _damaged(f"{entity.name!r} #{sequence} is {change} in the journal, but it is not there")
+        raise _damaged(f"{entity.name!r} #{sequence} is {change} in the journal, but it does not exist")
 
 
 def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionStated) -> None:
@@ -421,7 +421,7 @@ def _dropped(book: Book, change: Dropped) -> None:
     entity = book.entities.get(change.entity)
     if entity is None:
         if book.strict:
-            raise _damaged(f"entity {change.name!r} is deleted in the journal, but it is not there")
+            raise _damaged(f"entity {change.name!r} is deleted in the journal, but it does not exist")
         return
     remove_all(book, entity)
     book.dropped.append(entity.number)
@@ -449,7 +449,7 @@ def _dropped(book: Book, change: Dropped) -> None:
 def _entity(book: Book, number: int) -> Entity:
     found = book.entities.get(number)
     if found is None:
-        raise _damaged(f"the journal speaks of entity {number}, which it never declared")
+        raise _damaged(f"the journal names entity {number}, which it never declared")
     return found
 
 

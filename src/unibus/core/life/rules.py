@@ -123,7 +123,7 @@ def _filter_record(condition: Filter) -> dict[str, object]:
         return {"kind": "correlation", "fields": fields, "properties": _tagged(condition.properties)}
     if isinstance(condition, SqlFilter):
         return {"kind": "sql", "expression": condition.expression, "parameters": _tagged(condition.named)}
-    raise ConfigInvalid(f"{type(condition).__name__} is no filter that can be kept", "use one of the four")
+    raise ConfigInvalid(f"{type(condition).__name__} is no filter that can be stored", "use one of the four")
 
 
 def _tagged(values: Mapping[str, HeaderValue]) -> dict[str, object]:
@@ -227,7 +227,7 @@ def rule_of(record: Mapping[str, object], mode: str, new_id: Draw | None = None)
     except BusError as error:
         raise ConfigInvalid(f"rule {name!r}: {error.what}", error.hint) from error
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise ConfigInvalid(f"rule {name!r} is not in order: {error}") from error
+        raise ConfigInvalid(f"rule {name!r} is not valid: {error}") from error
     created_ns = record.get("created_ns", 0)
     return Rule(name, condition, action, created_ns if isinstance(created_ns, int) else 0)
 
@@ -260,7 +260,7 @@ def _dict(value: object) -> dict[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ConfigInvalid(f"{value!r:.60} stands where names and values should")
+        raise ConfigInvalid(f"{value!r:.60} is given in place of names and values")
     return {str(name): item for name, item in value.items()}
 
 

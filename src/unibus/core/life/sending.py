@@ -230,7 +230,7 @@ def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i
         else:
             _bury(book, entity, parcel, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
     elif settings.requires_session and parcel.who.session_id is None and entity.kind != DEAD_LETTERS:
-        _bury(book, entity, parcel, key, SESSION_ID_IS_NULL, "the entity works by sessions", now_ns)
+        _bury(book, entity, parcel, key, SESSION_ID_IS_NULL, "the entity requires a session_id", now_ns)
     else:
         store_copy(book, entity, parcel, now_ns)
     return 1

@@ -33,7 +33,7 @@ def accept(
     found = entity.sessions.get(session_id)
     if found is not None and found.token is not None and found.until_ns > now_ns:
         raise SessionLocked(
-            f"session {session_id!r} of {entity.name!r} is held by another receiver", "wait, or take another"
+            f"session {session_id!r} of {entity.name!r} is locked by another receiver", "wait, or accept another"
         )
     book.deciding = True
     if found is not None and found.token is not None:
