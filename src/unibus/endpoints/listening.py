@@ -1,7 +1,7 @@
 """Which sockets a server binds: every host on its port, and on the second port where AMQP clients look.
 
-A port that was asked for and cannot be had is an error. What is only a default gives way with a line in the log: the
-second port, if another program has it, and IPv6, if the machine has none.
+A port that was asked for and cannot be bound is an error. What is only a default is left out, with a line in the log:
+the second port, if another program has it, and IPv6, if the machine has none.
 """
 
 import errno

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 
-class Schema(msgspec.Struct):
+class ParameterSchema(msgspec.Struct):
     type: str = ""
     format: str = ""
     enum: list[str] = []
@@ -18,36 +18,36 @@ class Schema(msgspec.Struct):
     maximum: int | float | None = None
 
 
-class Parameter(msgspec.Struct):
+class OperationParameter(msgspec.Struct):
     name: str
     place: str = msgspec.field(name="in")
     required: bool = False
     description: str = ""
-    schema: Schema = msgspec.field(default_factory=Schema)
+    schema: ParameterSchema = msgspec.field(default_factory=ParameterSchema)
 
 
 class _BodySchema(msgspec.Struct):
     required: list[str] = []
 
 
-class Media(msgspec.Struct):
+class MediaType(msgspec.Struct):
     schema: _BodySchema = msgspec.field(default_factory=_BodySchema)
 
 
-class Content(msgspec.Struct):
+class BodyContent(msgspec.Struct):
     """Of a request or an answer: what is described, by media type."""
 
     description: str = ""
-    content: dict[str, Media] = {}
+    content: dict[str, MediaType] = {}
 
 
 class _Method(msgspec.Struct, rename="camel"):
     operation_id: str
     summary: str = ""
     tags: list[str] = []
-    parameters: list[Parameter] = []
-    request_body: Content | None = None
-    responses: dict[str, Content] = {}
+    parameters: list[OperationParameter] = []
+    request_body: BodyContent | None = None
+    responses: dict[str, BodyContent] = {}
     security: list[object] = []
 
 
@@ -56,7 +56,7 @@ class _Document(msgspec.Struct):
 
 
 @dataclass
-class Described:
+class DescribedOperation:
     """One operation. `paths` has the shortest one first, as it is shown and used for the example."""
 
     name: str
@@ -64,33 +64,33 @@ class Described:
     method: str
     summary: str
     needs_token: bool
-    body: Content | None
-    answers: dict[str, Content]
+    body: BodyContent | None
+    answers: dict[str, BodyContent]
     paths: list[str] = field(default_factory=list)
-    parameters: dict[tuple[str, str], Parameter] = field(default_factory=dict)
+    parameters: dict[tuple[str, str], OperationParameter] = field(default_factory=dict)
 
 
-def operations_of(document: Mapping[str, object]) -> dict[str, list[Described]]:
+def operations_of(document: Mapping[str, object]) -> dict[str, list[DescribedOperation]]:
     """The operations by their tag, in the order of the document."""
-    found: dict[str, Described] = {}
+    found: dict[str, DescribedOperation] = {}
     for path, methods in msgspec.convert(document, _Document).paths.items():
         for method, given in methods.items():
             name = given.operation_id.partition("__")[0]
             described = found.get(name)
             if described is None:
                 tag = given.tags[0] if given.tags else ""
-                described = Described(
+                described = DescribedOperation(
                     name, tag, method.upper(), given.summary, bool(given.security), given.request_body, given.responses
                 )
                 found[name] = described
             _add_path(described, path, given)
-    groups: dict[str, list[Described]] = {}
+    groups: dict[str, list[DescribedOperation]] = {}
     for described in found.values():
         groups.setdefault(described.tag, []).append(described)
     return groups
 
 
-def _add_path(described: Described, path: str, given: _Method) -> None:
+def _add_path(described: DescribedOperation, path: str, given: _Method) -> None:
     """The parameters are those of the shortest path, and those that are in no path."""
     described.paths = sorted([*described.paths, path], key=len)
     if described.paths[0] == path:

@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from html import escape
 from typing import Final
 
-from unibus.endpoints.http.monitoring.description import Content, Described, Parameter, Schema, operations_of
+from unibus.endpoints.http.monitoring.description import (
+    BodyContent,
+    DescribedOperation,
+    OperationParameter,
+    ParameterSchema,
+    operations_of,
+)
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--page:#fff;--text:#1c2128;--soft:#59636e;--line:#d1d9e0;--box:#f6f8fa;--link:#0969da;
@@ -92,7 +98,7 @@ def docs_page(document: Mapping[str, object], base_url: str) -> bytes:
     return "".join(pieces).encode("utf-8", "replace")
 
 
-def _operation(operation: Described, base_url: str) -> str:
+def _operation(operation: DescribedOperation, base_url: str) -> str:
     method = _text(operation.method)
     head = f'<span class="method {method}">{method}</span><code class="path">{_text(operation.paths[0])}</code>'
     pieces = [f'<details id="{_text(operation.name)}"><summary>{head}']
@@ -108,7 +114,7 @@ def _operation(operation: Described, base_url: str) -> str:
     return "".join(pieces)
 
 
-def _parameters(parameters: list[Parameter]) -> str:
+def _parameters(parameters: list[OperationParameter]) -> str:
     if not parameters:
         return ""
     rows = "".join([_parameter(each) for each in parameters])
@@ -116,13 +122,13 @@ def _parameters(parameters: list[Parameter]) -> str:
     return f"<h3>Parameters</h3><table>{head}{rows}</table>"
 
 
-def _parameter(parameter: Parameter) -> str:
+def _parameter(parameter: OperationParameter) -> str:
     cells = (_kind(parameter.schema), parameter.description + ("" if parameter.required else " Optional."))
     rest = "".join([f"<td>{_text(cell)}</td>" for cell in (parameter.place, *cells)])
     return f"<tr><td><code>{_text(parameter.name)}</code></td>{rest}</tr>"
 
 
-def _kind(schema: Schema) -> str:
+def _kind(schema: ParameterSchema) -> str:
     """A type with its bounds: `integer, 1 to 1000`."""
     if schema.enum:
         return " or ".join(schema.enum)
@@ -134,14 +140,14 @@ def _kind(schema: Schema) -> str:
     return f"{kind}, from {schema.minimum}" if most is None else f"{kind}, {schema.minimum} to {most:g}"
 
 
-def _body(body: Content | None) -> str:
+def _body(body: BodyContent | None) -> str:
     if body is None:
         return ""
     about = f"{_text(body.description)} " if body.description else ""
     return f"<h3>Body</h3><p>{about}{_media(body)}</p>"
 
 
-def _answers(answers: dict[str, Content]) -> str:
+def _answers(answers: dict[str, BodyContent]) -> str:
     """Errors are one line: their body is always the same."""
     good = [(status, each) for status, each in sorted(answers.items()) if status < "4"]
     rows = [
@@ -153,11 +159,11 @@ def _answers(answers: dict[str, Content]) -> str:
     return f'{head}{"".join(rows)}</table><p class="about">Errors: {_text(", ".join(errors))}.</p>'
 
 
-def _media(content: Content) -> str:
+def _media(content: BodyContent) -> str:
     return " ".join([f"<code>{_text(media)}</code>" for media in content.content])
 
 
-def curl_line(operation: Described, base_url: str) -> str:
+def curl_line(operation: DescribedOperation, base_url: str) -> str:
     """A request that a shell runs as it is, but for the parts in capitals."""
     # An address that does not say whether it means a queue or a topic would need a body that does.
     chosen = next((each for each in operation.paths if each != "/{entity}"), operation.paths[0])
@@ -173,7 +179,7 @@ def curl_line(operation: Described, base_url: str) -> str:
     return _CONTINUED.join(words)
 
 
-def _example_body(body: Content) -> list[str]:
+def _example_body(body: BodyContent) -> list[str]:
     media = next((each for each in body.content if each in _BODIES), "")
     if not media:
         return []
