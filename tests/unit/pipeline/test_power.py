@@ -4,8 +4,9 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -23,6 +24,7 @@ from unibus.pipeline.upkeep import compact, vacuum
 ALL = pytest.mark.parametrize("unsynced", get_args(Left))
 WORST = pytest.mark.parametrize("unsynced", ["lost", "torn"])
 DAY_S = 86_400
+EVENTS: list[Event] = history(12, 420)
 SYNCS = (2, 9, 20, 35, 54)
 """Moments of a rebuild, or of some upkeep: the power goes after so many syncs."""
 
@@ -30,9 +32,9 @@ SYNCS = (2, 9, 20, 35, 54)
 class Case:
     """A lake on a disk that can lose its power, and the history that it is made from."""
 
-    def __init__(self, place: Path) -> None:
-        self.events: list[Event] = history(12, 420)
-        self.capture = write_segments(place / "capture", self.events, size=15)
+    def __init__(self, place: Path, capture: Path) -> None:
+        self.events = EVENTS
+        self.capture = capture
         self.disk = Disk(place / "lake")
         self.lake = Lake(str(place / "lake"))
         self._left = place / "left"
@@ -55,16 +57,28 @@ class Case:
         """Whoever starts next reads the rest, and everything is there once."""
         left = Lake(str(self._left))
         run(left, self.capture)
-        assert tables_of(left) == expected(self.events)
+        assert tables_of(left) == tables_expected()
         assert sum(batch["events"] for batch in left.last_batches(99)) == len(self.events)
         assert quarantined(left) == []
         assert not left.is_interrupted()
         return left
 
 
+@cache
+def tables_expected() -> dict[str, list[dict[str, Any]]]:
+    return expected(EVENTS)
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for all: a pipeline only reads it."""
+    return write_segments(tmp_path_factory.mktemp("capture"), EVENTS, size=15)
+
+
 @pytest.fixture
-def case(tmp_path: Path) -> Case:
-    return Case(tmp_path)
+def case(folder: Path, capture: Path) -> Case:
+    """In memory, if possible: what a sync keeps is decided by `Disk`, wherever the files are."""
+    return Case(folder, capture)
 
 
 @ALL
@@ -102,7 +116,7 @@ def test_an_old_log_gives_way_to_a_checkpoint(case: Case) -> None:
     case.batches(1)
     assert len(list(Path(case.lake.path, "messages", "_delta_log").glob("*.json"))) < 3
     run(case.lake, case.capture)
-    assert tables_of(Lake(case.lake.path)) == expected(case.events)
+    assert tables_of(Lake(case.lake.path)) == tables_expected()
 
 
 @WORST
