@@ -22,14 +22,15 @@ AGAIN := $(MAKE)
 # The tests start some hundred interpreters, and each would compile the package again where nothing may be kept.
 unexport PYTHONDONTWRITEBYTECODE
 SPARK := tests/pipeline
-# Those around Spark, and those that mostly wait for processes of their own.
-OUTSIDE := $(SPARK) tests/unit/pipeline tests/crash
+# Those around Spark, and those that mostly wait for processes of their own. The three runs of `make test` take about
+# as much processor time each, the compiled one with its build.
+OUTSIDE := $(SPARK) tests/unit/pipeline tests/unit/cli tests/crash
 EXCEPTIONS := tests/soak/test_exceptions.py
 # Other clients with the same requests as tests/integration/azure_admin, which the compiled package does get.
 CLIENTS := tests/integration/openapi tests/integration/test_javascript.py tests/integration/test_python_clients.py
 # What compiling cannot change: the command line, the transport of a server and anything around Spark are not compiled.
 # Crashes of the compiled package are a matter of minutes: `make soak`.
-NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/tools $(OUTSIDE) tests/unit/cli tests/unit/capture \
+NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/tools $(OUTSIDE) tests/unit/capture \
 	tests/unit/config tests/unit/endpoints tests/integration/server $(CLIENTS))
 
 .PHONY: help
@@ -60,7 +61,7 @@ test: $(READY) ## Everything: check, the whole suite on plain Python, the suite 
 	$(AGAIN) check; \
 	echo; echo "=== tests, run 1 of 3: plain Python; tidy has just run ==="; \
 	failed=0; $(PLAIN) -m pytest $(addprefix --ignore=,tests/tidy $(OUTSIDE)) || failed=1; \
-	echo; echo "=== tests, run 2 of 3: plain Python with processes beside it: Spark, crashes ==="; \
+	echo; echo "=== tests, run 2 of 3: plain Python with processes beside it: Spark, commands, crashes ==="; \
 	wait $$second || failed=1; cat .build/outside.log; \
 	echo; echo "=== tests, run 3 of 3: compiled by mypyc, without what compiling cannot change ==="; \
 	wait $$third || failed=1; cat .build/compiled.log; \

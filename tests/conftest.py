@@ -3,6 +3,7 @@
 A test that damages a store on purpose, or takes its disk away, says so with `@pytest.mark.unchecked`.
 """
 
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,11 @@ import pytest
 
 from unibus.errors import BusError, StoreFailed
 from unibus.stores import embedded
+
+# A shell starts a command in the background (two of the three runs of `make test`) with SIGINT ignored, and every
+# program that a test starts and interrupts would inherit that: it would not end.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -134,12 +134,12 @@ def check(promise: str, run: Run, found: Any, before: Any, after: Any) -> None:
 
 
 @cases(CASES)
-async def test_a_cancelled_call_is_done_or_not_done(scenario: Scenario, kind: str, tmp_path: Path) -> None:
+async def test_a_cancelled_call_is_done_or_not_done(scenario: Scenario, kind: str, folder: Path) -> None:
     one_thread()
-    before, after, suspensions = await expected(scenario, kind, tmp_path)
+    before, after, suspensions = await expected(scenario, kind, folder)
     assert suspensions < SUSPENSIONS_MAX
     for late, at in itertools.product((False, True), range(1, suspensions + 1)):
-        trial = Trial(scenario, kind, tmp_path / f"{at}-{late}")
+        trial = Trial(scenario, kind, folder / f"{at}-{late}")
         run = await trial.run(at, late)
         promise = (late and scenario.late_promise) or scenario.promise
         check(promise, run, await trial.drained(), before, after)
@@ -147,12 +147,12 @@ async def test_a_cancelled_call_is_done_or_not_done(scenario: Scenario, kind: st
 
 
 @cases(CLOSING)
-async def test_a_cancelled_close_ends_with_the_next_one(scenario: Scenario, kind: str, tmp_path: Path) -> None:
+async def test_a_cancelled_close_ends_with_the_next_one(scenario: Scenario, kind: str, folder: Path) -> None:
     one_thread()
     threads = bus_threads()
     for late in (False, True):
         for at in range(1, SUSPENSIONS_MAX):
-            trial = Trial(scenario, kind, tmp_path / f"{at}-{late}")
+            trial = Trial(scenario, kind, folder / f"{at}-{late}")
             run = await trial.run(at, late)
             assert run.raised is None, run.raised
             await asyncio.wait_for(trial.bus.close(GUARD_S), GUARD_S)

@@ -15,8 +15,8 @@ SAMPLES = 4
 
 
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)
-def test_a_thread_that_is_stopped_at_a_lock_loses_nothing(race: Race, tmp_path: Path) -> None:
+def test_a_thread_that_is_stopped_at_a_lock_loses_nothing(race: Race, folder: Path) -> None:
     chance = random.Random(race.__name__)
-    counts = run(race, Schedule(), tmp_path / "free").counts
+    counts = run(race, Schedule(), folder / "free").counts
     for number in range(SAMPLES):
-        run(race, Schedule(drawn(chance, counts)), tmp_path / str(number))
+        run(race, Schedule(drawn(chance, counts)), folder / str(number))

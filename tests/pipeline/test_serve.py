@@ -40,6 +40,8 @@ Lake(sys.argv[2]).register(spark)
 print(spark.range(7).count(), spark.table("messages").count() > 0, flush=True)
 os._exit(0)
 """
+LESS_COMPILING = "-XX:TieredStopAtLevel=1"
+"""A server compiles its queries as well as it can, which takes most of the time of one that lives a minute."""
 # Both are half past one in the zone of the server, on the day when clocks go back.
 MOMENTS = "SELECT timestamp'2026-11-01 05:30:00Z' AS a, array(timestamp'2026-11-01 06:30:00Z') AS b"
 TOLD = '{"a":"2026-11-01T05:30:00+00:00","b":["2026-11-01T06:30:00+00:00"]}\n'
@@ -78,7 +80,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         stdout=subprocess.PIPE,
         stderr=errors,
         text=True,
-        env=elsewhere(),
+        env={**elsewhere(), "JDK_JAVA_OPTIONS": LESS_COMPILING},
         cwd=asked.path.parent,
     )
     assert process.stdout is not None

@@ -65,6 +65,7 @@ class Broker(EntityOperations):
     def __init__(self, bus: MessageBus, *, commits_on_loop: bool = False) -> None:
         super().__init__(bus._hub)
         self._bus = bus
+        self.answer_bytes_max = ANSWER_BYTES_MAX
         self._limits = RateLimits()
         self._store.pace.on_loops = commits_on_loop
 
@@ -138,7 +139,7 @@ class Broker(EntityOperations):
         """
         _check_count(count)
         held = None if session is None else (session.session_id, session.token)
-        wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held, (), ANSWER_BYTES_MAX)
+        wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held, (), self.answer_bytes_max)
         return await _watched(self._queues, entity, self._claim(wish, timeout_s, interrupted))
 
     async def receive_deferred(
@@ -157,7 +158,9 @@ class Broker(EntityOperations):
         wanted = tuple(_sequence(entity, each) for each in sequences)
         _check_count(len(wanted))
         held = None if session is None else (session.session_id, session.token)
-        wish = Wish(entity, len(wanted), lock, plain_text("the consumer", consumer), held, wanted, ANSWER_BYTES_MAX)
+        wish = Wish(
+            entity, len(wanted), lock, plain_text("the consumer", consumer), held, wanted, self.answer_bytes_max
+        )
         return await _watched(self._queues, entity, _claimed(self._queues, self._look(wish)))
 
     async def _claim(self, wish: Wish, timeout_s: float | None, interrupted: asyncio.Event | None) -> list[Claimed]:
@@ -188,7 +191,7 @@ class Broker(EntityOperations):
         Fewer than `count` where they are large: the one that reaches ANSWER_BYTES_MAX is the last.
         """
         _check_count(count)
-        return self._store.peek(entity, max(0, from_sequence), count, session_id, ANSWER_BYTES_MAX)
+        return self._store.peek(entity, max(0, from_sequence), count, session_id, self.answer_bytes_max)
 
     def decode(self, claimed: Claimed) -> Message:
         return message_of(claimed)

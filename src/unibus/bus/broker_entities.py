@@ -28,7 +28,7 @@ from unibus.core.life.routing import FilterWatch
 from unibus.core.life.rules import Rule, RuleSet
 from unibus.core.life.settings import EntitySettings, checked_settings
 from unibus.errors import EntityNotFound, NameInvalid, UsageError
-from unibus.stores.catalog import RuleCounts
+from unibus.stores.catalog import Catalog, RuleCounts
 from unibus.stores.pending import Pending
 from unibus.stores.store import EntityInfo
 
@@ -53,7 +53,7 @@ class EntityOperations:
     def create(self, kind: int | str, name: str, settings: Mapping[str, object] | None = None) -> Pending[None]:
         """EntityExists for a name that exists, whatever its settings."""
         number = _kind(kind)
-        path = self._subscription_path(name) if number == SUBSCRIPTION else checked_server_path(name)
+        path = _subscription(self._store.catalog, name) if number == SUBSCRIPTION else checked_server_path(name)
         return self._declare(Declare(path, number, checked_settings(settings or {}), new_only=True))
 
     def update(self, name: str, settings: Mapping[str, object]) -> Pending[None]:
@@ -98,16 +98,6 @@ class EntityOperations:
         topic, mark, _ = name.rpartition(_MARK)
         if mark and self._hub.durable is not None:
             self._hub.durable.recount(topic)
-
-    def _subscription_path(self, path: str) -> str:
-        topic, mark, name = path.rpartition(_MARK)
-        if not mark:
-            raise NameInvalid(f"{path!r:.80} names no subscription", "topic/Subscriptions/name")
-        checked = checked_subscription(name)
-        found = self._store.catalog.find(topic)
-        if found is None or found.kind != TOPIC:
-            raise EntityNotFound(f"there is no topic {topic!r:.80}", "create it first")
-        return subscription_path(found.name, checked)
 
     # Rules
 
@@ -193,6 +183,17 @@ class EntityOperations:
             known = (entity.settings, rules_of_text(text))
             self._access[entity.number] = known
         return known[1]
+
+
+def _subscription(catalog: Catalog, path: str) -> str:
+    topic, mark, name = path.rpartition(_MARK)
+    if not mark:
+        raise NameInvalid(f"{path!r:.80} names no subscription", "topic/Subscriptions/name")
+    checked = checked_subscription(name)
+    found = catalog.find(topic)
+    if found is None or found.kind != TOPIC:
+        raise EntityNotFound(f"there is no topic {topic!r:.80}", "create it first")
+    return subscription_path(found.name, checked)
 
 
 def _kind(kind: int | str) -> int:

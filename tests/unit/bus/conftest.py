@@ -53,9 +53,9 @@ def retry_bus(hand_timers: HandTimers) -> Iterator[SyncMessageBus]:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def store_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+def store_path(request: pytest.FixtureRequest, folder: Path) -> Path | None:
     """Where the messages live: None for memory."""
-    return tmp_path / "bus.db" if request.param == "sqlite" else None
+    return folder / "bus.db" if request.param == "sqlite" else None
 
 
 @pytest.fixture(params=FACES, ids=["async", "sync"])
@@ -73,9 +73,9 @@ def rig(face: type, store_path: Path | None) -> Iterator[Rig]:
 
 
 @pytest.fixture
-def file_rig(face: type, tmp_path: Path) -> Iterator[Rig]:
+def file_rig(face: type, folder: Path) -> Iterator[Rig]:
     """Both faces, over a file that can be opened again."""
-    made = Rig(face, tmp_path / "bus.db")
+    made = Rig(face, folder / "bus.db")
     yield made
     made.end()
 

@@ -477,8 +477,8 @@ def cold_of(message: Message) -> object:
 
 
 @pytest.fixture(params=["memory", "sqlite", "jsonfile"])
-def store_rig(request: pytest.FixtureRequest, face: type, tmp_path: Path) -> Iterator[StoreRig]:
-    made = StoreRig(face, request.param, tmp_path / "bus")
+def store_rig(request: pytest.FixtureRequest, face: type, folder: Path) -> Iterator[StoreRig]:
+    made = StoreRig(face, request.param, folder / "bus")
     made.furnish()
     yield made
     made.end()

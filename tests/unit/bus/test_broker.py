@@ -31,16 +31,16 @@ from unibus.testing import VirtualClock
 
 
 @pytest.fixture(params=["memory", "sqlite", "jsonfile"])
-async def bus(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MessageBus]:
-    url = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/bus.db", "jsonfile": f"jsonfile:///{tmp_path}/bus"}
+async def bus(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[MessageBus]:
+    url = {"memory": "memory://", "sqlite": f"sqlite:///{folder}/bus.db", "jsonfile": f"jsonfile:///{folder}/bus"}
     async with MessageBus(url[request.param]) as opened:
         yield opened
 
 
 @pytest.fixture
-async def stored(tmp_path: Path) -> AsyncIterator[MessageBus]:
+async def stored(folder: Path) -> AsyncIterator[MessageBus]:
     """A bus whose channels are topics of its store. Without a file they are in memory, and no topics."""
-    async with MessageBus(f"sqlite:///{tmp_path}/bus.db") as opened:
+    async with MessageBus(f"sqlite:///{folder}/bus.db") as opened:
         yield opened
 
 

@@ -97,8 +97,8 @@ def wait_for_callers(bus: MessageBus | SyncMessageBus, count: int) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_close_that_is_cancelled_is_finished_by_the_next(step: int, tmp_path: Path) -> None:
-    bus = MessageBus(persistence_path=tmp_path / "bus.db")
+async def test_a_close_that_is_cancelled_is_finished_by_the_next(step: int, folder: Path) -> None:
+    bus = MessageBus(persistence_path=folder / "bus.db")
     fill(bus)
     held = HeldStep(bus, step)
     first = asyncio.create_task(bus.close(None))
@@ -113,16 +113,16 @@ async def test_a_close_that_is_cancelled_is_finished_by_the_next(step: int, tmp_
     held.let_go()
     await asyncio.wait_for(second, GUARD_S)
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("unibus-")]
-    await asyncio.to_thread(assert_released, tmp_path / "bus.db")
+    await asyncio.to_thread(assert_released, folder / "bus.db")
 
 
 @pytest.mark.parametrize("kind", ["store", "backend"])
-async def test_close_may_be_cut_at_every_suspension(kind: str, tmp_path: Path) -> None:
+async def test_close_may_be_cut_at_every_suspension(kind: str, folder: Path) -> None:
     at = 0
     cut = True
     while cut:
         at += 1
-        path = tmp_path / f"{at}.db"
+        path = folder / f"{at}.db"
         bus = MessageBus(InMemoryQueueBackend()) if kind == "backend" else MessageBus(persistence_path=path)
         if kind == "store":
             fill(bus)
@@ -147,8 +147,8 @@ async def test_close_may_be_cut_at_every_suspension(kind: str, tmp_path: Path) -
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a thread cannot be sent a signal")
 @pytest.mark.parametrize("step", STEPS)
-def test_a_sync_close_that_is_interrupted_is_finished_by_the_next(step: int, tmp_path: Path) -> None:
-    bus = SyncMessageBus(persistence_path=tmp_path / "bus.db")
+def test_a_sync_close_that_is_interrupted_is_finished_by_the_next(step: int, folder: Path) -> None:
+    bus = SyncMessageBus(persistence_path=folder / "bus.db")
     fill(bus)
     held = HeldStep(bus, step)
     main, is_interrupted = threading.get_ident(), threading.Event()
@@ -174,7 +174,7 @@ def test_a_sync_close_that_is_interrupted_is_finished_by_the_next(step: int, tmp
         signal.signal(signal.SIGUSR1, before)
     held.let_go()
     within(lambda: bus.close(None))
-    assert_released(tmp_path / "bus.db")
+    assert_released(folder / "bus.db")
 
 
 def test_a_sync_close_may_be_interrupted_at_every_line_of_it() -> None:
@@ -203,18 +203,16 @@ def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_where_no_thread_can_be_started_the_caller_closes_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_thread_can_be_started_the_caller_closes_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(name: str) -> SyncMessageBus:
-        bus = SyncMessageBus(persistence_path=tmp_path / name)
+        bus = SyncMessageBus(persistence_path=folder / name)
         fill(bus)
         return bus
 
     bus = made("whole.db")
     with no_more_threads(monkeypatch):
         lines = lines_of(lambda: bus.close(GUARD_S))
-    assert_released(tmp_path / "whole.db")
+    assert_released(folder / "whole.db")
     assert lines > 200
     # A sample: each of them takes a file.
     for at in range(1, lines, lines // 20):
@@ -222,7 +220,7 @@ def test_where_no_thread_can_be_started_the_caller_closes_itself(
         with no_more_threads(monkeypatch):
             interrupted(lambda bus=bus: bus.close(GUARD_S), at)  # type: ignore[misc]
             bus.close(GUARD_S)
-        assert_released(tmp_path / f"{at}.db")
+        assert_released(folder / f"{at}.db")
 
 
 def test_a_caller_takes_over_from_one_that_was_interrupted_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,10 +432,10 @@ async def test_who_drains_a_bus_that_closes_is_told_the_truth() -> None:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("kind", [OSError, BusError, SystemExit])
 def test_a_step_that_raises_keeps_none_of_the_others_from_running(
-    step: int, kind: type[BaseException], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    step: int, kind: type[BaseException], folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = kind("broken")
-    bus = SyncMessageBus(persistence_path=tmp_path / "bus.db")
+    bus = SyncMessageBus(persistence_path=folder / "bus.db")
     fill(bus)
     steps = bus._hub.shutdown.closing._steps
 
@@ -456,7 +454,7 @@ def test_a_step_that_raises_keeps_none_of_the_others_from_running(
     assert caught.value is error or caught.value.__cause__ is error
     assert step + 1 == len(steps) or "after another error" in caplog.text
     bus.close()  # It is closed.
-    assert_released(tmp_path / "bus.db")
+    assert_released(folder / "bus.db")
 
 
 async def test_a_backend_that_cannot_be_closed_is_an_error_of_ours_and_the_bus_is_closed() -> None:
@@ -556,8 +554,8 @@ def test_the_thread_that_watches_the_workers_ends_with_them() -> None:
     bus.close(GUARD_S)
 
 
-async def test_a_bus_that_is_dropped_after_its_close_was_cut_releases_its_file(tmp_path: Path, mine: Threads) -> None:
-    bus = MessageBus(persistence_path=tmp_path / "bus.db")
+async def test_a_bus_that_is_dropped_after_its_close_was_cut_releases_its_file(folder: Path, mine: Threads) -> None:
+    bus = MessageBus(persistence_path=folder / "bus.db")
     fill(bus)
     gate = Gate()
     bus.subscribe("stuck", gate, group="g")
@@ -569,24 +567,24 @@ async def test_a_bus_that_is_dropped_after_its_close_was_cut_releases_its_file(t
     await asyncio.wait([first])
     del bus, first
     gc.collect()
-    await asyncio.to_thread(assert_released, tmp_path / "bus.db")
+    await asyncio.to_thread(assert_released, folder / "bus.db")
     gate.open()
     await asyncio.to_thread(assert_all_end, mine())
 
 
-async def test_a_block_that_is_left_by_an_error_closes_the_bus(tmp_path: Path) -> None:
+async def test_a_block_that_is_left_by_an_error_closes_the_bus(folder: Path) -> None:
     async def use() -> None:
-        async with MessageBus(persistence_path=tmp_path / "bus.db") as bus:
+        async with MessageBus(persistence_path=folder / "bus.db") as bus:
             await bus.send_many("q", BODIES)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         await use()
-    await asyncio.to_thread(assert_released, tmp_path / "bus.db")
+    await asyncio.to_thread(assert_released, folder / "bus.db")
 
 
-async def test_a_shutdown_of_the_processes_own_bus_that_was_cut_is_finished_by_the_next(tmp_path: Path) -> None:
-    bus = configure_message_bus(MessageBus(persistence_path=tmp_path / "bus.db"))
+async def test_a_shutdown_of_the_processes_own_bus_that_was_cut_is_finished_by_the_next(folder: Path) -> None:
+    bus = configure_message_bus(MessageBus(persistence_path=folder / "bus.db"))
     fill(bus)
     held = HeldStep(bus, 7)
     first = asyncio.ensure_future(shutdown_message_bus())
@@ -598,7 +596,7 @@ async def test_a_shutdown_of_the_processes_own_bus_that_was_cut_is_finished_by_t
     assert not second.done()
     held.let_go()
     await asyncio.wait_for(second, GUARD_S)
-    await asyncio.to_thread(assert_released, tmp_path / "bus.db")
+    await asyncio.to_thread(assert_released, folder / "bus.db")
 
 
 def test_the_steps_of_a_bus_that_closes_are_run_once(mine: Threads) -> None:

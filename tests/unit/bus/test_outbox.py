@@ -34,8 +34,8 @@ from unibus.testing.fault_store import FaultStore
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Iterator[App]:
-    made = App(tmp_path)
+def app(folder: Path) -> Iterator[App]:
+    made = App(folder)
     yield made
     made.close()
 
@@ -97,7 +97,7 @@ def test_the_order_of_the_commits_is_kept(app: App) -> None:
     assert app.bodies() == list(range(100))
 
 
-def test_a_transaction_of_the_user_is_one_batch_of_the_store(tmp_path: Path, app: App) -> None:
+def test_a_transaction_of_the_user_is_one_batch_of_the_store(folder: Path, app: App) -> None:
     timers = ThreadTimers(SYSTEM_CLOCK, pytest.fail)
     store = FaultStore(open_store("memory://", SYSTEM_CLOCK, timers))
     app.bus.close()
@@ -423,10 +423,10 @@ def test_a_bus_in_memory_has_outboxes_too(app: App) -> None:
 # The async face
 
 
-async def test_the_async_face_does_the_same(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+async def test_the_async_face_does_the_same(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "app.db")) as connection:
         connection.execute("CREATE TABLE orders (id)")
-        async with MessageBus(tmp_path / "bus.db") as bus:
+        async with MessageBus(folder / "bus.db") as bus:
             async with bus.transaction(connection=connection):
                 connection.execute("INSERT INTO orders VALUES (1)")
                 result = await bus.send("orders", 1)
@@ -436,15 +436,15 @@ async def test_the_async_face_does_the_same(tmp_path: Path) -> None:
                     connection.execute("INSERT INTO orders VALUES (2)")
                     await bus.send("orders", 2)
                     raise Oops
-            await bus.relay_outbox(tmp_path / "app.db")
+            await bus.relay_outbox(folder / "app.db")
             assert [message.body for message in await bus.peek("orders", 10)] == [1]
             assert (result.sequence, result.durability) == (1, "D2")
             assert connection.execute("SELECT id FROM orders").fetchall() == [(1,)]
 
 
-async def test_two_tasks_do_not_share_a_connection(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
-        async with MessageBus(tmp_path / "bus.db") as bus:
+async def test_two_tasks_do_not_share_a_connection(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "app.db")) as connection:
+        async with MessageBus(folder / "bus.db") as bus:
 
             async def other() -> None:
                 async with bus.transaction(connection=connection):
@@ -455,13 +455,13 @@ async def test_two_tasks_do_not_share_a_connection(tmp_path: Path) -> None:
                 with pytest.raises(TransactionInvalid, match="another task"):
                     await asyncio.create_task(other())
             await other()
-            await bus.relay_outbox(tmp_path / "app.db")
+            await bus.relay_outbox(folder / "app.db")
             assert [message.body for message in await bus.peek("orders", 10)] == [1, "of the other"]
 
 
-async def test_a_task_that_is_cancelled_inside_rolls_back(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
-        async with MessageBus(tmp_path / "bus.db") as bus:
+async def test_a_task_that_is_cancelled_inside_rolls_back(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "app.db")) as connection:
+        async with MessageBus(folder / "bus.db") as bus:
             inside = asyncio.Event()
 
             async def work() -> None:
@@ -476,4 +476,4 @@ async def test_a_task_that_is_cancelled_inside_rolls_back(tmp_path: Path) -> Non
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert not connection.in_transaction
-            assert await bus.relay_outbox(tmp_path / "app.db") == Relayed(0, 0, 0)
+            assert await bus.relay_outbox(folder / "app.db") == Relayed(0, 0, 0)

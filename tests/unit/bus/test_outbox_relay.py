@@ -39,8 +39,8 @@ from unibus.testing.fault_store import FaultStore
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Iterator[App]:
-    made = App(tmp_path)
+def app(folder: Path) -> Iterator[App]:
+    made = App(folder)
     yield made
     made.close()
 
@@ -335,10 +335,10 @@ def test_what_is_no_outbox(app: App) -> None:
     assert app.relay() == Relayed(0, 0, 0)
 
 
-def test_a_bus_that_is_dropped_lets_go_of_its_thread(tmp_path: Path) -> None:
+def test_a_bus_that_is_dropped_lets_go_of_its_thread(folder: Path) -> None:
     before = threading.active_count()
-    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
-        bus = SyncMessageBus(tmp_path / "bus.db")
+    with closing(sqlite3.connect(folder / "app.db")) as connection:
+        bus = SyncMessageBus(folder / "bus.db")
         with bus.transaction(connection=connection):
             bus.send("orders", 1)
         (thread,) = [each for each in threading.enumerate() if each.name == "unibus-outbox"]

@@ -39,10 +39,10 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.chdir(tmp_path)
+def shell(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.chdir(folder)
     monkeypatch.delenv("UNIBUS_URL", raising=False)
-    return Shell(tmp_path)
+    return Shell(folder)
 
 
 @pytest.fixture

@@ -6,17 +6,19 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.unit.endpoints.asgi_client import HOST, Answer, AsgiClient
+from tests.unit.endpoints.http.applications import dispatchers
 from unibus import MessageBus
 from unibus.bus.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.administration.table import ADMINISTRATION
-from unibus.endpoints.http.app import Asgi, Front, application
+from unibus.endpoints.http.app import Asgi
 from unibus.endpoints.http.operation import Table
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.statistics import Statistics
 from unibus.errors import Forbidden
 
+TABLE = Table(ADMINISTRATION)
 SERVICE_BUS = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
 ATOM = "{http://www.w3.org/2005/Atom}"
 
@@ -109,9 +111,7 @@ def gate() -> Gate:
 @pytest.fixture(params=["front", "fastapi"])
 def http(request: pytest.FixtureRequest, broker: Broker, gate: Gate) -> Client:
     service = Service(Serving(broker), gate, Quiet(), 1024 * 1024)
-    table = Table(ADMINISTRATION)
-    app = application(service, table)
-    return Client(Front(service, table, app) if request.param == "front" else app)
+    return Client(dispatchers(service, TABLE)[request.param])
 
 
 def described(kind: str, inner: str = "") -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.endpoints.asgi_client import Answer, AsgiClient
+from tests.unit.endpoints.http.applications import dispatchers
 from unibus import MessageBus
 from unibus.bus.broker import Broker
 from unibus.core.access.rights import Right
-from unibus.endpoints.http.app import Asgi, Front, application
 from unibus.endpoints.http.messages.table import MESSAGES
 from unibus.endpoints.http.operation import Table
 from unibus.endpoints.http.request import Request
@@ -90,11 +90,6 @@ class Strict(Namespace):
         return mine
 
 
-def both(service: Service) -> dict[str, Asgi]:
-    documented = application(service, TABLE)
-    return {"front": Front(service, TABLE, documented), "fastapi": documented}
-
-
 @pytest.fixture(params=["front-memory", "front-sqlite", "fastapi-memory"])
 async def http(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Namespace]:
     mine, store = request.param.split("-")
@@ -104,7 +99,7 @@ async def http(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Na
         broker = Broker(bus)
         authorization, observer = Allowing(), Noted()
         held = Held(broker)
-        apps = both(Service(held, authorization, observer, BODY_BYTES_MAX))
+        apps = dispatchers(Service(held, authorization, observer, BODY_BYTES_MAX), TABLE)
         other = "fastapi" if mine == "front" else "front"
         client = AsgiClient(apps[mine])
         await broker.create("queue", "q", {})
@@ -118,7 +113,7 @@ async def strict() -> AsyncIterator[Namespace]:
         broker = Broker(bus)
         authorization, observer = Allowing(), Noted()
         held = Held(broker)
-        apps = both(Service(held, authorization, observer, BODY_BYTES_MAX))
+        apps = dispatchers(Service(held, authorization, observer, BODY_BYTES_MAX), TABLE)
         await broker.create("queue", "q", {})
         clients = AsgiClient(apps["front"]), AsgiClient(apps["fastapi"])
         yield Strict(bus, broker, *clients, authorization, observer, clock, held.interrupted)

@@ -93,8 +93,8 @@ async def test_where_no_operation_is(strict: Namespace, method: str, target: str
         assert "POST" in answer.headers["allow"]
 
 
-async def test_the_document_describes_every_operation(http: Namespace) -> None:
-    document = application(Service(Held(http.broker), http.authorization, http.observer, 1), TABLE).openapi()
+async def test_the_document_describes_every_operation(strict: Namespace) -> None:
+    document = application(Service(Held(strict.broker), strict.authorization, strict.observer, 1), TABLE).openapi()
     documented = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     expected = {(each.method, path) for each in TABLE.operations for path in each.documented}
     assert documented == expected

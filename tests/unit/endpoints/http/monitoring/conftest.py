@@ -7,10 +7,11 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.endpoints.asgi_client import Answer
+from tests.unit.endpoints.http.applications import dispatchers
 from tests.unit.endpoints.http.namespace import LOOPBACK, Holding, ask
 from unibus import MessageBus
 from unibus.bus.broker import Broker
-from unibus.endpoints.http.app import Asgi, Front, application
+from unibus.endpoints.http.app import Asgi
 from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.observation import Observation, administrative
 from unibus.endpoints.http.operations import TABLE
@@ -41,8 +42,7 @@ class Rig:
         observation = Observation(administrative(TABLE.operations), given.metrics_histograms_max)
         authorization = SasAuthorization(serving, given)
         self.service = Service(serving, authorization, observation, given.body_bytes_max, given)
-        documented = application(self.service, TABLE)
-        self.app = cast(Any, Front(self.service, TABLE, documented) if self.dispatcher == "front" else documented)
+        self.app = cast(Any, dispatchers(self.service, TABLE)[self.dispatcher])
 
     async def get(self, path: str, headers: dict[str, str] | None = None, peer: str = LOOPBACK) -> Answer:
         return await ask(self.app, "GET", path, headers, peer=peer)
