@@ -28,10 +28,13 @@ OUTSIDE := $(SPARK) tests/unit/pipeline tests/unit/cli tests/crash
 EXCEPTIONS := tests/soak/test_exceptions.py
 # Other clients with the same requests as tests/integration/azure_admin, which the compiled package does get.
 CLIENTS := tests/integration/openapi tests/integration/test_javascript.py tests/integration/test_python_clients.py
+# Of the endpoints only the path of a message is compiled.
+ENDPOINTS := $(filter-out %/http,$(wildcard tests/unit/endpoints/*)) \
+	$(filter-out %/messages,$(wildcard tests/unit/endpoints/http/*))
 # What compiling cannot change: the command line, the transport of a server and anything around Spark are not compiled.
 # Crashes of the compiled package are a matter of minutes: `make soak`.
 NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/tools $(OUTSIDE) tests/unit/capture \
-	tests/unit/config tests/unit/endpoints tests/integration/server $(CLIENTS))
+	tests/unit/config $(ENDPOINTS) tests/integration/server $(CLIENTS))
 
 .PHONY: help
 help: ## List the targets
