@@ -69,7 +69,14 @@ class ServerSettings:
     bodies_bytes_max: int = setting(
         1_073_741_824, WHOLE, "Bytes of all request bodies in flight together.", least=1_048_576
     )
-    connections_max: int = setting(0, WHOLE, "Connections at the same time; 0 for no limit.")
+    connections_max: int = setting(
+        10_000,
+        WHOLE,
+        "Connections at the same time, as far as the limit of open files allows; 0 for all that it allows.",
+    )
+    handshakes_max: int = setting(
+        1_024, WHOLE, "Unfinished TLS handshakes at the same time; one that is seconds old is cut for another.", least=1
+    )
     head_deadline_s: float = setting(10.0, SECONDS, "Seconds until a request's headers have to be complete.", least=1)
     body_deadline_s: float = setting(60.0, SECONDS, "Seconds until a request's body has to be complete.", least=1)
     idle_deadline_s: float = setting(75.0, SECONDS, "Seconds that a connection may be idle between requests.", least=1)

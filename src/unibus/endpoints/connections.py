@@ -5,6 +5,9 @@ peer began to owe something, and once a second all of them are asked. Time is co
 here reads a clock, and a test moves the time by sweeping.
 
 What is noted in tick t and has d seconds is cut by the first sweep with tick - t > d: after d to d + 1 seconds.
+
+When there are as many as may be, a new connection takes the place of the oldest that has sent nothing for seconds, or
+of the oldest TLS handshake: a peer that only holds connections open keeps no client out.
 """
 
 import logging
@@ -12,7 +15,9 @@ import math
 from typing import Final, Protocol
 
 from unibus.config.settings import ServerSettings
+from unibus.endpoints.handshakes import OLD_TICKS, Handshakes
 from unibus.endpoints.log_lines import log_event
+from unibus.endpoints.open_files import connections_allowed
 
 log = logging.getLogger("unibus.server")
 
@@ -42,6 +47,12 @@ class Deadlines:
         self.idle = math.ceil(settings.idle_deadline_s)
 
 
+class SilentConnection(Connection, Protocol):
+    """One that has sent nothing. `since` is the tick in which it was accepted."""
+
+    since: int
+
+
 class Connections:
     """The open connections. `drained` is the set whose members uvicorn shuts down and waits for when it stops."""
 
@@ -52,11 +63,17 @@ class Connections:
         self.accepted = 0
         self.refused = 0
         self.cut = 0
-        self.handshakes = 0
-        """Connections that are neither waiting nor open: their TLS handshake is under way."""
+        self.handovers = 0
+        """Connections in plain text that are neither silent nor open: between their first byte and their protocol."""
+        self.handshakes = Handshakes(settings.handshakes_max, self._count_cut_handshake)
+        """The same for TLS, where that takes a handshake. Those that wait for their turn are open connections."""
+        self.most = connections_allowed(settings.connections_max)
         self.bodies_bytes = 0
         """Of all requests that are in flight: their bodies may all be in memory."""
         self._open: set[Connection] = set()
+        self._silent: dict[SilentConnection, None] = {}  # The oldest is first.
+        self._silent_cut = 0
+        self._handshakes_cut = 0
         self._drained = drained
         self._reported = 0
         self._unreported = 0
@@ -64,13 +81,38 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def is_full(self) -> bool:
-        return 0 < self.settings.connections_max <= len(self._open) + self.handshakes
+    def has_room(self) -> bool:
+        """Whether one more may come: also after another one was cut for it."""
+        if not 0 < self.most <= len(self._open) + self.handovers + len(self.handshakes):
+            return True
+        return self._cut_silent() or self.handshakes.cut_oldest()
+
+    def _cut_silent(self) -> bool:
+        oldest = next(iter(self._silent), None)
+        if oldest is None or self.tick - oldest.since < OLD_TICKS:
+            return False
+        self._silent_cut += 1
+        self.cut += 1
+        oldest.abort()
+        return True
+
+    def _count_cut_handshake(self) -> None:
+        self._handshakes_cut += 1
+        self.cut += 1
 
     def add(self, connection: Connection) -> None:
         """From now on it is swept, and shut down when the server stops."""
         self._open.add(connection)
         self._drained.add(connection)
+
+    def add_silent(self, connection: SilentConnection) -> None:
+        """One that may be cut for another, until it sends something."""
+        self._silent[connection] = None
+        self.add(connection)
+
+    def discard_silent(self, connection: SilentConnection) -> None:
+        self._silent.pop(connection, None)
+        self.discard(connection)
 
     def discard(self, connection: Connection) -> None:
         self._open.discard(connection)
@@ -81,7 +123,11 @@ class Connections:
         self.tick += 1
         if self._unreported:
             log_event(log, logging.WARNING, "more connections refused", count=self._unreported)
-        self._reported = self._unreported = 0
+        if self._silent_cut or self._handshakes_cut:
+            counts = {"silent": self._silent_cut, "handshakes": self._handshakes_cut}
+            log_event(log, logging.WARNING, "connections cut for others", **counts)
+        self._reported = self._unreported = self._silent_cut = self._handshakes_cut = 0
+        self.handshakes.sweep(self.tick)
         for connection in list(self._open):
             connection.sweep(self.tick)
 

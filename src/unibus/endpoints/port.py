@@ -1,6 +1,7 @@
 """A listening port: connections are accepted here, and handed to the protocol that their first byte asks for.
 
-    accept ─▶ FirstByteWait: readable ─▶ recv(1, MSG_PEEK) ─▶ connect_accepted_socket(protocol, ssl=…)
+    accept ─▶ FirstByteWait: readable ─▶ recv(1, MSG_PEEK) ─┬─ plain ───────────▶ connect_accepted_socket(protocol)
+                                                            └─ TlsHandshake ──▶ connect_accepted_socket(…, ssl=…)
 
 The byte is looked at and not taken, so TLS and every protocol find the stream as it was sent. Until it comes a
 connection costs one small object and no buffer, and the sweep cuts it at the deadline for headers.
@@ -12,6 +13,7 @@ import logging
 import os
 import socket
 import ssl
+from collections.abc import Coroutine
 from typing import Final
 
 from unibus.endpoints.connections import log
@@ -93,7 +95,7 @@ class Port:
         self._loop = asyncio.get_running_loop()
         self._handovers: set[asyncio.Task[None]] = set()
         self._resume: asyncio.TimerHandle | None = None
-        self._is_open = True
+        self.is_open = True
         try:
             listening.listen(BACKLOG)
         except OSError as error:
@@ -107,9 +109,9 @@ class Port:
 
     def close(self) -> None:
         """Accept nothing more. Connections that are accepted stay."""
-        if not self._is_open:
+        if not self.is_open:
             return
-        self._is_open = False
+        self.is_open = False
         if self._resume is not None:
             self._resume.cancel()
         self._loop.remove_reader(self._listening)
@@ -134,11 +136,11 @@ class Port:
                 return
             accepted.setblocking(False)
             self._connections.accepted += 1
-            if self._connections.is_full():
+            if self._connections.has_room():
+                FirstByteWait(self, accepted, peer)
+            else:
                 self._connections.report_refused("too many connections", peer)
                 accepted.close()
-            else:
-                FirstByteWait(self, accepted, peer)
 
     def _pause(self, error: OSError) -> None:
         """No file descriptors are left. The listening socket stays readable, so trying again at once would spin."""
@@ -152,32 +154,92 @@ class Port:
             self._connections.report_refused("TLS, which is switched off", peer)
             accepted.close()
             return
-        task = self._loop.create_task(self._connect(accepted, peer, first))
-        self._handovers.add(task)
-        self._connections.handshakes += 1
-        task.add_done_callback(self._handed_over)
+        if first == TLS:
+            self._connections.handshakes.add(TlsHandshake(self, accepted, peer))
+            return
+        self._connections.handovers += 1
+        self.start(self._connect(accepted, peer, first)).add_done_callback(self._handed_over)
 
-    def _handed_over(self, task: asyncio.Task[None]) -> None:
-        self._handovers.discard(task)
-        self._connections.handshakes -= 1
+    def start(self, connecting: Coroutine[object, object, None]) -> "asyncio.Task[None]":
+        """A task that ends with the port."""
+        task = self._loop.create_task(connecting)
+        self._handovers.add(task)
+        task.add_done_callback(self._handovers.discard)
+        return task
+
+    def _handed_over(self, task: "asyncio.Task[None]") -> None:
+        self._connections.handovers -= 1
 
     async def _connect(self, accepted: socket.socket, peer: object, first: int) -> None:
         try:
-            if first == TLS:
-                await self._loop.connect_accepted_socket(
-                    lambda: InsideTls(self._protocols),
-                    accepted,
-                    ssl=self._tls,
-                    ssl_handshake_timeout=self._connections.settings.head_deadline_s,
-                    ssl_shutdown_timeout=TLS_SHUTDOWN_S,
-                )
-            else:
-                await self._loop.connect_accepted_socket(
-                    lambda: self._protocols.protocol_for(first, peer, False), accepted
-                )
-        except OSError as error:  # Also what is wrong with a handshake, and its deadline.
-            self._connections.report_refused(f"TLS handshake: {_said(error)}" if first == TLS else _said(error), peer)
+            await self._loop.connect_accepted_socket(lambda: self._protocols.protocol_for(first, peer, False), accepted)
+        except OSError as error:
+            self._connections.report_refused(_said(error), peer)
             accepted.close()
+
+    async def shake_hands(self, accepted: socket.socket, peer: object) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: InsideTls(self._protocols),
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._connections.settings.head_deadline_s,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_S,
+            )
+        except OSError as error:  # Also what is wrong with a handshake, and its deadline.
+            self._connections.report_refused(f"TLS handshake: {_said(error)}", peer)
+            accepted.close()
+        except asyncio.CancelledError:  # It was cut for another one, or the port is closed.
+            accepted.close()
+            raise
+
+
+class TlsHandshake:
+    """A connection that has begun a TLS handshake. While it waits for its turn nothing of it is read."""
+
+    def __init__(self, port: Port, accepted: socket.socket, peer: object) -> None:
+        self.began = 0
+        self._port = port
+        self._accepted = accepted
+        self._peer = peer
+        self._connections = port._connections
+        self._since = self._connections.tick
+        self._task: asyncio.Task[None] | None = None
+
+    # As one of the handshakes
+
+    def run(self) -> None:
+        self._connections.discard(self)
+        if not self._port.is_open:
+            self.shutdown()
+            return
+        self._task = self._port.start(self._port.shake_hands(self._accepted, self._peer))
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._connections.handshakes.discard(self)
+
+    def hold(self) -> None:
+        self._connections.add(self)
+
+    def cut(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    # As a connection, while it waits
+
+    def sweep(self, tick: int) -> None:
+        if tick - self._since > self._connections.deadlines.head:
+            self._connections.report_cut("no turn for its TLS handshake", self._peer)
+            self.shutdown()
+
+    def shutdown(self) -> None:
+        self._connections.discard(self)
+        self._connections.handshakes.discard(self)
+        self._accepted.close()
+
+    def abort(self) -> None:
+        self.shutdown()
 
 
 class FirstByteWait:
@@ -188,7 +250,7 @@ class FirstByteWait:
         self._accepted = accepted
         self._peer = peer
         self._connections = port._connections
-        self._since = self._connections.tick
+        self.since = self._connections.tick
         self._is_waiting = False
         self._look()
 
@@ -209,17 +271,17 @@ class FirstByteWait:
     def _wait(self) -> None:
         if not self._is_waiting:
             self._is_waiting = True
-            self._connections.add(self)
+            self._connections.add_silent(self)
             self._port._loop.add_reader(self._accepted, self._look)
 
     def _stop_waiting(self) -> None:
         if self._is_waiting:
             self._is_waiting = False
             self._port._loop.remove_reader(self._accepted)
-            self._connections.discard(self)
+            self._connections.discard_silent(self)
 
     def sweep(self, tick: int) -> None:
-        if tick - self._since > self._connections.deadlines.head:
+        if tick - self.since > self._connections.deadlines.head:
             self._connections.report_cut("nothing was sent", self._peer)
             self.shutdown()
 

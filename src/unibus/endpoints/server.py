@@ -33,6 +33,7 @@ from unibus.endpoints.exposure import check_exposure
 from unibus.endpoints.first_byte import ConnectionFactory, Protocols
 from unibus.endpoints.listening import bind_all, close_all
 from unibus.endpoints.log_lines import log_event
+from unibus.endpoints.open_files import RESERVED, raise_limit
 from unibus.endpoints.port import Port
 from unibus.endpoints.serving import BrokerT, Serving
 from unibus.errors import StoreUnavailable
@@ -193,7 +194,9 @@ class Server(Generic[BrokerT]):
             plan = await asyncio.to_thread(declare_file, self.serving.bus, settings.entities)
             log_event(log, logging.INFO, "entities declared", file=settings.entities, count=len(plan.steps))
         tls = await asyncio.to_thread(self._tls)
+        raise_limit(settings.connections_max)
         application = self._application = ApplicationServer(self._build_app(self.serving, settings), settings)
+        self._report_limit(application.connections.most)
         await application.start()
         protocols = Protocols(application.connections, application.http, self._protocols)
         self._listen(protocols, tls)
@@ -217,6 +220,12 @@ class Server(Generic[BrokerT]):
             self._ports.append(Port(self._bound[0], protocols, tls))
             self._bound.pop(0)
         self.addresses = [port.address for port in self._ports]
+
+    def _report_limit(self, most: int) -> None:
+        wanted = self.settings.connections_max
+        if most < wanted:
+            hint = f"allow {wanted + RESERVED} files (ulimit -n), or set connections_max"
+            log_event(log, logging.WARNING, "fewer connections than connections_max", count=most, hint=hint)
 
     def _application_of_unibus(self, serving: Serving[BrokerT], settings: ServerSettings) -> Application:
         # It also serves the certificate that clients have to trust.

@@ -228,13 +228,13 @@ def test_handshakes_that_never_end_are_cut_and_count_as_connections(start: Any) 
     half = [server.connect() for _ in range(20)]
     for number, each in enumerate(half):
         each.sendall(CLIENT_HELLO[: 1 + number % len(CLIENT_HELLO)])
-    server.until(lambda: server.server.connections.handshakes == 20)
+    server.until(lambda: len(server.server.connections.handshakes) == 20)
     assert server.ask(b"") == b""  # One more is refused.
     assert server.server.connections.refused == 1
     for each in half:
         assert read_all(each) == b""  # Cut by the deadline, in real time: TLS has its own timer.
         each.close()
-    server.until(lambda: server.server.connections.handshakes == 0 and len(server.server.connections) == 0)
+    server.until(lambda: len(server.server.connections.handshakes) == 0 and len(server.server.connections) == 0)
     assert status_of(server.ask(request("/health"), tls=True)) == 200
 
 
@@ -255,7 +255,7 @@ def test_garbage_after_the_handshake_and_inside_of_it(start: Any, caplog: pytest
             read_all(wrapped)
         for each in (raw, wrapped):
             each.close()
-    server.until(lambda: len(server.server.connections) == 0 and server.server.connections.handshakes == 0)
+    server.until(lambda: len(server.server.connections) == 0 and len(server.server.connections.handshakes) == 0)
     assert status_of(server.ask(request("/health"), tls=True)) == 200
     assert "Traceback" not in caplog.text
     assert [each for each in caplog.records if each.exc_info] == []
@@ -266,10 +266,10 @@ def test_many_half_open_tls_connections_do_not_keep_others_waiting(start: Any) -
     with ThousandConnections(server, 300) as silent:
         for each in silent:
             each.sendall(CLIENT_HELLO)
-        server.until(lambda: server.server.connections.handshakes == 300)
+        server.until(lambda: len(server.server.connections.handshakes) == 300)
         for tls in (False, True):
             assert status_of(server.ask(request("/health"), tls=tls)) == 200
-    server.until(lambda: server.server.connections.handshakes == 0 and len(server.server.connections) == 0)
+    server.until(lambda: len(server.server.connections.handshakes) == 0 and len(server.server.connections) == 0)
 
 
 class ThousandConnections:

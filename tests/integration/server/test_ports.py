@@ -98,11 +98,11 @@ def test_a_handshake_that_never_ends_is_cut_and_counts_as_a_connection(serve: Se
     server = serve(head_deadline_s=1, connections_max=1)
     with server.connect() as client:
         client.sendall(b"\x16")
-        server.until(lambda: server.server.connections.handshakes == 1)
+        server.until(lambda: len(server.server.connections.handshakes) == 1)
         assert server.ask(b"") == b""
         assert server.server.connections.refused == 1
         assert read_all(client) == b""  # After a second, by the loop's own timer.
-    server.until(lambda: server.server.connections.handshakes == 0)
+    server.until(lambda: len(server.server.connections.handshakes) == 0)
     assert status_of(server.ask(request())) == 200
 
 
