@@ -27,6 +27,7 @@ import msgspec
 
 from unibus.errors import CaptureDamaged, StoreUnavailable, StoreVersion
 from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
+from unibus.stores.local_folder import local_folder
 
 FORMAT: Final = 1
 ABOUT: Final = "capture.json"
@@ -167,6 +168,7 @@ class Manifest:
     def load(folder: str, files: Files | None = None) -> "Manifest":
         """StoreUnavailable where there is none, CaptureDamaged where it contradicts itself."""
         files = files or RealFiles()
+        folder = local_folder(folder, "a capture")
         manifest = Manifest(folder, load_about(folder, files))
         manifest.follow(files)
         return manifest
@@ -239,6 +241,7 @@ def _without_bodies(segment: Segment, file: str) -> Segment:
 
 def load_about(folder: str, files: Files | None = None) -> About:
     files = files or RealFiles()
+    folder = local_folder(folder, "a capture")
     path = os.path.join(folder, ABOUT)
     if files.size(path) < 0:
         raise StoreUnavailable(f"{folder} is no capture directory", "`unibus capture URL DIR` makes one")

@@ -24,6 +24,8 @@ from unibus.capture.columns import Columns, Page, by_type
 from unibus.capture.manifest import LINES, Manifest, Segment, is_capture
 from unibus.capture.segments import FINGERPRINTED, batches, fingerprint
 from unibus.errors import CaptureDamaged, DomainTaken, StoreUnavailable
+from unibus.stores.local_folder import local_folder, scheme_of
+from unibus.stores.opening import is_store_scheme
 from unibus.stores.reader import HistoryReader
 from unibus.stores.reading import open_history
 
@@ -81,7 +83,7 @@ class CaptureSource:
     """A capture directory, also while somebody captures into it."""
 
     def __init__(self, folder: str) -> None:
-        self.where = self.named = os.path.abspath(folder)
+        self.where = self.named = os.path.abspath(local_folder(folder, "a capture"))
         self._seen = (-1, -1)
         self._manifest = Manifest.load(self.where)
         self.domain = self._manifest.domain
@@ -288,14 +290,13 @@ with the HTTP door the line `"http": RemoteSource`, for the segments of a bus th
 
 
 def open_source(where: str) -> EventSource:
-    """A capture directory or the URL of a store. StoreUnavailable for what is neither."""
-    scheme, separator, rest = where.partition("://")
-    if not separator:
-        return CaptureSource(where)
-    if scheme == "file":
-        return CaptureSource(rest)
+    """A capture directory or the URL of a store. StoreUnavailable for what is neither, UsageError for a scheme that is
+    no store's."""
+    scheme = scheme_of(where)
     opener = SOURCES.get(scheme)
     if opener is None:
+        if not is_store_scheme(scheme):
+            return CaptureSource(where)
         raise StoreUnavailable(
             f"{where} cannot be read beside its owner", f"a capture directory, or one of {', '.join(SOURCES)}://"
         )
@@ -306,7 +307,7 @@ def open_sources(where: str | Sequence[str]) -> list[EventSource]:
     """All of them, a folder of capture directories as each of its own. DomainTaken where two have one name."""
     opened: list[EventSource] = []
     given = [where] if isinstance(where, str) else where
-    names = [each if "://" in each else os.path.abspath(each) for each in given]
+    names = [_named(each) for each in given]
     places: dict[str, str] = {}
     for name in names:
         for place in _expanded(name):
@@ -324,8 +325,13 @@ def open_sources(where: str | Sequence[str]) -> list[EventSource]:
     return opened
 
 
+def _named(where: str) -> str:
+    """A folder by its absolute path, a store by its URL."""
+    return where if is_store_scheme(scheme_of(where)) else os.path.abspath(local_folder(where, "a capture"))
+
+
 def _expanded(where: str) -> list[str]:
-    if "://" in where:
+    if scheme_of(where):
         return [where]
     try:
         if is_capture(where) or not os.path.isdir(where):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from unibus.bus.store_url import sqlite_url
 from unibus.cli.pipeline_options import DEFAULT_CAPTURE, extras
 from unibus.errors import BusError, StoreUnavailable
+from unibus.stores.local_folder import scheme_of
 
 if TYPE_CHECKING:
     from unibus.capture.sources import EventSource
@@ -32,7 +33,7 @@ def places(path: Path, given: Sequence[str] | None) -> list[str]:
 
 def _readable(place: str) -> str:
     """A path that is a file is a store, as everywhere: a capture is a folder."""
-    return sqlite_url(place) if "://" not in place and Path(place).is_file() else place
+    return sqlite_url(place) if not scheme_of(place) and Path(place).is_file() else place
 
 
 @contextlib.contextmanager
@@ -52,7 +53,7 @@ def opened_sources(path: Path, given: Sequence[str] | None) -> "Iterator[list[Ev
 
 
 def _check_there(name: str) -> None:
-    if "://" not in name and not Path(name).exists():
+    if not scheme_of(name) and not Path(name).exists():
         raise StoreUnavailable(f"there is no {name}", MISSING_HINT)
 
 
@@ -81,7 +82,7 @@ def sources_that_open(path: Path) -> "Iterator[tuple[list[EventSource], dict[str
 
 def _inside(name: str) -> list[str]:
     """The captures of a folder of them; else what was named, also if it is nothing."""
-    if "://" in name:
+    if scheme_of(name):
         return [name]
     folder = os.path.abspath(name)
     try:

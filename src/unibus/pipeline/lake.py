@@ -32,6 +32,7 @@ from unibus.errors import LakeBusy, StoreBusy, StoreUnavailable, StoreVersion, U
 from unibus.pipeline.delta import DeltaFolder
 from unibus.pipeline.tables import BATCHES, QUARANTINE, TABLES
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
+from unibus.stores.local_folder import local_folder
 from unibus.stores.owner import Owner
 from unibus.stores.private import make_folder
 
@@ -59,7 +60,7 @@ class Lake:
     """Looking at it makes nothing: the folder comes with the first batch."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)
+        self.path = os.path.abspath(local_folder(path, "a lake"))
         if found := _LOST.search(self.path.replace(os.sep, "/")):
             raise UsageError(
                 f"a lake cannot lie at {self.path!r}: Delta tables are not found under a name with {found[0]!r}",

@@ -53,6 +53,13 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
         (["trace", "m-1", "--lake", "typo"], 4, "there is no lake typo"),
         (["report"], 2, "there are channels, latency, "),
         (["vacuum", "--keep", "messages"], 2, "is not TABLE=TIME"),
+        (["run", "--once", "--lake", "s3://bucket/lake"], 2, "a lake cannot be at 's3://bucket/lake'"),
+        (["run", "--once", "--from", "s3://bucket/history"], 2, "s3:// is not supported"),
+        (["serve", "--every", "2s", "--lake", "abfss://a@b/lake"], 2, "abfss:// is not supported"),
+        (["status", "--lake", "gs://bucket/lake"], 2, "gs:// is not supported"),
+        (["trace", "m-1", "--lake", "gs://bucket/lake"], 2, "gs:// is not supported"),
+        (["generate", "--messages", "9", "--out", "s3://bucket/history"], 2, "s3:// is not supported"),
+        (["status", "--lake", "file:///absent/lake"], 4, "there is no lake /absent/lake"),
     ],
 )
 def test_one_line_for_what_is_not_there(arguments: list[str], code: int, told: str, shell: Any) -> None:
@@ -61,6 +68,14 @@ def test_one_line_for_what_is_not_there(arguments: list[str], code: int, told: s
     assert result.stderr.startswith("error: ")
     assert told in result.stderr
     assert len(result.stderr.splitlines()) <= 2
+    assert list(shell.folder.iterdir()) == []
+
+
+def test_a_lake_in_the_environment_that_is_no_folder(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIBUS_LAKE", "s3://bucket/lake")
+    result = shell("pipeline", "status")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "s3:// is not supported" in result.stderr
 
 
 def test_a_lake_before_its_first_batch(shell: Any) -> None:
