@@ -1,7 +1,8 @@
 """A lake: a folder with Delta tables, made from the history of one or more buses.
 
     LAKE/lake.json        {"format": 1, "sources": [...]}: where its history was read from last
-    LAKE/<table>/         Delta tables, see tables.py; Polars, DuckDB and Spark with Delta's jar read them too
+    LAKE/<table>/         Delta tables, see tables.py; Polars, DuckDB and Spark with Delta's jar read them too;
+                          files of a partition lie in a folder of its own: messages/open=true/
     LAKE/plan.json        the batch that is being made, see plan.py
     LAKE/swap.json        the exchange after a rebuild that is being made, see swap.py
     LAKE/upkeep.json      there while files are put together or removed, see upkeep.py
