@@ -60,7 +60,7 @@ def serve(options: ServeOptions) -> None:
         if every_s is None:
             stop.wait()
             return
-        with opened_sources(options.lake, options.source) as sources:
+        with opened_sources(options.lake, options.source, options.bad != "fail") as sources:
             Batches(spark, lake, sources, options.max_events, options.bad).follow(every_s, stop)
 
 

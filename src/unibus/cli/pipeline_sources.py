@@ -12,7 +12,7 @@ from unibus.errors import BusError, StoreUnavailable
 from unibus.stores.local_folder import scheme_of
 
 if TYPE_CHECKING:
-    from unibus.capture.sources import EventSource
+    from unibus.capture.event_source import EventSource
 
 MISSING_HINT = "--from names a capture directory, a folder of them, or a store: sqlite:///bus.db"
 
@@ -37,14 +37,16 @@ def _readable(place: str) -> str:
 
 
 @contextlib.contextmanager
-def opened_sources(path: Path, given: Sequence[str] | None) -> "Iterator[list[EventSource]]":
-    """Until the block is left."""
+def opened_sources(
+    path: Path, given: Sequence[str] | None, keep_damaged: bool = False
+) -> "Iterator[list[EventSource]]":
+    """Until the block is left. With `keep_damaged` also those that cannot be opened yet, for a run to set aside."""
     with extras():
         from unibus.capture.sources import open_sources
     names = places(path, given)
     for name in names:
         _check_there(name)
-    sources = open_sources(names)
+    sources = open_sources(names, keep_damaged)
     try:
         yield sources
     finally:
@@ -69,7 +71,7 @@ def sources_that_open(path: Path) -> "Iterator[tuple[list[EventSource], dict[str
         for place in (place for name in places(path, None) for place in _inside(name)):
             try:
                 _check_there(place)
-                opened += open_sources(place)
+                opened += open_sources(place, keep_damaged=True)
             except BusError as error:
                 wrong[place] = error.what
             except OSError as error:

@@ -28,7 +28,8 @@ import msgspec
 import pyarrow as pa
 
 from unibus.capture import schema
-from unibus.capture.sources import CaptureSource, EventSource, open_sources
+from unibus.capture.event_source import EventSource
+from unibus.capture.sources import CaptureSource, open_sources
 from unibus.errors import LakeBusy, StoreBusy, StoreUnavailable, StoreVersion, UsageError
 from unibus.pipeline.delta import DeltaFolder
 from unibus.pipeline.tables import BATCHES, QUARANTINE, TABLES

@@ -10,9 +10,10 @@ from tests.unit.capture.histories import working
 from tests.unit.capture.rows import read_all, rows_of
 from tests.unit.capture.test_segments import events, table, write
 from unibus.capture import sources
+from unibus.capture.event_source import Piece
 from unibus.capture.manifest import Manifest
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.sources import CaptureSource, Piece, StoreSource, open_source, open_sources
+from unibus.capture.sources import CaptureSource, StoreSource, open_source, open_sources
 from unibus.errors import CaptureDamaged, DomainTaken, StoreUnavailable, UsageError
 from unibus.sync import MessageBus
 

@@ -304,3 +304,23 @@ def test_the_way_as_a_tree(asked: Asked) -> None:
     text = "\n".join(lines)
     assert all(message_id in text for _, message_id in traces[wanted])
     assert json.dumps(found.by) == '"trace_id"'
+
+
+def test_a_source_that_is_set_aside_is_a_warning(shell: Any, asked: Asked, tmp_path: Path) -> None:
+    shutil.copytree(asked.captures, tmp_path / "captures")
+    shutil.copytree(asked.path, tmp_path / "lake")
+    first, second = sorted(path.name for path in (tmp_path / "captures").iterdir())
+    with open(tmp_path / "captures" / first / "manifest.jsonl", "ab") as file:
+        file.write(b"junk\n")
+    run = ("pipeline", "run", "--once", "--lake", str(tmp_path / "lake"), "--from", str(tmp_path / "captures"))
+    result = shell(*run)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"warning: '{first}' ({tmp_path}/captures/{first}) is set aside" in result.stderr
+    assert result.stderr.count("warning: ") == 1
+    [found] = shell.records("pipeline", "status", "--lake", str(tmp_path / "lake"))
+    domains = {each["domain"]: each for each in found["domains"]}
+    assert (domains[first]["set_aside"], domains[second]["set_aside"]) == (True, False)
+    assert "manifest.jsonl is damaged" in domains[first]["error"]
+    result = shell(*run, "--bad", "fail")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "manifest.jsonl is damaged" in result.stderr
