@@ -27,8 +27,9 @@ from benchmarks.pipeline_peers import PEERS, Counted
 from benchmarks.pipeline_report import report_figures
 from benchmarks.report import Figure, Report
 from benchmarks.spark import family_of, session, thrown_away
+from unibus.capture.event_source import EventSource
 from unibus.capture.manifest import Manifest
-from unibus.capture.sources import EventSource, open_sources
+from unibus.capture.sources import open_sources
 from unibus.pipeline.generator.generate import generate
 from unibus.pipeline.generator.world import Plan
 from unibus.pipeline.jobs.task import COLUMNS

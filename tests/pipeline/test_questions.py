@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ import pytest
 from pyspark.sql import SparkSession, functions
 
 from tests.pipeline.asked_lake import START_US, Asked, made_in
+from unibus.capture.schema import table_of
+from unibus.capture.segments import SegmentWriter
 from unibus.capture.sources import open_sources
+from unibus.core.life.events import Event
 from unibus.errors import CaptureDamaged, LakeIncomplete, QueryInvalid, QueryStopped, UsageError
 from unibus.pipeline.lake import Lake, read_parquet
 from unibus.pipeline.questions.answer import Answer
@@ -25,6 +29,7 @@ from unibus.pipeline.questions.consumers import worked
 from unibus.pipeline.questions.request import Request
 from unibus.pipeline.questions.sql import NAMES
 from unibus.pipeline.questions.stuck import last_us
+from unibus.pipeline.run import run_all
 from unibus.pipeline.serving.server import Answers
 
 CAME = ("sent", "scheduled", "copied", "published")
@@ -200,14 +205,44 @@ def test_who_has_no_name_counts_as_a_consumer(session: SparkSession) -> None:
 
 
 def test_ages_count_from_the_last_event_though_its_message_was_forgotten(session: SparkSession) -> None:
-    left = session.sql("SELECT timestamp'2026-01-05 00:00:01.5Z' AS last_at")
-    minutes = session.sql("SELECT timestamp'2026-01-05 00:05:00Z' AS minute")
+    left = session.sql("SELECT 'd' AS domain, timestamp'2026-01-05 00:00:01.5Z' AS last_at")
+    minutes = session.sql("SELECT 'd' AS domain, timestamp'2026-01-05 00:05:00Z' AS minute")
     known_us = [last_us(left, minutes), last_us(left, minutes.limit(0)), last_us(left.limit(0), minutes.limit(0))]
-    assert [each and iso(each) for each in known_us] == [
-        "2026-01-05T00:05:00+00:00",
-        "2026-01-05T00:00:01.500000+00:00",
-        None,
+    assert [{domain: iso(us) for domain, us in each.items()} for each in known_us] == [
+        {"d": "2026-01-05T00:05:00+00:00"},
+        {"d": "2026-01-05T00:00:01.500000+00:00"},
+        {},
     ]
+
+
+def test_ages_count_from_the_last_event_of_their_own_domain(session: SparkSession, tmp_path: Path) -> None:
+    """One of two buses stopped a month before the other: its messages are not a month older for that."""
+    hour_us, month_us = 3_600_000_000, 30 * 86_400_000_000
+    for domain, began_us in (("early", START_US), ("late", START_US + month_us)):
+        about = {"domain": domain, "channel": "orders", "size": 1}
+        events = [
+            Event(1, began_us, kind="sent", sequence=1, message_id="a", **about),
+            Event(2, began_us + hour_us, kind="sent", sequence=2, message_id="b", **about),
+            Event(
+                3,
+                began_us + hour_us,
+                kind="delivered",
+                sequence=2,
+                message_id="b",
+                attrs={"until_us": str(began_us + 2 * hour_us)},
+                **about,
+            ),
+        ]
+        with closing(SegmentWriter(str(tmp_path / "captures" / domain), domain)) as writer:
+            writer.write(table_of(events))
+    lake = Lake(str(tmp_path / "lake"))
+    list(run_all(None, lake, open_sources(str(tmp_path / "captures"))))
+    found = answer(session, lake, Request("stuck"))
+    ages = {(row["domain"], row["sequence"]): (row["age_us"], row["untouched_us"]) for row in found.records()}
+    # What is locked until an hour after the last event of its domain is in the hands of its consumer.
+    assert ages == {("early", 1): (hour_us, hour_us), ("late", 1): (hour_us, hour_us)}
+    assert iso(START_US + hour_us)[:10] in found.notes[0]
+    assert iso(START_US + month_us)[:10] in found.notes[0]
 
 
 @pytest.mark.parametrize("table", ["messages", "events"])

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from unibus.bus.closing import Join
 from unibus.errors import ConfigInvalid, ExtraMissing
+from unibus.stores.local_folder import local_folder
 from unibus.stores.reading import has_history
 
 log = logging.getLogger("unibus")
@@ -36,7 +37,7 @@ def capture_folder(url: str) -> str | None:
         raise ConfigInvalid(f"{urlsplit(url).scheme}:// cannot be captured beside its owner", "sqlite:// can")
     if find_spec("pyarrow") is None:
         raise ExtraMissing("capturing needs pyarrow", "pip install 'unibus[capture]'")
-    return folder
+    return local_folder(folder, "the capture of the option capture")
 
 
 class CaptureChild:

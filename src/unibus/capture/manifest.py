@@ -13,8 +13,9 @@ away, so such a `remove` names in "by" the file that follows it, and is void unt
 A manifest that has grown long is written anew, beside and renamed, with what counts. Its first line is then `begin`:
 the end of what is not told any more, the gaps in that, and which files may still be read.
 
-A line that was cut by a crash is the last one. Readers ignore it, the writer cuts it off. A bad line with others after
-it that had an effect is damage, and damage is named.
+A line that was cut by a crash is the last one: the first part of a record, or bytes that are no text, which a disk left
+where nothing was synced. Readers ignore it, the writer cuts it off. Any other text there was written by something else:
+damage, as is a bad line with others after it that had an effect, and damage is named.
 """
 
 import os
@@ -27,6 +28,7 @@ import msgspec
 
 from unibus.errors import CaptureDamaged, StoreUnavailable, StoreVersion
 from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
+from unibus.stores.local_folder import local_folder
 
 FORMAT: Final = 1
 ABOUT: Final = "capture.json"
@@ -112,6 +114,9 @@ Line = Segment | Gap | Removed | RemovedBodies | Begin
 _decode: Final[Callable[[bytes], Line]] = msgspec.json.Decoder(Line).decode
 _decode_about: Final = msgspec.json.Decoder(About).decode
 _KNOWN: Final = frozenset({"add", "gap", "remove", "remove_bodies", "begin"})
+_HEADS: Final = tuple(f'{{"op":"{op}",'.encode() for op in sorted(_KNOWN))
+"""How records begin, as `_encoded` writes them."""
+_TEXT_CONTROLS: Final = b"\t\r"
 
 
 def file_of(kind: str, first: int, last: int) -> str:
@@ -167,6 +172,7 @@ class Manifest:
     def load(folder: str, files: Files | None = None) -> "Manifest":
         """StoreUnavailable where there is none, CaptureDamaged where it contradicts itself."""
         files = files or RealFiles()
+        folder = local_folder(folder, "a capture")
         manifest = Manifest(folder, load_about(folder, files))
         manifest.follow(files)
         return manifest
@@ -239,6 +245,7 @@ def _without_bodies(segment: Segment, file: str) -> Segment:
 
 def load_about(folder: str, files: Files | None = None) -> About:
     files = files or RealFiles()
+    folder = local_folder(folder, "a capture")
     path = os.path.join(folder, ABOUT)
     if files.size(path) < 0:
         raise StoreUnavailable(f"{folder} is no capture directory", "`unibus capture URL DIR` makes one")
@@ -263,12 +270,29 @@ def _lines(data: bytes, path: str) -> tuple[list[Line], int]:
     for number, row in enumerate(rows[:-1]):  # What follows the last line end is nothing, or torn.
         line = _line(row, path)
         if line is None:
-            if any(_has_effect(_line(later, path)) for later in rows[number + 1 : -1]):
+            later = rows[number + 1 : -1]
+            if _is_text(row) or any(_has_effect(_line(each, path)) for each in later):
                 raise _damaged(path, f"line {number + 1}")
-            break
+            return lines, whole
         lines.append(line)
         whole += len(row) + 1
+    if not _is_torn(rows[-1]):
+        raise _damaged(path, f"{rows[-1][:60]!r} after its last line is no part of a record")
     return lines, whole
+
+
+def _is_torn(row: bytes) -> bool:
+    """Whether a crash can have left it of a record, without the end of its line."""
+    return not _is_text(row) or any(row.startswith(head) or head.startswith(row) for head in _HEADS)
+
+
+def _is_text(row: bytes) -> bool:
+    """False for what only a disk leaves: zeros, or what was in a block before."""
+    try:
+        row.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(byte >= 0x20 or byte in _TEXT_CONTROLS for byte in row)
 
 
 def _line(row: bytes, path: str) -> Line | None:

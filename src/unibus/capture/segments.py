@@ -36,6 +36,7 @@ from unibus.capture.manifest import (
 )
 from unibus.errors import CaptureBusy, CaptureDamaged, CaptureMismatch, StoreBusy, StoreUnavailable, UsageError
 from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
+from unibus.stores.local_folder import local_folder
 from unibus.stores.owner import Owner
 from unibus.stores.private import make_folder
 
@@ -65,7 +66,7 @@ class SegmentWriter:
     """
 
     def __init__(self, folder: str, domain: str = "local", *, store: str = "", files: Files | None = None) -> None:
-        self.folder = folder
+        self.folder = folder = local_folder(folder, "a capture")
         self._files: Files = files or RealFiles()
         self._owner: Owner | None = None
         if files is None:

@@ -11,8 +11,7 @@ source again by its `where` and reads one of them.
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
@@ -21,9 +20,13 @@ import pyarrow.compute as pc
 from unibus.capture import schema
 from unibus.capture.bodies import bodies_of
 from unibus.capture.columns import Columns, Page, by_type
+from unibus.capture.event_source import EventSource, Piece
 from unibus.capture.manifest import LINES, Manifest, Segment, is_capture
 from unibus.capture.segments import FINGERPRINTED, batches, fingerprint
-from unibus.errors import CaptureDamaged, DomainTaken, StoreUnavailable
+from unibus.capture.unopened import UnopenedSource
+from unibus.errors import CaptureDamaged, DomainTaken, StoreDamaged, StoreUnavailable
+from unibus.stores.local_folder import local_folder, scheme_of
+from unibus.stores.opening import is_store_scheme
 from unibus.stores.reader import HistoryReader
 from unibus.stores.reading import open_history
 
@@ -31,57 +34,11 @@ STORE_PIECE_EVENTS: Final = 200_000
 """Events of a store that one reader takes at once."""
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A range of history that one reader takes. `path` is a Parquet file that may hold more than the range."""
-
-    first: int
-    last: int
-    rows: int
-    bytes: int
-    path: str | None = None
-
-
-class EventSource(Protocol):
-    domain: str
-    where: str
-    named: str
-    """What somebody has called it by: the folder it was found in, where it was found in one."""
-
-    def first(self) -> int: ...
-
-    def last(self) -> int:
-        """What can be read is first..last: (0, 0) where nothing ever happened, (n + 1, n) where all of it is gone. Each
-        call looks anew."""
-
-    def tail(self, seq: int) -> int:
-        """A fingerprint of that event, by which two histories can be told apart. 0 where it cannot be looked at."""
-
-    def settle(self) -> None:
-        """See to it that a loss of power cannot undo what was read so far."""
-
-    def pieces(self, after: int, up_to: int) -> list[Piece]:
-        """In order; they cover (after, up_to] as far as there is something, but for gaps."""
-
-    def gaps(self, after: int, up_to: int) -> list[tuple[int, int]]:
-        """What was forgotten before anybody read it."""
-
-    def read(self, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece. CaptureDamaged for one that is not what was written."""
-
-    def read_bodies(self, piece: Piece) -> Iterator[pa.RecordBatch]: ...
-
-    def seq_at(self, ts_us: int) -> int:
-        """The last seq before that instant, or before the first event that can be read."""
-
-    def close(self) -> None: ...
-
-
 class CaptureSource:
     """A capture directory, also while somebody captures into it."""
 
     def __init__(self, folder: str) -> None:
-        self.where = self.named = os.path.abspath(folder)
+        self.where = self.named = os.path.abspath(local_folder(folder, "a capture"))
         self._seen = (-1, -1)
         self._manifest = Manifest.load(self.where)
         self.domain = self._manifest.domain
@@ -288,35 +245,35 @@ with the HTTP door the line `"http": RemoteSource`, for the segments of a bus th
 
 
 def open_source(where: str) -> EventSource:
-    """A capture directory or the URL of a store. StoreUnavailable for what is neither."""
-    scheme, separator, rest = where.partition("://")
-    if not separator:
-        return CaptureSource(where)
-    if scheme == "file":
-        return CaptureSource(rest)
+    """A capture directory or the URL of a store. StoreUnavailable for what is neither, UsageError for a scheme that is
+    no store's."""
+    scheme = scheme_of(where)
     opener = SOURCES.get(scheme)
     if opener is None:
+        if not is_store_scheme(scheme):
+            return CaptureSource(where)
         raise StoreUnavailable(
             f"{where} cannot be read beside its owner", f"a capture directory, or one of {', '.join(SOURCES)}://"
         )
     return opener(where)
 
 
-def open_sources(where: str | Sequence[str]) -> list[EventSource]:
-    """All of them, a folder of capture directories as each of its own. DomainTaken where two have one name."""
+def open_sources(where: str | Sequence[str], keep_damaged: bool = False) -> list[EventSource]:
+    """All of them, a folder of capture directories as each of its own. DomainTaken where two have one name. With
+    `keep_damaged` one that is damaged is an UnopenedSource in its place."""
     opened: list[EventSource] = []
     given = [where] if isinstance(where, str) else where
-    names = [each if "://" in each else os.path.abspath(each) for each in given]
+    names = [_named(each) for each in given]
     places: dict[str, str] = {}
     for name in names:
         for place in _expanded(name):
             places.setdefault(place, name)
     try:
         for place, name in places.items():
-            opened.append(open_source(place))
+            opened.append(_open_or_keep(place) if keep_damaged else open_source(place))
             if name != place:
                 opened[-1].named = name
-        _check_distinct(opened)
+        check_distinct(opened)
     except BaseException:
         for source in opened:
             source.close()
@@ -324,8 +281,20 @@ def open_sources(where: str | Sequence[str]) -> list[EventSource]:
     return opened
 
 
+def _open_or_keep(place: str) -> EventSource:
+    try:
+        return open_source(place)
+    except (CaptureDamaged, StoreDamaged) as error:
+        return UnopenedSource(place, error, open_source)
+
+
+def _named(where: str) -> str:
+    """A folder by its absolute path, a store by its URL."""
+    return where if is_store_scheme(scheme_of(where)) else os.path.abspath(local_folder(where, "a capture"))
+
+
 def _expanded(where: str) -> list[str]:
-    if "://" in where:
+    if scheme_of(where):
         return [where]
     try:
         if is_capture(where) or not os.path.isdir(where):
@@ -338,9 +307,12 @@ def _expanded(where: str) -> list[str]:
     return found
 
 
-def _check_distinct(opened: Sequence[EventSource]) -> None:
+def check_distinct(opened: Sequence[EventSource]) -> None:
+    """DomainTaken where two have one name."""
     known: dict[str, str] = {}
     for source in opened:
+        if isinstance(source, UnopenedSource):  # Its name may be unknown, or damaged too.
+            continue
         other = known.setdefault(source.domain, source.where)
         if other != source.where:
             raise DomainTaken(

@@ -46,9 +46,9 @@ def status_of(folder: str, reader: HistoryReader | None = None, now_us: int | No
     bodies = [each.bodies for each in segments if each.bodies is not None]
     lag_events, lag_s = (None, None) if reader is None else _lag(reader, manifest, now_us)
     return Status(
-        folder=folder,
+        folder=manifest.folder,
         domain=manifest.domain,
-        running=_running(os.path.join(folder, "capture.lock")),
+        running=_running(os.path.join(manifest.folder, "capture.lock")),
         first=manifest.first,
         last=manifest.last,
         events=sum(each.rows for each in segments),

@@ -23,6 +23,7 @@ from unibus.cli.output import aside, flush, is_terminal, write_json
 from unibus.cli.report import ExitCode
 from unibus.cli.signals import stopping
 from unibus.errors import StoreUnavailable, UsageError
+from unibus.stores.local_folder import local_folder
 
 if TYPE_CHECKING:
     from unibus.capture.capturing import Capturing, Progress
@@ -88,12 +89,16 @@ def capture(options: CaptureOptions) -> ExitCode:
     """
     check_extra()
     if options.status:
-        _show_status(options.where or DEFAULT_FOLDER, options.folder, options.json)
+        _show_status(_directory(options), options.folder, options.json)
     elif options.compact:
-        _compact(options.where or DEFAULT_FOLDER, _roll(options))
+        _compact(_directory(options), _roll(options))
     else:
         _capture(options)
     return ExitCode.OK
+
+
+def _directory(options: CaptureOptions) -> str:
+    return local_folder(options.where or DEFAULT_FOLDER, "a capture")
 
 
 def check_extra() -> None:
@@ -154,7 +159,8 @@ def _capture(options: CaptureOptions) -> None:
     where = options.where or os.environ.get("UNIBUS_URL")
     if not where:
         raise UsageError("which store?", "unibus capture URL [DIR], or UNIBUS_URL")
-    url, folder = _store(where), options.folder or DEFAULT_FOLDER
+    folder = local_folder(options.folder or DEFAULT_FOLDER, "a capture")
+    url = _store(where)
     check_can_write("unibus capture URL DIR", folder)
     _check_not_foreign(folder)
     roll, policy = _roll(options), _policy(options, _policy_before(folder))

@@ -5,11 +5,12 @@ import tempfile
 from pathlib import Path
 
 from unibus.errors import StoreUnavailable
+from unibus.stores.local_folder import local_folder
 
 
 def check_can_write(option: str, folder: str | Path) -> None:
     """StoreUnavailable for a folder that is not there and cannot be made, or may not be written to."""
-    wanted = Path(os.path.abspath(folder))
+    wanted = Path(os.path.abspath(local_folder(folder, "the folder")))
     there = next(each for each in (wanted, *wanted.parents) if os.path.lexists(each))
     if not there.is_dir():
         raise StoreUnavailable(f"{there} is a file, no folder", f"name another folder: {option}")

@@ -16,6 +16,7 @@ from unibus.cli.output import flush, is_terminal, write_json
 from unibus.cli.pipeline_options import extras
 from unibus.cli.progress import bar
 from unibus.cli.report import tell
+from unibus.stores.local_folder import local_folder
 
 if TYPE_CHECKING:
     from unibus.pipeline.generator.generate import Generated
@@ -42,6 +43,7 @@ def generate(
     with extras():
         from unibus.pipeline.generator.generate import generate as make
         from unibus.pipeline.generator.world import Plan
+    out = local_folder(out, "a capture")
     check_can_write("--out DIR", out)
     plan = Plan(messages, domains, channels, hours, seed, bodies, int(began.timestamp()) * 1_000_000)
     try:

@@ -13,6 +13,7 @@ import typer
 from unibus.cli.folders import check_can_write
 from unibus.cli.output import aside
 from unibus.errors import BusError, ExtraMissing, StoreUnavailable, UsageError
+from unibus.stores.local_folder import local_folder
 
 if TYPE_CHECKING:
     from unibus.pipeline.lake import Lake
@@ -22,8 +23,17 @@ DEFAULT_LAKE: Final = "unibus-lake"
 DEFAULT_CAPTURE: Final = "unibus-capture"
 EXTRA_HINT: Final = "pip install 'unibus[pipeline]'"
 
+
+def _lake_path(given: Path) -> Path:
+    """Before any command runs: what is no folder is refused, and nothing was made."""
+    return Path(local_folder(given, "a lake"))
+
+
 LakeDir: TypeAlias = Annotated[
-    Path, typer.Option("--lake", envvar="UNIBUS_LAKE", metavar="DIR", help="The folder with the tables.")
+    Path,
+    typer.Option(
+        "--lake", envvar="UNIBUS_LAKE", metavar="DIR", callback=_lake_path, help="The folder with the tables."
+    ),
 ]
 Master: TypeAlias = Annotated[
     str | None,

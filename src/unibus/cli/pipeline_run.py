@@ -17,17 +17,18 @@ import typer
 
 from unibus.cli.durations import seconds_of
 from unibus.cli.options import with_options
-from unibus.cli.output import aside, flush, is_terminal, write_json
+from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.pipeline_options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, extras, needs_pipeline, open_lake
 from unibus.cli.pipeline_sources import opened_sources
 from unibus.cli.signals import stopping
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
-    from unibus.capture.sources import EventSource
+    from unibus.capture.event_source import EventSource
     from unibus.pipeline.lake import Lake
     from unibus.pipeline.run import BatchResult, Progress
     from unibus.pipeline.session import Session
+    from unibus.pipeline.set_aside import SetAside
 
 EVERY_DEFAULT: Final = "10s"
 MAX_EVENTS_DEFAULT: Final = 5_000_000
@@ -42,7 +43,10 @@ Source = Annotated[
 ]
 Bad = Annotated[
     Literal["quarantine", "fail"],
-    typer.Option(help="A damaged segment is left out and named in the table quarantine, or ends the run."),
+    typer.Option(
+        help="A damaged segment is left out and named in the table quarantine, and a damaged source is set aside; "
+        "or either ends the run."
+    ),
 ]
 
 
@@ -70,9 +74,10 @@ def run(options: RunOptions) -> None:
         raise UsageError("--once and --every contradict each other", "choose one")
     every_s = None if options.once else seconds_of("--every", options.every or EVERY_DEFAULT)
     needs_pipeline()
-    with opened_sources(options.lake, options.source) as sources:
+    with opened_sources(options.lake, options.source, options.bad != "fail") as sources:
         lake = open_lake(options.lake, makes=True)
-        if every_s is None and not pending(lake, sources):
+        warnings = Warnings()
+        if every_s is None and not pending(lake, sources, options.bad, warnings):
             with lake.lock():
                 lake.check_folder()
                 lake.remember(sources)
@@ -80,18 +85,36 @@ def run(options: RunOptions) -> None:
             return
         spark = Where(options.master, options.connect).session(options.lake)
         with stopping("ending after this batch; once more ends at once") as stop:
-            batches = Batches(spark, lake, sources, options.max_events, options.bad)
+            batches = Batches(spark, lake, sources, options.max_events, options.bad, warnings=warnings)
             batches.follow(every_s, stop)
     if not batches.made:
         _tell_nothing(lake)
 
 
-def pending(lake: "Lake", sources: "list[EventSource]") -> bool:
+class Warnings:
+    """Reports each source that is set aside once, however often a run meets it."""
+
+    def __init__(self) -> None:
+        self._reported: set[SetAside] = set()
+
+    def __call__(self, found: "SetAside") -> None:
+        if found not in self._reported:
+            self._reported.add(found)
+            typer.secho(f"warning: {printable(str(found))}", fg="yellow", err=True)
+            typer.echo(f"hint: {printable(found.hint)}; the others are read; --bad fail ends the run", err=True)
+
+
+def pending(lake: "Lake", sources: "list[EventSource]", bad: Literal["quarantine", "fail"], warnings: Warnings) -> bool:
     """Whether Spark has to be started at all. A batch that was ended half way has left its plan."""
+    from unibus.pipeline.plan import last_ranges
+    from unibus.pipeline.set_aside import usable
+
     if lake.is_interrupted():
         return True
-    positions = lake.positions()
-    return any(source.last() != positions.get(source.domain, 0) for source in sources)
+    before = last_ranges(lake)
+    positions = {each.domain: each.up_to for each in before}
+    ready = usable(sources, before, None if bad == "fail" else warnings)
+    return any(source.last() != positions.get(source.domain, 0) for source in ready)
 
 
 class Batches:
@@ -105,6 +128,7 @@ class Batches:
         max_events: int,
         bad: Literal["quarantine", "fail"],
         tell: "Callable[[BatchResult], None] | None" = None,
+        warnings: Warnings | None = None,
     ) -> None:
         self.made = 0
         self._spark = spark
@@ -113,6 +137,7 @@ class Batches:
         self._max_events = max_events
         self._bad = bad
         self._tell = tell or tell_batch
+        self._warnings = warnings or Warnings()
 
     def follow(self, every_s: float | None, stop: threading.Event) -> None:
         """Until nothing is new, or, with `every_s`, until somebody stops it."""
@@ -134,6 +159,7 @@ class Batches:
                 max_events=self._max_events,
                 bad=self._bad,
                 progress=step,
+                set_aside=self._warnings,
             )
             with contextlib.closing(found):  # type: ignore[type-var]
                 for result in found:

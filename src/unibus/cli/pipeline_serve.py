@@ -1,6 +1,5 @@
 """`unibus pipeline serve`: one warm Spark for many questions, and for programs that speak Spark Connect."""
 
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -52,16 +51,16 @@ def serve(options: ServeOptions) -> None:
     aside("starting Spark …")
     with extras():
         spark, connect = serving_session(options.port, options.master)
+    aside("warming up …")
     with (
-        answering(options.lake, lake, spark, connect) as (address, answers),
+        answering(options.lake, lake, spark, connect) as address,
         stopping("ending; once more ends at once") as stop,
     ):
         _tell(address)
-        threading.Thread(target=answers.warm, name="warm", daemon=True).start()
         if every_s is None:
             stop.wait()
             return
-        with opened_sources(options.lake, options.source) as sources:
+        with opened_sources(options.lake, options.source, options.bad != "fail") as sources:
             Batches(spark, lake, sources, options.max_events, options.bad).follow(every_s, stop)
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from unibus.bus.store_url import sqlite_url
 from unibus.cli.pipeline_options import DEFAULT_CAPTURE, extras
 from unibus.errors import BusError, StoreUnavailable
+from unibus.stores.local_folder import scheme_of
 
 if TYPE_CHECKING:
-    from unibus.capture.sources import EventSource
+    from unibus.capture.event_source import EventSource
 
 MISSING_HINT = "--from names a capture directory, a folder of them, or a store: sqlite:///bus.db"
 
@@ -32,18 +33,20 @@ def places(path: Path, given: Sequence[str] | None) -> list[str]:
 
 def _readable(place: str) -> str:
     """A path that is a file is a store, as everywhere: a capture is a folder."""
-    return sqlite_url(place) if "://" not in place and Path(place).is_file() else place
+    return sqlite_url(place) if not scheme_of(place) and Path(place).is_file() else place
 
 
 @contextlib.contextmanager
-def opened_sources(path: Path, given: Sequence[str] | None) -> "Iterator[list[EventSource]]":
-    """Until the block is left."""
+def opened_sources(
+    path: Path, given: Sequence[str] | None, keep_damaged: bool = False
+) -> "Iterator[list[EventSource]]":
+    """Until the block is left. With `keep_damaged` also those that cannot be opened yet, for a run to set aside."""
     with extras():
         from unibus.capture.sources import open_sources
     names = places(path, given)
     for name in names:
         _check_there(name)
-    sources = open_sources(names)
+    sources = open_sources(names, keep_damaged)
     try:
         yield sources
     finally:
@@ -52,7 +55,7 @@ def opened_sources(path: Path, given: Sequence[str] | None) -> "Iterator[list[Ev
 
 
 def _check_there(name: str) -> None:
-    if "://" not in name and not Path(name).exists():
+    if not scheme_of(name) and not Path(name).exists():
         raise StoreUnavailable(f"there is no {name}", MISSING_HINT)
 
 
@@ -68,7 +71,7 @@ def sources_that_open(path: Path) -> "Iterator[tuple[list[EventSource], dict[str
         for place in (place for name in places(path, None) for place in _inside(name)):
             try:
                 _check_there(place)
-                opened += open_sources(place)
+                opened += open_sources(place, keep_damaged=True)
             except BusError as error:
                 wrong[place] = error.what
             except OSError as error:
@@ -81,7 +84,7 @@ def sources_that_open(path: Path) -> "Iterator[tuple[list[EventSource], dict[str
 
 def _inside(name: str) -> list[str]:
     """The captures of a folder of them; else what was named, also if it is nothing."""
-    if "://" in name:
+    if scheme_of(name):
         return [name]
     folder = os.path.abspath(name)
     try:

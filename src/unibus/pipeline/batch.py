@@ -125,7 +125,7 @@ class Batch:
         number = self._plan.number
         prefix = f"b{number:08}-"
         files = self._lake.folder(MESSAGES.name).files()
-        closed = sum(each.rows for each in files if not each.open and each.path.startswith(prefix))
+        closed = sum(each.rows for each in files if not each.open and each.name.startswith(prefix))
         events = sum(each.events for each in self._answers)
         row = {
             "number": number,

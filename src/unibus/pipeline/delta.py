@@ -20,6 +20,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,10 +30,22 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from unibus.errors import LakeIncomplete, StoreVersion
-from unibus.pipeline.files import MICROSECOND, START, File, number, read_file, sync, sync_folder, write_file
+from unibus.pipeline.files import (
+    MICROSECOND,
+    START,
+    File,
+    number,
+    partition_value,
+    path_of,
+    read_file,
+    sync,
+    sync_folder,
+    write_file,
+)
 from unibus.pipeline.tables import Table
-from unibus.stores.journals.jsonfile_files import RealFiles, replace
-from unibus.stores.private import make_folder
+from unibus.stores.journals.jsonfile_files import RealFiles
+from unibus.stores.journals.jsonfile_files import replace as replace_file
+from unibus.stores.private import keep_mode, make_folder
 
 APP: Final = "unibus"
 LOG: Final = "_delta_log"
@@ -148,12 +161,33 @@ class DeltaFolder:
         """One file with these rows. It counts once `commit` adds it."""
         return write_file(self.path, self.new_name(batch), rows, self.table, open_)
 
+    def misplaced(self) -> list[File]:
+        """Files of an earlier version, which lie beside the folders of their partitions."""
+        return [each for each in self.files() if each.path != path_of(each.name, self.table, each.open)]
+
+    def moved(self, file: File) -> File:
+        """The same file where it belongs. It counts once `commit` adds it; the old name stays for readers."""
+        place = replace(file, path=path_of(file.name, self.table, file.open))
+        made = self.full_path(place)
+        make_folder(os.path.dirname(made))
+        with contextlib.suppress(FileNotFoundError):  # Of a compaction that was ended.
+            os.remove(made)
+        try:
+            os.link(self.full_path(file), made)
+        except OSError:  # Not every file system has links.
+            shutil.copyfile(self.full_path(file), made)
+            keep_mode(made, self.full_path(file))
+            sync(made)
+        return place
+
     def commit(
         self, adds: Sequence[File], removes: Sequence[File] = (), *, batch: int = 0, changed: bool = True
     ) -> None:
         """All or nothing. Not `changed`: the same rows lie elsewhere, and whoever follows changes can skip it."""
         delta = self.made()
-        if adds:
+        for folder in sorted({os.path.dirname(self.full_path(each)) for each in adds}):
+            sync_folder(folder)
+        if adds and self.table.partition:  # The folder of a partition may be new.
             sync_folder(self.path)
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
@@ -200,7 +234,7 @@ class DeltaFolder:
         commits = [os.path.join(log, name) for name in names if _COMMIT.fullmatch(name)]
         for path in commits[-_UNSURE:]:
             if not _is_commit(path):
-                replace(RealFiles(), path, b"")
+                replace_file(RealFiles(), path, b"")
         checkpoints = [os.path.join(log, name) for name in names if _CHECKPOINT.fullmatch(name)]
         if checkpoints and not _is_parquet(checkpoints[-1]):
             for path in (os.path.join(log, LAST_CHECKPOINT), checkpoints[-1]):
@@ -225,7 +259,7 @@ class DeltaFolder:
         return [os.path.join(self.path, each) for each in gone]
 
     def _values(self, file: File) -> dict[str, str | None]:
-        return {self.table.partition: "true" if file.open else "false"} if self.table.partition else {}
+        return {self.table.partition: partition_value(file.open)} if self.table.partition else {}
 
 
 def _is_commit(path: str) -> bool:

@@ -22,7 +22,7 @@ _FAR: Final = 1 << 63
 
 @dataclass(frozen=True)
 class File:
-    """A file of a table. `path` is relative to the folder of the table."""
+    """A file of a table. `path` is relative to the folder of the table, with slashes as in the log of Delta."""
 
     path: str
     size: int
@@ -33,11 +33,27 @@ class File:
     high: dict[str, int] = field(default_factory=dict)
     """By column, of numbers and moments; moments in microseconds."""
 
+    @property
+    def name(self) -> str:
+        """Without the folder of its partition."""
+        return self.path.rpartition("/")[2]
+
+
+def path_of(name: str, table: Table, open_: bool | None) -> str:
+    """Where a file of a table belongs. Delta's log has the value of the partition, but some readers, such as Polars,
+    take it from the path, as Hive wrote it."""
+    return f"{table.partition}={partition_value(open_)}/{name}" if table.partition else name
+
+
+def partition_value(open_: bool | None) -> str:
+    return "true" if open_ else "false"
+
 
 def write_file(folder: str, name: str, rows: pa.Table, table: Table, open_: bool | None = None) -> File:
     """Anywhere, also on an executor: no commit is needed for it. On the disk when it returns, all but its name."""
-    make_folder(folder)
-    path = os.path.join(folder, name)
+    place = path_of(name, table, open_)
+    path = os.path.join(folder, place)
+    make_folder(os.path.dirname(path))
     make_file(path)
     written: list[pq.FileMetaData] = []
     pq.write_table(
@@ -52,7 +68,7 @@ def write_file(folder: str, name: str, rows: pa.Table, table: Table, open_: bool
     )
     sync(path)
     low, high = _bounds(written[0])
-    return File(name, os.path.getsize(path), rows.num_rows, open_, low, high)
+    return File(place, os.path.getsize(path), rows.num_rows, open_, low, high)
 
 
 def sync(path: str) -> None:

@@ -1,7 +1,8 @@
 """A lake: a folder with Delta tables, made from the history of one or more buses.
 
     LAKE/lake.json        {"format": 1, "sources": [...]}: where its history was read from last
-    LAKE/<table>/         Delta tables, see tables.py; Polars, DuckDB and Spark with Delta's jar read them too
+    LAKE/<table>/         Delta tables, see tables.py; Polars, DuckDB and Spark with Delta's jar read them too;
+                          files of a partition lie in a folder of its own: messages/open=true/
     LAKE/plan.json        the batch that is being made, see plan.py
     LAKE/swap.json        the exchange after a rebuild that is being made, see swap.py
     LAKE/upkeep.json      there while files are put together or removed, see upkeep.py
@@ -27,11 +28,13 @@ import msgspec
 import pyarrow as pa
 
 from unibus.capture import schema
-from unibus.capture.sources import CaptureSource, EventSource, open_sources
+from unibus.capture.event_source import EventSource
+from unibus.capture.sources import CaptureSource, open_sources
 from unibus.errors import LakeBusy, StoreBusy, StoreUnavailable, StoreVersion, UsageError
 from unibus.pipeline.delta import DeltaFolder
 from unibus.pipeline.tables import BATCHES, QUARANTINE, TABLES
 from unibus.stores.journals.jsonfile_files import RealFiles, replace
+from unibus.stores.local_folder import local_folder
 from unibus.stores.owner import Owner
 from unibus.stores.private import make_folder
 
@@ -59,7 +62,7 @@ class Lake:
     """Looking at it makes nothing: the folder comes with the first batch."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)
+        self.path = os.path.abspath(local_folder(path, "a lake"))
         if found := _LOST.search(self.path.replace(os.sep, "/")):
             raise UsageError(
                 f"a lake cannot lie at {self.path!r}: Delta tables are not found under a name with {found[0]!r}",

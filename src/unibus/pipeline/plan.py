@@ -14,8 +14,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from unibus.capture.event_source import EventSource, Piece
 from unibus.capture.segments import check
-from unibus.capture.sources import CaptureSource, EventSource, Piece
+from unibus.capture.sources import CaptureSource
 from unibus.errors import CaptureDamaged, LakeIncomplete, LakeMismatch
 from unibus.pipeline.jobs.task import Work
 from unibus.pipeline.lake import PLAN, Lake
@@ -92,6 +93,12 @@ def has_begun(lake: Lake, plan: Plan) -> bool:
     return lake.done() < plan.number and any(lake.folder(name).done() >= plan.number for name in TABLES)
 
 
+def last_ranges(lake: Lake) -> list[Range]:
+    """Of the last batch: up to where each domain was read."""
+    last = lake.last_batch()
+    return [] if last is None else msgspec.convert(last["ranges"], list[Range])
+
+
 def make_plan(
     number: int, before: Sequence[Range], sources: Sequence[EventSource], max_events: int, bad: Bad
 ) -> Plan | None:
@@ -99,7 +106,7 @@ def make_plan(
     known = {each.domain: each for each in before}
     starts = {each.domain: known.get(each.domain, Range(each.domain, 0, 0)) for each in sources}
     positions = {domain: start.up_to for domain, start in starts.items()}
-    ends = {source.domain: _end(source, starts[source.domain]) for source in sources}
+    ends = {source.domain: end_of(source, starts[source.domain]) for source in sources}
     taken: dict[str, list[Piece]] = {source.domain: [] for source in sources}
     cut = _take(sources, positions, ends, taken, max_events)
     if cut == positions:
@@ -115,8 +122,8 @@ def make_plan(
     return Plan(number, time.time_ns() // 1_000, ranges, shares, unread)
 
 
-def _end(source: EventSource, start: Range) -> int:
-    """Up to where it can be read, if it is the history that was read before."""
+def end_of(source: EventSource, start: Range) -> int:
+    """Up to where it can be read. LakeMismatch if it is not the history that was read before."""
     end = source.last()
     if end < start.up_to:
         raise _mismatch(source, f"goes up to {end}, and the lake has read {source.domain!r} up to {start.up_to}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unibus.capture.sources import EventSource
+from unibus.capture.event_source import EventSource
 from unibus.errors import LakeIncomplete, LakeMismatch
 from unibus.pipeline.files import File, sync_folder
 from unibus.pipeline.lake import Lake
@@ -49,7 +49,8 @@ def rebuild(
         shadow = os.path.join(lake.path, SHADOW)
         shutil.rmtree(shadow, ignore_errors=True)
         new = Lake(shadow)
-        yield from run_all(spark, new, sources, max_events=max_events, bad=bad, progress=progress)
+        # A source that is set aside here would be lost: the new tables have nothing of it.
+        yield from run_all(spark, new, sources, max_events=max_events, bad=bad, progress=progress, set_aside=None)
         lake.remember(sources)
         save_swap(lake.path, _swap(lake, new))
         exchange(lake)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from unibus.capture.sources import EventSource
+from unibus.capture.event_source import EventSource
 from unibus.errors import JobFailed
 from unibus.pipeline.batch import Batch
 from unibus.pipeline.jobs.task import Done, Task, Work, perform, perform_all
@@ -38,12 +38,14 @@ from unibus.pipeline.plan import (
     Unread,
     drop_plan,
     has_begun,
+    last_ranges,
     load_plan,
     make_plan,
     recheck,
     save_plan,
     works_of,
 )
+from unibus.pipeline.set_aside import ERRORS, ReportSetAside, log_set_aside, those_that_open, usable
 from unibus.pipeline.swap import exchange
 from unibus.pipeline.tables import BATCHES, TABLES
 from unibus.pipeline.upkeep import tidy
@@ -87,20 +89,30 @@ def run_once(
     max_events: int | None = None,
     bad: Bad = "quarantine",
     progress: Progress | None = None,
+    set_aside: ReportSetAside | None = log_set_aside,
 ) -> BatchResult | None:
-    """One batch, or None when there is nothing new. LakeBusy, LakeMismatch, LakeIncomplete, JobFailed; CaptureDamaged
-    with bad="fail". Without a session its tasks run here, one after the other."""
+    """One batch, or None when there is nothing new. LakeBusy, LakeIncomplete, JobFailed. Without a session its tasks
+    run here, one after the other.
+
+    A source that is damaged, or is another history than the lake has read, is left out and reported by `set_aside`.
+    With None or bad="fail", or where no other source is left, it raises CaptureDamaged, StoreDamaged or LakeMismatch.
+    """
     started = time.monotonic()
     tell = progress or (lambda step, share: None)
     with lake.lock():
         exchange(lake)  # A rebuild that was ended at its very end.
         lake.check_folder()
-        plan = _unfinished(lake, sources) or _next_plan(lake, sources, max_events or MAX_EVENTS, bad)
-        lake.remember(sources)  # They were not refused.
+        ready = those_that_open(sources) if load_plan(lake.path) is not None else []
+        plan = _unfinished(lake, ready)
+        if plan is None:
+            before = last_ranges(lake)
+            ready = usable(sources, before, None if bad == "fail" else set_aside)
+            plan = _next_plan(lake, ready, before, max_events or MAX_EVENTS, bad)
+        lake.remember(sources)  # They were not refused, or not all of them.
         if plan is None:
             return None
         tell("plan", 0.05)
-        return _make(spark, lake, sources, plan, started, tell)
+        return _make(spark, lake, ready, plan, started, tell)
 
 
 def run_all(
@@ -111,11 +123,14 @@ def run_all(
     max_events: int | None = None,
     bad: Bad = "quarantine",
     progress: Progress | None = None,
+    set_aside: ReportSetAside | None = log_set_aside,
 ) -> Iterator[BatchResult]:
-    """Batch after batch, until there is nothing new."""
+    """Batch after batch, until there is nothing new. A source that is set aside is reported with each of them."""
     with lake.lock():
         while True:
-            result = run_once(spark, lake, sources, max_events=max_events, bad=bad, progress=progress)
+            result = run_once(
+                spark, lake, sources, max_events=max_events, bad=bad, progress=progress, set_aside=set_aside
+            )
             if result is None:
                 tidy(lake)
                 return
@@ -134,9 +149,9 @@ def _unfinished(lake: Lake, sources: Sequence[EventSource]) -> Plan | None:
     return plan
 
 
-def _next_plan(lake: Lake, sources: Sequence[EventSource], max_events: int, bad: Bad) -> Plan | None:
-    last = lake.last_batch()
-    before = [] if last is None else msgspec.convert(last["ranges"], list[Range])
+def _next_plan(
+    lake: Lake, sources: Sequence[EventSource], before: Sequence[Range], max_events: int, bad: Bad
+) -> Plan | None:
     plan = make_plan(lake.done() + 1, before, sources, max_events, bad)
     if plan is not None:
         for source in sources:
@@ -165,11 +180,17 @@ def _make(
     shutil.rmtree(staging, ignore_errors=True)
     drop_plan(lake.path)
     tell("done", 1.0)
-    left = sum(
-        max(0, source.last() - each.up_to) for source in sources for each in plan.ranges if each.domain == source.domain
-    )
+    left = sum(_left(source, each) for source in sources for each in plan.ranges if each.domain == source.domain)
     seconds = time.monotonic() - started
     return BatchResult(plan.number, events, closed, seconds, tuple(plan.ranges), tuple(plan.unread), left)
+
+
+def _left(source: EventSource, span: Range) -> int:
+    """The batch is complete: a source that was damaged meanwhile is a matter of the next one."""
+    try:
+        return max(0, source.last() - span.up_to)
+    except ERRORS:
+        return 0
 
 
 def _tasks(lake: Lake, plan: Plan, works: Sequence[Work], wanted: list[str]) -> list[Task]:

@@ -46,6 +46,7 @@ def _exchange(lake: Lake, swap: Swap, name: str, files: list[File]) -> None:
     for each in files:
         made = os.path.join(lake.path, swap.shadow, name, each.path)
         if os.path.exists(made):  # Else it was moved before.
+            make_folder(os.path.dirname(folder.full_path(each)))
             os.replace(made, folder.full_path(each))
         elif not os.path.exists(folder.full_path(each)):
             raise LakeIncomplete(f"{made} is gone", "`unibus pipeline rebuild` makes it again")

@@ -1,8 +1,9 @@
 """What keeps a lake small: compaction, retention, vacuum.
 
-Compaction puts many small files into few, and of additive tables the rows of one key into one; nobody who reads sees
-another result. Retention removes rows that are older than asked for, of what is finished: open messages stay. Neither
-removes a file: readers may have it open. That is what vacuum does, some time later.
+Compaction puts many small files into few, and of additive tables the rows of one key into one; no reader sees another
+result. It also moves files of an earlier version into the folders of their partitions. Retention removes rows that are
+older than asked for, of what is finished: open messages stay. Neither removes a file: readers may have it open. That is
+what vacuum does, some time later.
 """
 
 import os
@@ -54,6 +55,7 @@ def compact(lake: Lake, tables: Sequence[str] | None = None) -> dict[str, tuple[
         for name in tables or TABLES:
             folder = lake.folder(name)
             before = len(folder.files())
+            _put_in_place(folder)
             for run in _runs(_finished(folder)):
                 _put_together(folder, run)
             found[name] = (before, len(folder.files()))
@@ -79,7 +81,7 @@ def _finished(folder: DeltaFolder) -> list[File]:
 def _runs(files: Sequence[File]) -> list[list[File]]:
     """Files that become one, by age as far as it is known."""
     runs: list[list[File]] = [[]]
-    for file in sorted(files, key=lambda each: each.path):
+    for file in sorted(files, key=lambda each: each.name):
         if file.rows < FILE_ROWS:
             if sum(each.rows for each in runs[-1]) + file.rows > FILE_ROWS:
                 runs.append([])
@@ -96,6 +98,13 @@ def _smallest(files: Sequence[File]) -> list[File]:
         taken.append(file)
         rows += file.rows
     return taken
+
+
+def _put_in_place(folder: DeltaFolder) -> None:
+    """A lake of an earlier version has files that only readers of the log can tell the partition of."""
+    misplaced = folder.misplaced()
+    if misplaced:
+        folder.commit([folder.moved(each) for each in misplaced], misplaced, changed=False)
 
 
 def _put_together(folder: DeltaFolder, files: Sequence[File]) -> None:

@@ -64,6 +64,12 @@ def open_store(url: str, clock: Clock, timers: Timers) -> Store:
     raise unknown_scheme(scheme)
 
 
+def is_store_scheme(scheme: str) -> bool:
+    """Whether it is a store's, also of one that cannot be opened in this version."""
+    known = ("sqlite", "jsonfile", *MEMORY_SCHEMES, *PLANNED)
+    return scheme in known or any(found.name == scheme for found in entry_points(group=GROUP))
+
+
 def unknown_scheme(scheme: str) -> Exception:
     if scheme in PLANNED:
         return StoreUnavailable(

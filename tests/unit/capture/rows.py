@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from unibus.capture import schema
-from unibus.capture.sources import EventSource
+from unibus.capture.event_source import EventSource
 from unibus.core.life.events import Event
 
 

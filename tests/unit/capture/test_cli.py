@@ -21,7 +21,7 @@ from unibus.capture.manifest import Manifest
 from unibus.cli import capture as module
 from unibus.cli.capture import bytes_of
 from unibus.cli.capture_view import moment
-from unibus.errors import ConfigInvalid, ExtraMissing, UsageError
+from unibus.errors import ExtraMissing, UsageError
 from unibus.sync import MessageBus
 
 
@@ -105,6 +105,9 @@ def test_a_person_reads_the_status(filled: Path, shell: Any, terminal: Any) -> N
         (("capture", "nothing.db"), 4, "there is no file nothing.db"),
         (("capture", "memory://"), 2, "would end with this command"),
         (("capture", "jsonfile:///.", "--once"), 4, "cannot be read beside its owner"),
+        (("capture", "bus.db", "s3://bucket/history", "--once"), 2, "s3:// is not supported"),
+        (("capture", "--status", "s3://bucket/history"), 2, "s3:// is not supported"),
+        (("capture", "--compact", "abfss://a@b/history"), 2, "abfss:// is not supported"),
         (("capture", "--status", "nowhere"), 4, "no capture directory"),
         (("capture", "--compact", "nowhere"), 4, "no capture directory"),
         (("capture", "--status", "bus.db"), 4, "bus.db is a file, no capture directory"),
@@ -274,10 +277,15 @@ def test_a_capture_that_ends_too_early_is_told(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize(
-    ("url", "text"), [("sqlite:///bus.db?capture=", "no directory"), ("jsonfile:///x?capture=y", "jsonfile://")]
+    ("url", "text"),
+    [
+        ("sqlite:///bus.db?capture=", "no directory"),
+        ("jsonfile:///x?capture=y", "jsonfile://"),
+        ("sqlite:///bus.db?capture=s3://bucket/history", "s3:// is not supported"),
+    ],
 )
 @pytest.mark.usefixtures("shell")
 def test_what_cannot_be_captured_is_refused_before_anything_is_made(url: str, text: str) -> None:
-    with pytest.raises(ConfigInvalid, match=text):
+    with pytest.raises(UsageError, match=text):
         MessageBus(url)
     assert not list(Path().iterdir())

@@ -117,14 +117,34 @@ def test_a_manifest_torn_at_every_byte_is_one_of_those_before(folder: str) -> No
         assert ranges(Manifest.load(folder))[-1][1] == mended.manifest.last
 
 
-@pytest.mark.parametrize("garbage", [b"\0" * 40 + b"\n", b"\xff\xfe\n", b'{"op":"add","first":6}\n', b"[]\n", b"\n"])
-def test_garbage_at_the_end_is_cut(folder: str, garbage: bytes) -> None:
+@pytest.mark.parametrize(
+    "garbage", [b"\0" * 40 + b"\n", b"\xff\xfe\n", b"\0", b'{"op":"ad\0\0', b"{", b'{"op":"gap","fi']
+)
+def test_what_a_crash_leaves_at_the_end_is_cut(folder: str, garbage: bytes) -> None:
     writer(folder).append(segment(1, 5))
     path = Path(folder) / LINES
     whole = path.read_bytes()
     path.write_bytes(whole + garbage)
     assert ranges(Manifest.load(folder)) == [(1, 5)]
     writer(folder)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [b"junk", b"junk\n", b"\n", b"[]\n", b'{"op":"add","first":6}\n', b'{"op":"add"}\n', b'{"opx', b'{"first":6', b" "],
+)
+def test_text_at_the_end_that_is_no_part_of_a_record_is_damage(folder: str, junk: bytes) -> None:
+    lines = writer(folder)
+    lines.append(segment(1, 5))
+    path = Path(folder) / LINES
+    following = Manifest.load(folder)
+    path.write_bytes(whole := path.read_bytes() + junk)
+    with pytest.raises(CaptureDamaged, match=r"manifest\.jsonl is damaged") as caught:
+        Manifest.load(folder)
+    assert caught.value.reason == "manifest"
+    with pytest.raises(CaptureDamaged):
+        following.follow()
     assert path.read_bytes() == whole
 
 

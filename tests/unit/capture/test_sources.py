@@ -10,9 +10,11 @@ from tests.unit.capture.histories import working
 from tests.unit.capture.rows import read_all, rows_of
 from tests.unit.capture.test_segments import events, table, write
 from unibus.capture import sources
+from unibus.capture.event_source import Piece
+from unibus.capture.manifest import Manifest
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.sources import CaptureSource, Piece, StoreSource, open_source, open_sources
-from unibus.errors import CaptureDamaged, DomainTaken, StoreUnavailable
+from unibus.capture.sources import CaptureSource, StoreSource, open_source, open_sources
+from unibus.errors import CaptureDamaged, DomainTaken, StoreUnavailable, UsageError
 from unibus.sync import MessageBus
 
 
@@ -133,6 +135,31 @@ def test_other_places_are_named(tmp_path: Path) -> None:
         open_source("jsonfile:///x")
     with pytest.raises(StoreUnavailable, match="cannot open"):
         open_source(f"sqlite:///{tmp_path}/nothing.db")
+
+
+def test_a_scheme_that_is_no_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="s3:// is not supported"):
+        open_source("s3://bucket/history")
+    with pytest.raises(UsageError, match="s3:// is not supported"):
+        open_sources(["s3://bucket/history"])
+    with pytest.raises(UsageError, match="s3:// is not supported"):
+        SegmentWriter("s3://bucket/history")
+    with pytest.raises(UsageError, match="s3:// is not supported"):
+        Manifest.load("s3://bucket/history")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_url_is_a_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "my history"
+    write(folder, (1, 4))
+    url = "file://" + str(folder).replace(" ", "%20")
+    for source in (open_source(url), *open_sources([url]), *open_sources(url.replace(":///", ":/"))):
+        assert (source.where, source.last()) == (str(folder), 4)
+    [other] = open_sources("file://" + str(tmp_path))
+    assert (other.where, other.named) == (str(folder), str(tmp_path))
+    SegmentWriter(url).close()
+    assert Manifest.load(url).last == 4
 
 
 def test_a_damaged_piece_is_an_error(tmp_path: Path) -> None:

@@ -53,6 +53,13 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
         (["trace", "m-1", "--lake", "typo"], 4, "there is no lake typo"),
         (["report"], 2, "there are channels, latency, "),
         (["vacuum", "--keep", "messages"], 2, "is not TABLE=TIME"),
+        (["run", "--once", "--lake", "s3://bucket/lake"], 2, "a lake cannot be at 's3://bucket/lake'"),
+        (["run", "--once", "--from", "s3://bucket/history"], 2, "s3:// is not supported"),
+        (["serve", "--every", "2s", "--lake", "abfss://a@b/lake"], 2, "abfss:// is not supported"),
+        (["status", "--lake", "gs://bucket/lake"], 2, "gs:// is not supported"),
+        (["trace", "m-1", "--lake", "gs://bucket/lake"], 2, "gs:// is not supported"),
+        (["generate", "--messages", "9", "--out", "s3://bucket/history"], 2, "s3:// is not supported"),
+        (["status", "--lake", "file:///absent/lake"], 4, "there is no lake /absent/lake"),
     ],
 )
 def test_one_line_for_what_is_not_there(arguments: list[str], code: int, told: str, shell: Any) -> None:
@@ -61,6 +68,14 @@ def test_one_line_for_what_is_not_there(arguments: list[str], code: int, told: s
     assert result.stderr.startswith("error: ")
     assert told in result.stderr
     assert len(result.stderr.splitlines()) <= 2
+    assert list(shell.folder.iterdir()) == []
+
+
+def test_a_lake_in_the_environment_that_is_no_folder(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIBUS_LAKE", "s3://bucket/lake")
+    result = shell("pipeline", "status")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "s3:// is not supported" in result.stderr
 
 
 def test_a_lake_before_its_first_batch(shell: Any) -> None:
@@ -289,3 +304,23 @@ def test_the_way_as_a_tree(asked: Asked) -> None:
     text = "\n".join(lines)
     assert all(message_id in text for _, message_id in traces[wanted])
     assert json.dumps(found.by) == '"trace_id"'
+
+
+def test_a_source_that_is_set_aside_is_a_warning(shell: Any, asked: Asked, tmp_path: Path) -> None:
+    shutil.copytree(asked.captures, tmp_path / "captures")
+    shutil.copytree(asked.path, tmp_path / "lake")
+    first, second = sorted(path.name for path in (tmp_path / "captures").iterdir())
+    with open(tmp_path / "captures" / first / "manifest.jsonl", "ab") as file:
+        file.write(b"junk\n")
+    run = ("pipeline", "run", "--once", "--lake", str(tmp_path / "lake"), "--from", str(tmp_path / "captures"))
+    result = shell(*run)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"warning: '{first}' ({tmp_path}/captures/{first}) is set aside" in result.stderr
+    assert result.stderr.count("warning: ") == 1
+    [found] = shell.records("pipeline", "status", "--lake", str(tmp_path / "lake"))
+    domains = {each["domain"]: each for each in found["domains"]}
+    assert (domains[first]["set_aside"], domains[second]["set_aside"]) == (True, False)
+    assert "manifest.jsonl is damaged" in domains[first]["error"]
+    result = shell(*run, "--bad", "fail")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "manifest.jsonl is damaged" in result.stderr

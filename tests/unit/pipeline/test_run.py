@@ -12,8 +12,9 @@ import pytest
 from tests.pipeline.histories import spoil
 from tests.pipeline.lake_histories import history, write_segments
 from tests.pipeline.lake_reference import expected, tables_of
+from unibus.capture.event_source import EventSource
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.sources import EventSource, open_sources
+from unibus.capture.sources import open_sources
 from unibus.core.life.events import Event
 from unibus.errors import CaptureDamaged, LakeBusy, LakeIncomplete, LakeMismatch, UsageError
 from unibus.pipeline.lake import Lake

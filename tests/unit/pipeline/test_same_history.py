@@ -10,10 +10,11 @@ from tests.pipeline.lake_histories import history, write_segments
 from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.capturing import Capturing
 from unibus.capture.compacting import compact
+from unibus.capture.event_source import EventSource
 from unibus.capture.keeping import keep
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Roll
-from unibus.capture.sources import CaptureSource, EventSource, StoreSource, open_sources
+from unibus.capture.sources import CaptureSource, StoreSource, open_sources
 from unibus.errors import LakeMismatch, StoreUnavailable, UsageError
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import make_plan, save_plan

@@ -72,6 +72,8 @@ def test_several_places_are_read() -> None:
         ({"cursor": "a/b"}, "is no name"),
         ({"channels": ","}, "names nothing"),
         ({"url": "sqlite:///x"}, "both path and url"),
+        ({"path": "s3://bucket/history"}, "a capture cannot be at 's3://bucket/history'"),
+        ({"quarantinePath": "s3://bucket/notes"}, "quarantinePath cannot be at 's3://bucket/notes'"),
     ],
 )
 def test_a_wrong_read_is_refused(given: dict[str, str], told: str) -> None:
@@ -95,6 +97,7 @@ def test_a_write_is_read() -> None:
     ("given", "told"),
     [
         ({}, "0 buses to write to"),
+        ({"url": "s3://bucket/bus.db"}, "a bus cannot be at 's3://bucket/bus.db'"),
         ({"url": "memory://"}, "a bus in memory ends with the process"),
         ({"url": "sqlite:///a", "startingOffsets": "1"}, "no option 'startingoffsets'"),
         ({"url": "sqlite:///a", "rowsPerTransaction": "9999"}, "at most 9,998"),

@@ -12,10 +12,11 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNull, LessThanOrE
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from tests.pipeline.histories import BEGAN_US, SECOND_US, capture, event, small_bus, spoil
+from unibus.capture.event_source import Piece
 from unibus.capture.manifest import Manifest, Removed
 from unibus.capture.schema import BODIES, table_of
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.sources import Piece, StoreSource
+from unibus.capture.sources import StoreSource
 from unibus.errors import BusError, CaptureDamaged, DomainTaken, StoreUnavailable, UsageError
 from unibus.pipeline.connector.cursor import cursors_of
 from unibus.pipeline.connector.reading import Bodies

@@ -8,7 +8,8 @@ import contextlib
 import logging
 import os
 
-from unibus.capture.sources import CaptureSource, EventSource
+from unibus.capture.event_source import EventSource
+from unibus.capture.sources import CaptureSource
 from unibus.errors import BusError
 from unibus.stores.journals.outside_cursors import show_cursor, shown_cursors
 from unibus.stores.reading import open_history

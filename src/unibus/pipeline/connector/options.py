@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from unibus.bus.store_url import url_of
 from unibus.errors import NameInvalid, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
+from unibus.stores.local_folder import local_folder, scheme_of
+from unibus.stores.opening import is_store_scheme
 
 PERMISSIVE: Final = "permissive"
 FAIL: Final = "fail"
@@ -138,6 +139,10 @@ def _text(name: str, text: str) -> str:
     return text.strip()
 
 
+def _folder(name: str, text: str) -> str:
+    return local_folder(text.strip(), f"the folder of the option {name}")
+
+
 def _rows(name: str, text: str) -> int:
     rows = counted(name, text)
     if rows > ROWS_PER_TRANSACTION_MAX:
@@ -162,7 +167,7 @@ _READ: Final[dict[str, tuple[str, _Check, object]]] = {
     "maxTriggerDelay": ("max_delay_s", seconds, DELAY_S_DEFAULT),
     "failOnDataLoss": ("fail_on_data_loss", yes_or_no, True),
     "mode": ("mode", _mode, FAIL),
-    "quarantinePath": ("quarantine", _text, ""),
+    "quarantinePath": ("quarantine", _folder, ""),
     "cursor": ("cursor", named, ""),
     "bodies": ("bodies", yes_or_no, False),
     "pushdown": ("pushdown", yes_or_no, False),
@@ -206,7 +211,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     url = url_of(places[0])
     if not url:
         raise UsageError("a bus in memory ends with the process that writes to it", "write to sqlite:///bus.db")
-    return WriteOptions(absolute(url), **values)
+    return WriteOptions(absolute(url, "a bus"), **values)
 
 
 def _keys(given: Mapping[str, str]) -> dict[str, str]:
@@ -241,13 +246,11 @@ def _readable(place: str) -> str:
     return absolute(url_of(found)) if "://" not in found and os.path.isfile(found) else found
 
 
-def absolute(place: str) -> str:
+def absolute(place: str, what: str = "a capture") -> str:
     """The same place for every process: an executor may stand in another folder."""
-    if place.startswith("file:"):
-        place = unquote(urlsplit(place).path)
-    scheme, separator, rest = place.partition("://")
-    if not separator:
-        return os.path.abspath(place)
+    scheme, _, rest = place.partition("://")
+    if not is_store_scheme(scheme_of(place)):
+        return os.path.abspath(local_folder(place, what))
     if scheme in ("sqlite", "jsonfile") and rest.startswith("/") and not rest.startswith("//"):
         path, question, query = rest[1:].partition("?")
         return f"{scheme}:///{os.path.abspath(path)}{question}{query}" if path else place

@@ -18,10 +18,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unibus.capture.event_source import EventSource, Piece
 from unibus.capture.manifest import Segment
 from unibus.capture.schema import BODIES
 from unibus.capture.segments import check, check_bodies
-from unibus.capture.sources import CaptureSource, EventSource, Piece, open_source
+from unibus.capture.sources import CaptureSource, open_source
 from unibus.errors import CaptureDamaged
 from unibus.pipeline.connector.filters import Wanted
 from unibus.pipeline.connector.names import file_name

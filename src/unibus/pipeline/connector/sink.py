@@ -26,6 +26,7 @@ from unibus.pipeline.connector.options import WriteOptions, named
 from unibus.pipeline.connector.publishing import Effect, Progress, publish
 from unibus.pipeline.connector.rows import Shape
 from unibus.pipeline.connector.staging import Staged, Staging
+from unibus.stores.local_folder import FILE, local_folder, scheme_of
 
 ONLY_BATCH: Final = "0"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -135,10 +136,7 @@ def _other_lists(staging: Staging) -> bool:
 
 def local_path(place: str) -> str | None:
     """The folder that a path or a file: URL names; None for other file systems."""
-    scheme, separator, _ = place.partition(":")
-    if not separator or "/" in scheme:
-        return os.path.abspath(place)
-    return unquote(urlsplit(place).path) if scheme == "file" else None
+    return os.path.abspath(local_folder(place, "a folder")) if scheme_of(place) in ("", FILE) else None
 
 
 def _query_id(checkpoint: str) -> str:

@@ -11,8 +11,8 @@ from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
+from unibus.capture.event_source import EventSource, Piece
 from unibus.capture.segments import GROUP_ROWS
-from unibus.capture.sources import EventSource, Piece
 from unibus.errors import StoreUnavailable
 from unibus.pipeline.connector.offsets import Offset
 

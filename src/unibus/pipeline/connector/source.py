@@ -35,8 +35,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from unibus.capture.event_source import EventSource
 from unibus.capture.schema import BODIES, EVENTS
-from unibus.capture.sources import EventSource, open_sources
+from unibus.capture.sources import open_sources
 from unibus.errors import StoreUnavailable, UsageError
 from unibus.pipeline.connector import offsets
 from unibus.pipeline.connector.cursor import move_cursor

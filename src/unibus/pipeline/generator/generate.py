@@ -23,6 +23,7 @@ from unibus.pipeline.generator.rows import ATTR, Order, Rows, Values
 from unibus.pipeline.generator.sending import Sending, arrivals
 from unibus.pipeline.generator.tables import Tables
 from unibus.pipeline.generator.world import HOUR_US, Ints, Plan, domain_name, domain_of, times_of_day
+from unibus.stores.local_folder import local_folder
 
 SLICE_MESSAGES: Final = 100_000
 SEGMENT_ROWS: Final = 250_000
@@ -47,6 +48,7 @@ class Generated:
 def generate(out: str, plan: Plan, progress: Progress | None = None, segment_rows: int = SEGMENT_ROWS) -> Generated:
     """Make a capture directory for each domain below `out`. What is there already is never written over."""
     _check(plan)
+    out = local_folder(out, "a capture")
     folders = [str(Path(out) / domain_name(plan, number)) for number in range(plan.domains)]
     for folder in folders:
         if is_capture(folder):

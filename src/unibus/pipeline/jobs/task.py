@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from unibus.capture.event_source import Piece
 from unibus.capture.schema import EVENTS
 from unibus.capture.segments import row_groups
-from unibus.capture.sources import Piece, open_source
+from unibus.capture.sources import open_source
 from unibus.errors import JobFailed, LakeIncomplete
 from unibus.pipeline.files import File, write_file
 from unibus.pipeline.jobs.adding import all_added_up

@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unibus.capture.sources import EventSource, open_sources
+from unibus.capture.event_source import EventSource
+from unibus.capture.sources import open_sources
 
 if TYPE_CHECKING:
     from unibus.pipeline.lake import Lake

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unibus.capture.sources import EventSource, Piece
+from unibus.capture.event_source import EventSource, Piece
 from unibus.errors import BusError
+from unibus.pipeline.plan import Range, last_ranges
 from unibus.pipeline.questions.answer import Value, plain
+from unibus.pipeline.set_aside import ERRORS, checked
 
 if TYPE_CHECKING:
     from unibus.pipeline.lake import Lake
@@ -29,6 +31,8 @@ class DomainLag(msgspec.Struct):
     events_behind: int
     seconds_behind: float
     error: str = ""
+    set_aside: bool = False
+    """Runs leave it out, because of the error, until it is repaired."""
 
 
 class TableSize(msgspec.Struct):
@@ -50,14 +54,14 @@ class Standing(msgspec.Struct):
 
 
 def standing(lake: "Lake", sources: Sequence[EventSource]) -> Standing:
-    positions = lake.positions()
+    before = last_ranges(lake)
     found = lake.folder("quarantine")
     quarantined = found.read(found.files()).to_pylist()
     quarantined.sort(key=lambda row: (-row["batch"], row["domain"], row["first"]))
     return Standing(
         lake=lake.path,
         batch=lake.done(),
-        domains=[_lag(source, positions.get(source.domain, 0)) for source in sources],
+        domains=[_lag(source, before) for source in sources],
         batches=[_batch(row) for row in lake.last_batches(BATCHES_SHOWN)],
         tables=[_size(lake, name) for name in lake.tables()],
         quarantine=[{name: plain(value) for name, value in row.items()} for row in quarantined[:QUARANTINE_SHOWN]],
@@ -65,8 +69,15 @@ def standing(lake: "Lake", sources: Sequence[EventSource]) -> Standing:
     )
 
 
-def _lag(source: EventSource, up_to: int) -> DomainLag:
-    lag = DomainLag(source.domain, source.where, up_to, up_to, 0, 0.0)
+def _lag(source: EventSource, before: Sequence[Range]) -> DomainLag:
+    start = next((each for each in before if _is_of(each, source)), Range(source.domain, 0, 0))
+    up_to = start.up_to
+    lag = DomainLag(start.domain, source.where, up_to, up_to, 0, 0.0)
+    try:
+        checked(source, before)
+    except ERRORS as error:
+        lag.error, lag.set_aside = error.what, True
+        return lag
     try:
         lag.last = source.last()
         lag.events_behind = max(0, lag.last - up_to)
@@ -76,6 +87,11 @@ def _lag(source: EventSource, up_to: int) -> DomainLag:
     else:
         lag.seconds_behind = max(0.0, time.time() - first_us / 1e6) if first_us is not None else 0.0
     return lag
+
+
+def _is_of(span: Range, source: EventSource) -> bool:
+    """By the place, where the source is damaged so that its domain is not known."""
+    return span.domain == source.domain if source.domain else span.place == source.where
 
 
 def _first_us(source: EventSource, after: int, last: int) -> int | None:

@@ -1,7 +1,8 @@
 """`report stuck`: messages that somebody ought to have dealt with, the oldest first, and what each of them waits for.
 
-Ages are as of the last thing that the lake knows of, not of now: what has happened since then nobody has told it. The
-message that it happened to may be forgotten by now; then the minute counts, which is kept apart from messages.
+Ages are as of the last event of the message's own domain that the lake has, not of now: the lake does not know what has
+happened since, and a domain whose capture is behind has no later events, whatever the others have. The message of that
+event may be removed by now; then its minute counts, which is kept apart from messages.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -34,6 +35,8 @@ COLUMNS: Final = [
 ]
 _TAKEN: Final = ("domain", "channel", "sequence", "message_id", "state", "reason", "delivery_count", "consumer")
 _MOMENTS: Final = {"enqueued_at": "enqueued_us", "last_at": "touched_us"}
+_NOW: Final = "now_us"
+"""Of the domain of a message."""
 _WHY: Final = {
     "active": "nobody has received it",
     "deferred": "it was deferred",
@@ -45,30 +48,40 @@ _WHY: Final = {
 def stuck(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
     """`since_us`: only those to which nothing has happened since then."""
     messages = lake.view(spark, "messages")
-    now_us = last_us(messages, lake.view(spark, "channel_minute"))
-    if now_us is None:
+    last = last_us(messages, lake.view(spark, "channel_minute"))
+    if not last:
         return Answer(COLUMNS, [])
-    rows = waiting(messages, request, now_us)
-    oldest = rows.orderBy("enqueued_at", "domain", "channel", "sequence").limit(request.limit + 1)
-    found = oldest.select(*_TAKEN, *[F.unix_micros(name).alias(alias) for name, alias in _MOMENTS.items()]).collect()
-    answer = Answer(COLUMNS, [_row(row, now_us) for row in found[: request.limit]], more=len(found) > request.limit)
+    rows = waiting(messages, request, last)
+    age = F.col(_NOW) - F.unix_micros("enqueued_at")
+    oldest = rows.orderBy(age.desc_nulls_first(), "domain", "channel", "sequence").limit(request.limit + 1)
+    moments = [F.unix_micros(name).alias(alias) for name, alias in _MOMENTS.items()]
+    found = oldest.select(*_TAKEN, *moments, _NOW).collect()
+    answer = Answer(COLUMNS, [_row(row) for row in found[: request.limit]], more=len(found) > request.limit)
     if found:
         answer.plots = [_plot(rows)]
-        answer.notes = [f"as of the last event that the lake has: {moment(now_us):%Y-%m-%d %H:%M:%S} UTC"]
+        answer.notes = [_as_of(last)]
     return answer
 
 
-def last_us(messages: "DataFrame", minutes: "DataFrame") -> int | None:
-    """When the last event was that the lake knows of."""
-    moments = messages.select(F.col("last_at").alias("at")).unionAll(minutes.select("minute"))
-    found: int | None = moments.agg(F.unix_micros(F.max("at"))).collect()[0][0]
-    return found
+def last_us(messages: "DataFrame", minutes: "DataFrame") -> dict[str, int]:
+    """When the last event was that the lake has of each domain."""
+    moments = messages.select("domain", F.col("last_at").alias("at")).unionAll(minutes.select("domain", "minute"))
+    found = moments.groupBy("domain").agg(F.unix_micros(F.max("at")).alias("us")).collect()
+    return {row["domain"]: row["us"] for row in found if row["us"] is not None}
 
 
-def waiting(messages: "DataFrame", request: Request, now_us: int) -> "DataFrame":
-    """Open, and neither due later nor in the hands of a consumer whose lock has not ended."""
-    now = F.timestamp_micros(F.lit(now_us))
-    rows = messages.where(F.col("open") & (F.col("due_at").isNull() | (F.col("due_at") <= now)))
+def _as_of(last: dict[str, int]) -> str:
+    first, latest = (f"{moment(us):%Y-%m-%d %H:%M:%S}" for us in (min(last.values()), max(last.values())))
+    if len(last) == 1:
+        return f"as of the last event that the lake has: {latest} UTC"
+    return f"as of the last event that the lake has of each domain: {first} to {latest} UTC"
+
+
+def waiting(messages: "DataFrame", request: Request, last: dict[str, int]) -> "DataFrame":
+    """Open, and neither due later nor delivered under a lock that has not ended, with the time of its domain."""
+    known = F.create_map(*[F.lit(value) for pair in last.items() for value in pair])
+    rows = messages.where("open").withColumn(_NOW, known[F.col("domain")].cast("long"))
+    rows = rows.where(F.col("due_at").isNull() | (F.unix_micros("due_at") <= F.col(_NOW)))
     if request.channel is not None:
         rows = rows.where(F.col("channel").like(like(request.channel)))
     if request.since_us is not None:
@@ -76,8 +89,8 @@ def waiting(messages: "DataFrame", request: Request, now_us: int) -> "DataFrame"
     return rows
 
 
-def _row(row: "Row", now_us: int) -> list[Value]:
-    enqueued_us, touched_us = row["enqueued_us"], row["touched_us"]
+def _row(row: "Row") -> list[Value]:
+    enqueued_us, touched_us, now_us = row["enqueued_us"], row["touched_us"], row[_NOW]
     return [
         row["domain"],
         row["channel"],

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from unibus.capture.event_source import EventSource, Piece
 from unibus.capture.schema import EVENTS
-from unibus.capture.sources import EventSource, Piece
 from unibus.core.life.events import Event
 from unibus.pipeline.questions.bloom import groups_that_may_hold
 from unibus.pipeline.questions.request import Found

@@ -78,7 +78,8 @@ class Answers:
         return found
 
     def warm(self) -> None:
-        """Ask the reports once, so that the first person who does need not wait for Spark to compile them."""
+        """Answer each report once, so that the first client need not wait until Spark has loaded and compiled what it
+        needs for them. A report that fails does so again for the client that asks for it."""
         for name in REPORTS:
             self(Request(name, limit=REPORT_ROWS))
         self(Request("sql", text="SELECT count(*) FROM batches"))
@@ -122,8 +123,10 @@ def check_free(port: int) -> None:
 
 
 @contextlib.contextmanager
-def answering(folder: Path, lake: "Lake", spark: "SparkSession", connect: str) -> "Iterator[tuple[Address, Answers]]":
-    """The door is open until the block is left."""
+def answering(folder: Path, lake: "Lake", spark: "SparkSession", connect: str) -> Iterator[Address]:
+    """The socket is open until the block is left. It is opened, and the address written, when Spark is warm: the first
+    question is answered as quickly as the next."""
     answers = Answers(spark, lake)
+    answers.warm()
     with open_door(folder, connect, answers) as address:
-        yield address, answers
+        yield address

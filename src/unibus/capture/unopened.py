@@ -1,0 +1,80 @@
+"""A source that could not be opened because it is damaged: it keeps its place among the others until it is repaired.
+
+Whoever follows several sources opens them with `open_sources(…, keep_damaged=True)`. One that is damaged is then an
+`UnopenedSource`: each call raises what is wrong with it, and `reopened` tries again, so a repair needs no new start.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+import pyarrow as pa
+
+from unibus.capture.event_source import EventSource, Piece
+from unibus.capture.manifest import load_about
+from unibus.errors import BusError
+from unibus.stores.local_folder import scheme_of
+
+
+class UnopenedSource:
+    """`domain` is "" where it cannot be known."""
+
+    def __init__(self, place: str, error: BusError, opener: Callable[[str], EventSource]) -> None:
+        self.where = self.named = place
+        self.domain = _domain_of(place)
+        self._error = error
+        self._opener = opener
+        self._opened: EventSource | None = None
+
+    def reopened(self) -> EventSource:
+        """The source, if it can be opened by now. It is closed with this one."""
+        if self._opened is None:
+            self._opened = self._opener(self.where)
+            self._opened.named = self.named
+        return self._opened
+
+    def _refuse(self) -> NoReturn:
+        raise self._error
+
+    def first(self) -> int:
+        self._refuse()
+
+    def last(self) -> int:
+        self._refuse()
+
+    def tail(self, seq: int) -> int:
+        self._refuse()
+
+    def settle(self) -> None:
+        self._refuse()
+
+    def pieces(self, after: int, up_to: int) -> list[Piece]:
+        self._refuse()
+
+    def gaps(self, after: int, up_to: int) -> list[tuple[int, int]]:
+        self._refuse()
+
+    def read(self, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        self._refuse()
+
+    def read_bodies(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        self._refuse()
+
+    def seq_at(self, ts_us: int) -> int:
+        self._refuse()
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+
+def reopened(source: EventSource) -> EventSource:
+    """The source itself, or the one that could not be opened before. Raises what is wrong with that."""
+    return source.reopened() if isinstance(source, UnopenedSource) else source
+
+
+def _domain_of(place: str) -> str:
+    if not scheme_of(place):
+        with contextlib.suppress(BusError, OSError):
+            return load_about(place).domain
+    return ""

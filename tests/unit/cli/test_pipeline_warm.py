@@ -1,0 +1,52 @@
+"""A server says that it serves when it is warm, not before."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unibus.pipeline.lake import Lake
+from unibus.pipeline.questions.answer import Answer
+from unibus.pipeline.questions.asking import REPORTS
+from unibus.pipeline.questions.request import Request
+from unibus.pipeline.serving import server
+from unibus.pipeline.serving.client import address_of, ask
+
+
+class Sessions:
+    """Stands for a session of Spark, of which it gives others."""
+
+    def newSession(self) -> "Sessions":
+        return self
+
+
+def test_every_report_was_answered_before_a_client_finds_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered: list[tuple[str, bool]] = []
+
+    def note(spark: Any, lake: Lake, request: Request, gone: Any = None) -> Answer:
+        answered.append((request.question, address_of(tmp_path) is not None))
+        return Answer([], [])
+
+    monkeypatch.setattr(server, "answer", note)
+    sessions: Any = Sessions()
+    with server.answering(tmp_path, Lake(str(tmp_path)), sessions, "sc://x") as address:
+        before = list(answered)
+        assert address_of(tmp_path) == address
+        assert ask(tmp_path, Request("sql", text="SELECT 1")) is not None
+    assert {question for question, _ in before} == {*REPORTS, "sql"}
+    assert not any(is_open for _, is_open in before)
+    assert answered[len(before) :] == [("sql", True)]
+
+
+def test_a_report_that_fails_does_not_end_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(spark: Any, lake: Lake, request: Request, gone: Any = None) -> Answer:
+        raise RuntimeError("no files yet")
+
+    monkeypatch.setattr(server, "answer", fail)
+    sessions: Any = Sessions()
+    with server.answering(tmp_path, Lake(str(tmp_path)), sessions, "sc://x"):
+        reply = ask(tmp_path, Request("channels"))
+        assert reply is not None
+        assert reply.refusal is not None
