@@ -6,7 +6,9 @@ Fair, because all contenders make the same promise, do the same work (`benchmark
 of the same disk, and take turns; the best round counts, beside the busy thread the middle one. A phase lasts until
 its messages or 0.4 s are used up. The limit is SQLite by itself, a row per message in groups of 100; who writes a
 group as one row, or finds larger groups, can pass it. The memory store goes through the same phases and shows what
-durability costs; it has no peers here. Everybody starts with Python's own switch interval; a store of ours shortens
+durability costs; it has no peers here. "publish → handler" is a persistent channel with a handler of that concurrency
+(`benchmarks.durable_channel`); peers and the limit have no handlers, so theirs is the time of a send, one by one, and
+of a receive, together. Everybody starts with Python's own switch interval; a store of ours shortens
 it, which is part of what a user gets, and the limit is given the same.
 """
 
@@ -17,6 +19,7 @@ from dataclasses import fields
 from functools import partial
 from statistics import median
 
+from benchmarks import durable_channel
 from benchmarks.disk import scratch
 from benchmarks.durable_bus import Ours
 from benchmarks.durable_load import BATCH, TASKS, Opened, Rates, busy_thread, measured
@@ -62,12 +65,20 @@ def run(options: Options) -> Report:
         for where, rates in found.items()
         for operation, name in OPERATIONS.items()
     ]
+    handled = durable_channel.rates(few.count(MESSAGES), few)
+    figures += [handled_figure(concurrency, rate, found[""]) for concurrency, rate in handled.items()]
     return Report("durable", tuple(figures))
 
 
 def figure(operation: str, rates: dict[str, Rates], name: str) -> Figure:
     found = {contender: getattr(rate, operation) for contender, rate in rates.items()}
     return Figure(name, "msg/s", found[SQLITE], peers={peer: found[peer] for peer in PEERS}, limit=found["limit"])
+
+
+def handled_figure(concurrency: int, ours: float, rates: dict[str, Rates]) -> Figure:
+    others = {name: durable_channel.one_after_the_other(rates[name]) for name in (*PEERS, "limit")}
+    limit = others.pop("limit")
+    return Figure(f"publish → handler, concurrency {concurrency}", "msg/s", ours, peers=others, limit=limit)
 
 
 def _measured(beside: Beside, choice: Choice, options: Options) -> dict[str, Rates]:

@@ -4,8 +4,9 @@
       ▲                                                   │ returned: complete   raised: abandon with delay,
       └───────────────────────settle──────────────────────┘                     or dead letter
 
-A feed holds few messages at a time, so that urgent ones do not wait behind many. It keeps their locks until they are
-settled. Nobody waits for a settlement to be durable: if the process dies before that, the message is delivered again.
+A feed claims a few messages ahead and keeps their locks until they are settled. It delivers in the order of the store,
+also where that has a message which precedes what the feed holds (delivery_order.py). Nobody waits for a settlement to
+be durable: if the process dies before that, the message is delivered again.
 
 Those who only listen, by pattern or with a lossy queue, have no subscription. They get an echo of what was published
 as soon as it is durable.
@@ -18,11 +19,12 @@ import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from unibus.bus.aftermath import UNANSWERED, BusAftermath
 from unibus.bus.channel import DUPLICATE, FULL, Channel
 from unibus.bus.delivery import TAKES_MESSAGE, call, wants_reply
+from unibus.bus.delivery_order import AHEAD, DeliveryOrder
 from unibus.bus.exchange import Exchange
 from unibus.bus.group import Consumer, Group, Launcher, wake, wake_all
 from unibus.bus.letters import described, error_text
@@ -52,9 +54,6 @@ from unibus.stores.store import Wish
 
 log = logging.getLogger("unibus")
 
-AHEAD: Final = 32
-"""Messages that wait in memory beyond those being handled: enough to hide the time of a claim."""
-
 
 class Feed:
     """One durable subscription on this bus. `entity` is its path in the store."""
@@ -70,6 +69,7 @@ class Feed:
         self._held: dict[int, Claimed] = {}
         self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
         self._cancels: dict[bytes, Callable[[], object]] = {}  # How to stop the handler of a message.
+        self._order = DeliveryOrder(queues.store.catalog, entity, group.queue)
         self._watch = StoreWatch(queues.store, entity, self.pull)
         self._pulling = False
         self._again = False
@@ -83,21 +83,28 @@ class Feed:
     # Filling the group
 
     def pull(self) -> None:
-        """Claim as many as there is room for. From any thread; what comes while a claim is out is not forgotten."""
+        """Claim as many as there is room for, and those that precede what is held, beyond that.
+
+        From any thread; what comes while a claim is out is not forgotten.
+        """
         with self._lock:
             slots = sum(consumer.concurrency for consumer in self.group.consumers)
-            room = slots + AHEAD - len(self._held) if slots else 0
+            room = max(slots + AHEAD - len(self._held), self._order.missing) if slots else 0
             if self._pulling or self.stopped or room <= 0:
                 self._again = self._again or room > 0
                 return
             self._pulling = True
             self._again = False
             self._more = True
+            self._order.begin_claim()
             self._mark_busy()
         try:
             self._watch.start()
-            wish = Wish(self.entity, room, True, self.group.name)
-            self._queues.store.claim(wish).on_done(self._arrived)
+            pending = self._queues.store.claim(Wish(self.entity, room, True, self.group.name))
+            with self._lock:
+                self._order.claim_decided(pending.value or [])
+            wake_all(self.group)  # For those that were held back only until this was known.
+            pending.on_done(self._arrived)
         except BusError as error:
             self._failed_pull(error)
 
@@ -115,13 +122,12 @@ class Feed:
         with self._lock:
             self._pulling = False
             self._more = bool(claimed) or self._again
-            for each, message in zip(claimed, messages, strict=True):
+            for each in claimed:
                 self._held[each.sequence] = each
-                self.group.queue.restore(message, message.priority, message.sequence)
+            self._order.end_claim(messages)
             self._mark_busy()
             again = self._again
-        for _ in claimed:
-            wake(self.group)
+        wake_all(self.group)
         if self.stopped:
             self._release_unseen()
         elif again or claimed:
@@ -133,7 +139,9 @@ class Feed:
         with self._lock:
             self._pulling = False
             self._more = False
+            self._order.end_claim([])
             self._mark_busy()
+        wake_all(self.group)
         if not self.stopped:
             log.error("group %r cannot receive from %r: %s", self.group.name, self.entity, error)
         self._aftermath.rested(self.group)
@@ -163,7 +171,7 @@ class Feed:
         with self._lock:
             if not self.stopped:
                 return  # A consumer has joined meanwhile, and they are for it.
-            unseen = self.group.queue.drain()
+            unseen = self._order.take_all()
             released = [self._held.pop(message.sequence) for message in unseen if message.sequence in self._held]
             self._more = self._pulling  # What a claim brings now has to go back too, before anybody calls it quiet.
             self._retrying.clear()
@@ -200,10 +208,21 @@ class Feed:
         """What the slot calls instead of the user's handler: it settles, and raises nothing."""
         return self._async_handler(inner) if is_async else self._sync_handler(inner)
 
+    def _may_start(self, message: Message) -> bool:
+        """Whether nothing precedes it. Else the slot takes another message, or none until a claim has arrived."""
+        with self._lock:
+            if self.stopped or self._order.admits(message):
+                return True
+            missing = self._order.missing
+        _uncount(self.group.metrics)
+        if missing:
+            self.pull()
+        return False
+
     def _sync_handler(self, inner: Consumer) -> Callable[[Message], object]:
         def handle(message: Message) -> object:
             claimed = self._held.get(message.sequence)
-            if claimed is None or self._is_late(claimed, message) or self._is_done_with(claimed, message):
+            if claimed is None or not self._may_start(message) or self._is_done_with(claimed, message):
                 return UNANSWERED
             try:
                 result = call(inner, message)
@@ -218,7 +237,7 @@ class Feed:
     def _async_handler(self, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
         async def handle(message: Message) -> object:
             claimed = self._held.get(message.sequence)
-            if claimed is None or self._is_late(claimed, message) or self._is_done_with(claimed, message):
+            if claimed is None or not self._may_start(message) or self._is_done_with(claimed, message):
                 return UNANSWERED
             task = asyncio.current_task()
             assert task is not None
@@ -279,7 +298,9 @@ class Feed:
         return UNANSWERED if result is None and wants_reply(message) and not self.is_alone() else result
 
     def _is_done_with(self, claimed: Claimed, message: Message) -> bool:
-        """The filter says no, or an idempotent group has had this one before and its effect stands: it is done."""
+        """It is late, the filter says no, or an idempotent group has handled this id before."""
+        if self._is_late(claimed, message):
+            return True
         known = self.idempotent and self._queues.store.was_processed(self.entity, claimed.who.message_id)
         if not known and self._is_accepted(message):
             return False
@@ -305,8 +326,7 @@ class Feed:
     def _failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
         metrics = self.group.metrics or ChannelMetrics()
         metrics.count("errors")
-        with LOCK:
-            metrics.dispatched -= 1  # The slot that called us counts every call that returned.
+        _uncount(metrics)
         unfit = isinstance(error, PayloadMismatch)
         if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
@@ -365,6 +385,13 @@ class Feed:
             self._held.pop(claimed.sequence, None)
         if len(self._held) * 2 <= AHEAD:
             self.pull()
+
+
+def _uncount(metrics: ChannelMetrics | None) -> None:
+    """The slot that called the feed counts every call that returned, also one that called no handler."""
+    if metrics is not None:
+        with LOCK:
+            metrics.dispatched -= 1
 
 
 def _ignore(pending: Pending[Any]) -> None:

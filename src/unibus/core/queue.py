@@ -143,6 +143,13 @@ class PriorityQueue(Generic[T]):
         heapq.heappush(self._returned, (priority, sequence, self._tickets, item))
         self.size += 1
 
+    def has_returned_before(self, priority: i64, sequence: i64) -> bool:
+        """Whether an item that was put back precedes this place."""
+        if not self._returned:
+            return False
+        first = self._returned[0]
+        return first[0] < priority or (first[0] == priority and first[1] < sequence)
+
     def pop(self) -> T | None:
         """The item with the lowest (priority, sequence), or None when the queue is empty."""
         if self.size == 0:
@@ -255,3 +262,4 @@ class PriorityQueue(Generic[T]):
 
 
 atomic(PriorityQueue, "push_with_priority", "append", "restore", "pop", "evict", "count_from", "drain")
+atomic(PriorityQueue, "has_returned_before")

@@ -44,6 +44,13 @@ class Catalog(Protocol):
     def entity_of_lock(self, token: bytes) -> str:
         """The name of the entity that has the message with this lock, without waiting; empty if there is none."""
 
+    def count_before(self, entity: str, priority: int, sequence: int, at_most: int) -> int:
+        """How many messages a claim would give before one at this place: 0 exactly if none, else an estimate.
+
+        Without waiting, as far as this process knows: asked for each message that a feed delivers, under the lock of
+        the feed, so it calls nothing back. 0 where nothing can be claimed now.
+        """
+
     def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
         """Those of one kind by name, `top` of them from the one at `skip`; of one topic where it is named."""
 
@@ -85,6 +92,13 @@ class EmbeddedCatalog:
         with self._lock:  # The first of these calls makes the index.
             entry = self._book.by_token(token)
         return "" if entry is None else entry.entity.name
+
+    def count_before(self, entity: str, priority: int, sequence: int, at_most: int) -> int:
+        with self._lock:
+            found = self._book.find(entity)
+            if found is None or not found.receives():
+                return 0
+            return found.waiting.count_before(priority, sequence, at_most)
 
     def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
         with self._lock:

@@ -1,9 +1,12 @@
 """From rounds to figures: which round counts, growth is told against the smallest backlog."""
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.backlog import figures_of
-from benchmarks.durable import BESIDE, chosen, figure
+from benchmarks.durable import BESIDE, chosen, figure, handled_figure
+from benchmarks.durable_channel import handled
 from benchmarks.durable_load import Rates
 from benchmarks.durable_peers import PEERS
 
@@ -28,6 +31,18 @@ def test_ours_stands_beside_every_peer_and_the_limit() -> None:
     assert found.peers == dict.fromkeys(PEERS, 2.0)
     assert found.ratio_best_peer == pytest.approx(3.0)
     assert found.ratio_limit == pytest.approx(0.75)
+
+
+def test_handling_stands_beside_a_send_and_a_receive_of_those_who_have_no_handlers() -> None:
+    best = {name: Rates(20.0, 2.0, 20.0) for name in PEERS} | {"limit": Rates(40.0, 2.0, 40.0)}
+    found = handled_figure(8, 5.0, best)
+    assert (found.figure, found.ours) == ("publish → handler, concurrency 8", 5.0)
+    assert found.peers == dict.fromkeys(PEERS, pytest.approx(10.0))
+    assert found.limit == pytest.approx(20.0)
+
+
+async def test_every_message_of_a_persistent_channel_is_handled(tmp_path: Path) -> None:
+    assert await handled(tmp_path, 2, 300) > 0
 
 
 def test_growth_is_told_against_the_smallest_backlog() -> None:

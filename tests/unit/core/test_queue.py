@@ -169,6 +169,17 @@ def test_what_comes_back_does_not_overtake_the_more_urgent() -> None:
     assert queue.drain() == ["urgent", "a"]
 
 
+def test_a_place_is_compared_with_what_came_back() -> None:
+    queue = filled(("a", 50), ("b", 50))
+    assert not queue.has_returned_before(50, 9)  # Those that wait were never taken.
+    queue.restore("c", 50, 4)
+    queue.restore("d", 60, 1)
+    assert queue.has_returned_before(50, 5)
+    assert queue.has_returned_before(51, 0)
+    assert not queue.has_returned_before(50, 4)
+    assert not queue.has_returned_before(25, 9)
+
+
 def test_what_comes_back_is_never_refused() -> None:
     queue = filled(("a", 50), max_size=1)
     queue.pop()

@@ -74,6 +74,25 @@ class Waiting:
             self._drop_first(self._order[0])
         return entry
 
+    def count_before(self, priority: i64, sequence: i64, at_most: i64) -> i64:
+        """How many precede this place: 0 if and only if none does, else roughly.
+
+        Only whole levels are counted, stale messages included: to count exactly would take time for each of them.
+        """
+        first = self.first()
+        if first is None:
+            return 0
+        level: i64 = priority if self.by_priority else 0
+        found: i64 = first.priority if self.by_priority else 0
+        if found > level or (found == level and first.sequence >= sequence):
+            return 0
+        count: i64 = 0
+        for each in self._order:
+            if each >= level or count >= at_most:
+                break
+            count += len(self._levels[each])
+        return max(1, min(count, at_most))
+
     def clear(self) -> None:
         self._levels.clear()
         self._order.clear()

@@ -53,6 +53,37 @@ class OrderContract(Contract):
             rig.abandon(claimed)
         assert rig.drain("q") == ["a", "b", "c", "d"]
 
+    def test_what_precedes_a_message_is_counted(self, rig: Rig) -> None:
+        rig.queue("q")
+        rig.fill("q", "abc")
+        first, second = rig.claim("q", 2)
+        assert rig.store.catalog.count_before("q", 50, second.sequence, 9) == 0
+        for _ in range(3):
+            rig.send("q", "urgent", 0)
+        assert rig.store.catalog.count_before("q", 50, second.sequence, 9) == 3
+        assert rig.store.catalog.count_before("q", 50, second.sequence, 2) == 2
+        assert rig.store.catalog.count_before("q", 0, 0, 9) == 0
+        rig.claim("q", 3)
+        rig.abandon(first)
+        assert rig.store.catalog.count_before("q", 50, second.sequence, 9) == 1
+        assert rig.store.catalog.count_before("q", 50, first.sequence, 9) == 0
+
+    def test_by_sequence_a_more_urgent_message_does_not_precede(self, rig: Rig) -> None:
+        rig.queue("q", ordering="sequence")
+        rig.fill("q", "a")
+        first = rig.one("q")
+        rig.send("q", "urgent", 0)
+        assert rig.store.catalog.count_before("q", 50, first.sequence, 9) == 0
+        assert rig.store.catalog.count_before("q", 0, first.sequence + 2, 9) == 1
+
+    def test_nothing_precedes_where_nothing_can_be_claimed(self, rig: Rig) -> None:
+        rig.queue("q")
+        rig.send("q", "urgent", 0)
+        assert rig.store.catalog.count_before("q", 50, 1, 9) == 1
+        rig.update("q", status="receive_disabled")
+        assert rig.store.catalog.count_before("q", 50, 1, 9) == 0
+        assert rig.store.catalog.count_before("none", 50, 1, 9) == 0
+
     def test_a_message_that_was_abandoned_with_a_delay_comes_back_to_its_place(self, rig: Rig) -> None:
         rig.queue("q")
         [sequence, _, _] = rig.fill("q", "abc")

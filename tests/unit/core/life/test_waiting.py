@@ -58,6 +58,18 @@ def test_one_that_stands_there_twice_is_handed_out_once() -> None:
     assert waiting.held() == 0
 
 
+def test_stale_messages_precede_nothing() -> None:
+    waiting = Waiting(True)
+    gone, urgent = Placed(1, 0), Placed(2, 10)
+    waiting.push(gone)
+    gone.state = GONE
+    assert waiting.count_before(50, 1, 9) == 0
+    waiting.push(urgent)
+    waiting.put_back(urgent)
+    assert waiting.count_before(50, 1, 9) == 1
+    assert waiting.count_before(10, 2, 9) == 0
+
+
 def test_what_came_back_stands_before_what_came_later() -> None:
     waiting = Waiting(True)
     urgent, early, late = Placed(3, 0), Placed(1, 50), Placed(2, 50)
