@@ -99,7 +99,8 @@ class Broker(EntityOperations):
     def _send(self, entity: str, messages: list[Message]) -> Pending[list[object]]:
         found = self.find(entity)
         named = [_for(message, found.name) for message in messages]
-        self._limits.admit_sends(found, len(named), self.now_ns())
+        if found.settings.sends_per_s:
+            self._limits.admit_messages(found, named, self._store.catalog, self.now_ns())
         watcher = self._queues.watcher
         if watcher is None:
             return self._store_in(found, named)

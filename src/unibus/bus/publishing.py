@@ -61,7 +61,7 @@ class Publishing:
             if not commands:
                 return answered([])
             line = self._lines.get(target.name) if target.policy == POLICY_BLOCK else None
-            if line is None or not line.is_waiting():
+            if line is None or not line.is_waiting() or not self._count_new(commands):
                 pending = self._admit(target, messages, commands)
                 if pending is not None:
                     return pending
@@ -73,11 +73,12 @@ class Publishing:
     def _admit(self, target: Channel, messages: list[Message], commands: list[Send]) -> Pending[list[object]] | None:
         """Store them. None where there is no room."""
         with self._deciding:
-            self._check_rate(target, len(commands))
-            if not self._has_room(target, len(commands)):
+            needed = self._needed(target, commands)
+            self._check_rate(target, needed)
+            if not self._has_room(target, needed):
                 return None
             pending = self._queues.store.apply(commands)
-            self._pay(target, len(commands))
+            self._pay(target, _stored(pending))
             self._published(target, messages, pending)
         return pending
 
@@ -86,22 +87,36 @@ class Publishing:
     ) -> Pending[list[object]]:
         """Inside of a transaction: stored with it, and heard by those who only listen once it is committed."""
         with self._deciding:
-            self._check_rate(target, len(commands))
-            if not self._has_room(target, len(commands)):
+            needed = self._count_new(commands)
+            self._check_rate(target, needed)
+            if not self._has_room(target, needed):
                 raise queue_full(target, messages)  # It cannot wait: room may be made by its own end only.
-            self._pay(target, len(commands))
-            self._promise(target.name, len(commands))
+            self._pay(target, needed)
+            self._promise(target.name, needed)
         results = [SendResult(target.name, 0, message.id, False) for message in messages]
         for command, result in zip(commands, results, strict=True):
             transaction.add(command, result)
-        transaction.otherwise(lambda: self._promise(target.name, -len(commands)))
-        transaction.when_stored(lambda: self._promise(target.name, -len(commands)))
+        transaction.otherwise(lambda: self._promise(target.name, -needed))
+        transaction.when_stored(lambda: self._promise(target.name, -needed))
         transaction.when_stored(lambda: self._published(target, messages, answered(list(results))))
         return answered([])
 
     def _promise(self, channel: str, count: int) -> None:
         with self._deciding:
             self._promised[channel] = self._promised.get(channel, 0) + count
+
+    def _needed(self, target: Channel, commands: list[Send]) -> int:
+        """For how many of them there has to be rate and room: duplicates need none.
+
+        Duplicate detection is asked only where all of them together would be refused.
+        """
+        count = len(commands)
+        bucket = target.bucket
+        has_rate = bucket is None or bucket.has(count, self._exchange.monotonic_ns())
+        return count if has_rate and self._has_room(target, count) else self._count_new(commands)
+
+    def _count_new(self, commands: list[Send]) -> int:
+        return self._queues.store.catalog.count_new(commands)
 
     def _check_rate(self, target: Channel, count: int) -> None:
         now_ns = self._exchange.monotonic_ns()
@@ -114,7 +129,7 @@ class Publishing:
             raise RateLimited(f"channel {target.name!r} is over its rate", hint, wait_s)
 
     def _has_room(self, target: Channel, count: int) -> bool:
-        if not target.stored_max:
+        if not target.stored_max or not count:
             return True
         if self._left.get(target.name, 0) < count:
             groups = groups_of(self._queues.store, target.name)
@@ -125,7 +140,7 @@ class Publishing:
     def _pay(self, target: Channel, count: int) -> None:
         if target.bucket is not None:
             target.bucket.try_acquire(count, self._exchange.monotonic_ns())
-        if target.stored_max:
+        if target.stored_max and count:
             self._left[target.name] -= count
 
     def _published(self, target: Channel, messages: list[Message], pending: Pending[list[object]]) -> None:
@@ -147,11 +162,12 @@ class Publishing:
         """Store what a protocol server sends to the topic of this channel: by the same rules, but never waiting."""
         try:
             with self._deciding:
-                self._check_rate(target, len(commands))
-                if not self._has_room(target, len(commands)):
+                needed = self._needed(target, commands)
+                self._check_rate(target, needed)
+                if not self._has_room(target, needed):
                     raise queue_full(target, messages)
                 pending = self._queues.store.apply(commands)
-                self._pay(target, len(commands))
+                self._pay(target, _stored(pending))
                 if self._echoes.are_wanted(target):
                     self._echoes.follow(pending, messages)  # In the order of decisions: under the same lock.
                     return pending
@@ -194,6 +210,11 @@ class Publishing:
     def stop(self) -> None:
         for line in list(self._lines.values()):
             line.close()
+
+
+def _stored(pending: Pending[list[object]]) -> int:
+    """How many were no duplicates."""
+    return len([each for each in pending.value or [] if isinstance(each, SendResult) and not each.duplicate])
 
 
 def call_when_done(pending: Pending[T], call: Callable[[Pending[T]], None]) -> None:

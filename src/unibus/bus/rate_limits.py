@@ -10,8 +10,11 @@ import math
 from typing import Final
 
 from unibus.core.life.entity import Entity
+from unibus.core.life.envelope import send_of
 from unibus.core.limiter import TokenBucket
+from unibus.core.message import Message
 from unibus.errors import RateLimited
+from unibus.stores.catalog import Catalog
 
 SEND: Final = "send"
 RECEIVE: Final = "receive"
@@ -32,6 +35,18 @@ class RateLimits:
             bucket = self._bucket(entity, SEND, rate, now_ns)
             if not bucket.try_acquire(count, now_ns):
                 raise _limited(entity, SEND, bucket.wait_s(count, now_ns))
+
+    def admit_messages(self, entity: Entity, messages: list[Message], catalog: Catalog, now_ns: int) -> None:
+        """The same. Duplicates need no rate: a client may repeat what it sent and has no answer for."""
+        try:
+            self.admit_sends(entity, len(messages), now_ns)
+        except RateLimited:
+            keyed = any([message.cold is not None and message.cold.dedup_key is not None for message in messages])
+            if not entity.settings.dedup_ns and not keyed:
+                raise
+            new = catalog.count_new([send_of(message, entity.name) for message in messages])
+            if new:
+                self.admit_sends(entity, new, now_ns)
 
     def admit_receives(self, entity: Entity, count: int, now_ns: int) -> int:
         """How many messages may be received now, up to `count`: so many tokens are taken. RateLimited for none."""

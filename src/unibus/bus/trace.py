@@ -2,11 +2,13 @@
 
 A message may be in many places: a topic hands copies to its subscriptions, a queue forwards, what failed goes to the
 dead letters and from there to somewhere else. Each place is a Copy, with the steps that happened there and the copies
-that went on from it. A batch writes its events depth first, which is how the tree can be put together again:
+that went on from it. A decision writes its events depth first and one after the other, which is how the tree can be put
+together again. Only the sequence of events counts: many of them may have the same time.
 
     what went through an entity is followed by as many arrivals as it says
     an arrival that names its source belongs to that
     what arrived just before something left (dead letter, move, route) is where it went
+    a duplicate just behind an entity that forwards to it is what the forward came to
 """
 
 from collections.abc import Callable, Iterator
@@ -136,7 +138,7 @@ def trace_of(
     message_id: str, events: list[Event], find: Find, entities: Callable[[], list[EntityInfo]]
 ) -> MessageTrace:
     """`find` gives what is still held at a place (channel, sequence), `entities` what there is now."""
-    tree = _Tree()
+    tree = _Tree(entities)
     for event in events:
         tree.add(event)
     for copy in tree.copies:
@@ -146,43 +148,61 @@ def trace_of(
 
 
 class _Tree:
-    def __init__(self) -> None:
+    def __init__(self, entities: Callable[[], list[EntityInfo]]) -> None:
         self.roots: list[Copy] = []
         self.copies: list[Copy] = []
+        self._entities = entities
         self._places: dict[tuple[str, int], Copy] = {}
         self._expecting: list[tuple[Copy, int]] = []  # What went through, and how many arrivals are still to come.
-        self._orphans: list[tuple[int, Copy]] = []  # Arrivals that nothing before them explains, by time.
+        # The arrivals that were written last, without a gap, and those of them that nothing before them explains.
+        self._last: Event | None = None
+        self._orphans: list[Copy] = []
 
     def add(self, event: Event) -> None:
+        if not self._is_continued_by(event):
+            self._orphans.clear()
         if event.kind in _ARRIVALS:
-            copy = self._arrive(event)
+            copy = self._arrive(event, self._parent(event))
         else:
-            copy = self._places.get((event.channel, event.sequence)) or self._arrive(event)
+            copy = self._places.get((event.channel, event.sequence)) or self._arrive(event, None)
             if event.kind in _DEPARTURES:
                 self._adopt(copy, event)
+            self._orphans.clear()
+        self._last = event
         copy.steps.append(Step(_EPOCH + timedelta(microseconds=event.ts), event.kind, _words(event), event))
         if event.kind == "activated":
             self._renumber(copy, event)
 
-    def _arrive(self, event: Event) -> Copy:
+    def _is_continued_by(self, event: Event) -> bool:
+        """Whether the event may be of the same decision as the one before it.
+
+        Only a dead-letter queue that has to be made first comes in between, and that is no event of the message.
+        """
+        last = self._last
+        if last is None or last.ts != event.ts or last.kind not in _ARRIVALS:
+            return False
+        return event.seq - last.seq == 1 or (event.seq - last.seq == 2 and is_sub_queue(event.channel))
+
+    def _arrive(self, event: Event, parent: Copy | None) -> Copy:
         copy = Copy(event.channel, 0 if event.kind == "duplicate" else event.sequence)
         self.copies.append(copy)
         if event.kind != "duplicate":
             self._places[event.channel, event.sequence] = copy
-        parent = self._parent(event)
         if parent is not None:
             parent.children.append(copy)
         else:
             self.roots.append(copy)
-            self._orphans.append((event.ts, copy))
+            self._orphans.append(copy)
         if event.kind == "published":
             self._expecting.append((copy, _number(event, "copies")))
         return copy
 
     def _parent(self, event: Event) -> Copy | None:
+        if event.kind == "duplicate":
+            return self._forwarder(event)
         while self._expecting and self._expecting[-1][1] == 0:
             self._expecting.pop()
-        if self._expecting and self._expecting[-1][0].steps[-1].event.ts == event.ts and event.kind != "duplicate":
+        if self._expecting and self._expecting[-1][0].steps[-1].event.ts == event.ts:
             parent, left = self._expecting[-1]
             self._expecting[-1] = (parent, left - 1)
             return parent
@@ -190,13 +210,30 @@ class _Tree:
         attrs = event.attrs or {}
         return self._places.get((attrs.get("source", ""), _number(event, "source_sequence")))
 
+    def _forwarder(self, event: Event) -> Copy | None:
+        """What went through an entity just before, and was forwarded to where it is a duplicate."""
+        last = self._last
+        if last is None or last.kind != "published" or _number(last, "copies") or last.seq + 1 != event.seq:
+            return None
+        target = event.channel.casefold()
+        for info in self._entities():
+            if info.name == last.channel and str(info.settings.get("forward_to") or "").casefold() == target:
+                return self._places.get((last.channel, last.sequence))
+        return None
+
     def _adopt(self, copy: Copy, event: Event) -> None:
-        """What just arrived elsewhere came from here."""
-        for at, orphan in self._orphans:
-            if at == event.ts and orphan is not copy:
-                self.roots.remove(orphan)
-                copy.children.append(orphan)
-        self._orphans.clear()
+        """What just arrived elsewhere, and names no source, came from here.
+
+        That is one copy at most: what went through a topic or an entity that forwards, or an edited message. Another
+        message of the same id that was sent just before was sent, and did not go through.
+        """
+        others = [orphan for orphan in self._orphans if orphan is not copy]
+        if not others or (event.kind != "moved" and others[-1].steps[-1].kind != "published"):
+            return
+        if event.kind != "dead_lettered" and any(child is self.copies[-1] for child in copy.children):
+            return  # Its one arrival is known by its source.
+        self.roots.remove(others[-1])
+        copy.children.append(others[-1])
 
     def _renumber(self, copy: Copy, event: Event) -> None:
         copy.sequence = _number(event, "new_sequence") or copy.sequence
@@ -218,7 +255,7 @@ def _conclude(copy: Copy, find: Find) -> None:
         elif last.kind == "purged":
             copy.reason = f"removed by hand: {last.reason}"
     elif last.kind == "published":
-        copy.outcome = PASSED_ON if _number(last, "copies") else NOT_DELIVERED
+        copy.outcome = PASSED_ON if _number(last, "copies") or copy.children else NOT_DELIVERED
         copy.reason = "" if copy.outcome == PASSED_ON else "never routed: nobody was subscribed, or no filter matched"
     else:
         entry = find(copy.channel, copy.sequence)

@@ -173,6 +173,7 @@ def _copied(columns: Columned, seqs: list[int], found: list[Any], names: dict[in
         len(found),
         priority=_numbers([change.priority for change in found]),
         source_sequence=_numbers([change.source_sequence for change in found]),
+        dedup_key=pa.array([change.dedup_key for change in found], _TEXT),
         visible_us=_instants([change.visible_ns for change in found]),
         source=pa.array(sources, _TEXT),
         source_seq=pa.array(carriers, _TEXT),

@@ -24,6 +24,11 @@ MAX_TRANSFER_HOP_COUNT_EXCEEDED: Final = "MaxTransferHopCountExceeded"
 SESSION_ID_IS_NULL: Final = "Session ID is null"
 """Up to here Azure's own words."""
 
+QUOTA_EXCEEDED: Final = "QuotaExceededException"
+ENTITY_DISABLED: Final = "MessagingEntityDisabledException"
+MESSAGE_SIZE_EXCEEDED: Final = "MessageSizeExceededException"
+"""Why the target of a forward refused a message: the names of the errors that Azure's clients know."""
+
 FILTER_EVALUATION_FAILED: Final = "FilterEvaluationException"
 HANDLER_REJECTED: Final = "HandlerRejected"
 PAYLOAD_MISMATCH: Final = "PayloadMismatch"

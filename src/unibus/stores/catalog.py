@@ -6,11 +6,12 @@ takes milliseconds at some thousand of them; everything here takes microseconds,
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, final
 
-from unibus.core.life.admission import target_of
+from unibus.core.life.admission import count_new, target_of
 from unibus.core.life.book import Book
+from unibus.core.life.commands import Send
 from unibus.core.life.entity import SUBSCRIPTION, Entity
 from unibus.core.life.routing import FilterWatch
 from unibus.core.life.rules import RuleSet
@@ -65,6 +66,9 @@ class Catalog(Protocol):
 
         With `updated_after_ns` only those whose state was set after that instant.
         """
+
+    def count_new(self, commands: Sequence[Send]) -> int:
+        """How many of these sends are no duplicates, without waiting. For limits that a duplicate does not count in."""
 
     def watch_filters(self, watch: FilterWatch | None) -> None:
         """Measure from now on how long the filters of topics take. Called with the store's lock held: it is quick."""
@@ -125,6 +129,10 @@ class EmbeddedCatalog:
         with self._lock:
             self._begin()
             return answered(session_ids(target_of(self._book, entity), updated_after_ns, skip, top))
+
+    def count_new(self, commands: Sequence[Send]) -> int:
+        with self._lock:
+            return count_new(self._book, commands, self._begin())
 
     def watch_filters(self, watch: FilterWatch | None) -> None:
         with self._lock:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from unibus.core.life.changes import Settings
-from unibus.core.life.entity import KIND_NAMES, Entity
+from unibus.core.life.entity import KIND_NAMES, Entity, lock_ns_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -59,12 +59,20 @@ def _instant(ns: int) -> datetime | None:
     return _EPOCH + timedelta(microseconds=ns // 1_000) if ns else None
 
 
+def _settings(entity: Entity) -> Settings:
+    """As they are in force: the lock duration of a dead-letter queue is that of its entity."""
+    settings = entity.settings.as_dict()
+    if entity.owner is not None:
+        settings["lock_duration"] = int(lock_ns_of(entity)) / 1e9
+    return settings
+
+
 def info_of(entity: Entity) -> EntityInfo:
     """In constant time, whatever the entity holds. The caller holds the store's lock."""
     return EntityInfo(
         entity.name,
         KIND_NAMES[entity.kind],
-        entity.settings.as_dict(),
+        _settings(entity),
         entity.active,
         entity.locked,
         entity.scheduled,

@@ -127,18 +127,26 @@ class Boxes:
         letter.expires_ns = from_ns + ttl_ns if ttl_ns else 0
         box.letters[letter.sequence] = letter
 
-    def _arrive(self, box: Box, letter: Letter, ttl_ns: int) -> int:
-        """Where it ends: here, in copies, or further on. Returns how many copies were stored."""
+    def _arrive(self, box: Box, letter: Letter, ttl_ns: int, key: str | None = None, way: tuple[str, ...] = ()) -> int:
+        """Where it ends: here, in copies, or further on. Returns how many copies were stored.
+
+        `key` is the sender's dedup key, `way` the boxes that have forwarded it.
+        """
         rules = box.rules
         ttl_ns = shorter(ttl_ns, rules.ttl_ns)
         if rules.is_topic:
             box.next_sequence()
             names = self.subscriptions(box.name)
-            return sum([self._arrive(self.boxes[name], replace(letter), ttl_ns) for name in names])
+            names.sort(key=lambda name: self.boxes[name].rules.forward_to != "")  # Those that store come first.
+            return sum([self._arrive(self.boxes[name], replace(letter), ttl_ns, key, way) for name in names])
         if rules.forward_to:
             box.next_sequence()
             if rules.forward_to in self.boxes and letter.hops < HOPS_MAX:
-                return self._arrive(self.boxes[rules.forward_to], replace(letter, hops=letter.hops + 1), ttl_ns)
+                target, onward = self.boxes[rules.forward_to], replace(letter, hops=letter.hops + 1)
+                way = (*way, box.name)
+                if not self._is_new(target, key or (letter.text if target.rules.knows_ids else None), way):
+                    return 0
+                return self._arrive(target, onward, ttl_ns, key, way)
             self._store(self.dead_box(box.name), letter, 0, 0)
         elif rules.by_session and letter.session is None:
             box.next_sequence()
@@ -146,6 +154,15 @@ class Boxes:
         else:
             self._store(box, letter, ttl_ns, self.now_ns)
         return 1
+
+    def _is_new(self, box: Box, key: str | None, way: tuple[str, ...]) -> bool:
+        """Whether duplicate detection does not know it; it does from now on. A message is no duplicate of itself."""
+        if key is None:
+            return True
+        if box.marks.get(key, -(10**30)) + box.rules.window_ns > self.now_ns:
+            return box.name in way
+        box.marks[key] = self.now_ns
+        return True
 
     def _give_back(self, box: Box, letter: Letter, delay_ns: int) -> None:
         letter.token = b""
@@ -238,17 +255,15 @@ class Desk(Boxes):
         if box.rules.by_session and post.session is None and not box.rules.forward_to:
             raise SessionRequired(name)
         key = post.key or (post.text if box.rules.knows_ids else None)
-        if key is not None and box.marks.get(key, -(10**30)) + box.rules.window_ns > self.now_ns:
+        if not self._is_new(box, key, ()):
             return 0
-        if key is not None:
-            box.marks[key] = self.now_ns
         sequence = box.sequence + 1
         letter = Letter(post.text, post.priority, post.session, 0)
         if post.visible_ns > self.now_ns:
             letter.state, letter.until_ns = "scheduled", post.visible_ns
             self._store(box, letter, shorter(post.ttl_ns, box.rules.ttl_ns), post.visible_ns)
         else:
-            self._arrive(box, letter, post.ttl_ns)
+            self._arrive(box, letter, post.ttl_ns, post.key)
         return sequence
 
     def cancel(self, name: str, sequence: int) -> None:

@@ -10,7 +10,19 @@ later goes through the timers of the clock. Nothing here sleeps, and a store tha
 """
 
 from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
-from unibus.testing.contracts.mending import FormerContract, MoveContract, PositionContract, SeeingContract
+from unibus.testing.contracts.forwards import (
+    DuplicateBeforeQuotaContract,
+    ForwardedDeadLetterContract,
+    ForwardedDuplicateContract,
+    ForwardLimitContract,
+)
+from unibus.testing.contracts.mending import (
+    DeadLetterContract,
+    FormerContract,
+    MoveContract,
+    PositionContract,
+    SeeingContract,
+)
 from unibus.testing.contracts.rig import OpenStore, Rig
 from unibus.testing.contracts.routes import ForwardContract, TopicContract
 from unibus.testing.contracts.rules import RuleContract
@@ -39,12 +51,17 @@ class StoreContract(
     DedupContract,
     TopicContract,
     ForwardContract,
+    ForwardLimitContract,
+    ForwardedDeadLetterContract,
+    ForwardedDuplicateContract,
+    DuplicateBeforeQuotaContract,
     SessionContract,
     BatchContract,
     QuotaContract,
     EntityContract,
     HistoryContract,
     WatchContract,
+    DeadLetterContract,
     MoveContract,
     PositionContract,
     FormerContract,

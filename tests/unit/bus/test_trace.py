@@ -11,13 +11,22 @@ from unibus.core.filters.filters import SqlFilter
 from unibus.core.life.commands import MOVE_REDIRECT, Move
 from unibus.core.life.rules import Rule
 from unibus.errors import UsageError
+from unibus.testing.virtual_clock import VirtualClock
 
 DEAD = "/$DeadLetterQueue"
 
 
 @pytest.fixture
-def bus() -> Iterator[SyncMessageBus]:
+def moving_bus() -> Iterator[SyncMessageBus]:
+    """For what needs time to pass: a schedule; and which subscriptions were made after a publish."""
     with SyncMessageBus() as bus:
+        yield bus
+
+
+@pytest.fixture(params=["time passes", "one instant"])
+def bus(request: pytest.FixtureRequest) -> Iterator[SyncMessageBus]:
+    """Also with a clock that does not move: then all events have the same time, and only their sequence counts."""
+    with VirtualClock() as clock, SyncMessageBus(clock=None if request.param == "time passes" else clock) as bus:
         yield bus
 
 
@@ -75,8 +84,8 @@ def test_forwarding_is_followed_over_several_entities(bus: SyncMessageBus) -> No
         (
             "t",
             "passed on",
-            ("t/Subscriptions/onward", "passed on", ("end", "waiting")),
             ("t/Subscriptions/here", "waiting"),
+            ("t/Subscriptions/onward", "passed on", ("end", "waiting")),
         ),
     )
     assert shapes(bus.trace_message(sent.id)) == [expected]
@@ -110,7 +119,8 @@ def test_dead_letters_that_are_forwarded_to_a_topic(bus: SyncMessageBus) -> None
     assert shapes(bus.trace_message(sent.id)) == [expected]
 
 
-def test_who_said_no_is_told(bus: SyncMessageBus) -> None:
+def test_who_said_no_is_told(moving_bus: SyncMessageBus) -> None:
+    bus = moving_bus
     bus.create_topic("news")
     bus.create_subscription("news", "all")
     bus.create_subscription("news", "red", rules=[Rule("r", SqlFilter("hue = 'red'"))])
@@ -157,7 +167,8 @@ def test_every_way_of_not_arriving_has_its_reason(bus: SyncMessageBus) -> None:
     assert bus.trace_message("first").roots[0].reason == "removed by hand: deleted"
 
 
-def test_a_scheduled_message_is_one_copy_under_both_its_numbers(bus: SyncMessageBus) -> None:
+def test_a_scheduled_message_is_one_copy_under_both_its_numbers(moving_bus: SyncMessageBus) -> None:
+    bus = moving_bus
     bus.schedule("q", "x", 0.01, message_id="m")
     take(bus, "q").complete()
     [copy] = bus.trace_message("m").roots
@@ -177,3 +188,43 @@ def test_one_that_history_does_not_know(bus: SyncMessageBus) -> None:
     assert (trace.roots, trace.status) == ([], "unknown")
     with pytest.raises(UsageError):
         bus.trace_message(7)
+
+
+def test_dead_letters_of_several_copies_are_followed(bus: SyncMessageBus) -> None:
+    bus.create_topic("t")
+    bus.create_topic("graves")
+    bus.create_subscription("graves", "all")
+    for name in ("a", "b"):
+        bus.create_subscription("t", name, forward_dead_letters_to="graves" if name == "b" else None)
+    sent = bus.send("t", "x")
+    for name in ("a", "b"):
+        take(bus, f"t/Subscriptions/{name}").dead_letter("bad")
+    expected = (
+        "t",
+        "passed on",
+        ("t/Subscriptions/a", "dead-lettered", (f"t/Subscriptions/a{DEAD}", "waiting")),
+        ("t/Subscriptions/b", "dead-lettered", ("graves", "passed on", ("graves/Subscriptions/all", "waiting"))),
+    )
+    assert shapes(bus.trace_message(sent.id)) == [expected]
+
+
+def test_a_forward_that_came_to_a_duplicate(bus: SyncMessageBus) -> None:
+    bus.create_queue("end", dedup_window=60)
+    bus.create_queue("begin", forward_to="end")
+    bus.send("end", "x", message_id="m")
+    bus.send("begin", "x", message_id="m")
+    trace = bus.trace_message("m")
+    assert shapes(trace) == [("end", "waiting"), ("begin", "passed on", ("end", "not delivered"))]
+    assert trace.status == "waiting"
+
+
+def test_another_message_of_the_same_id_is_no_copy(bus: SyncMessageBus) -> None:
+    bus.create_topic("graves")
+    bus.create_subscription("graves", "all")
+    bus.create_queue("q", forward_dead_letters_to="graves")
+    bus.send("q", "x", message_id="m")
+    message = take(bus, "q")
+    bus.send("other", "x", message_id="m")
+    message.dead_letter("bad")
+    dead = ("q", "dead-lettered", ("graves", "passed on", ("graves/Subscriptions/all", "waiting")))
+    assert shapes(bus.trace_message("m")) == [dead, ("other", "waiting")]

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from unibus.bus.dead_letters.filters import DeadLetterFilter, filter_of
 from unibus.bus.dead_letters.letter import DeadMessage
+from unibus.bus.dead_letters.ordering import order_of
 from unibus.bus.dead_letters.recovery import SAME, Available, Recovery
 from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult, RecoveryResult
 from unibus.bus.dead_letters.rules import RecoveryAction, RecoveryRule, rules_of
@@ -36,7 +37,8 @@ class Verbs:
     def _query(self, filters: Mapping[str, object]) -> Steps[list[DeadMessage]]:
         given = dict(filters)
         limit, after = given.pop("limit", None), given.pop("after", None)
-        return self._recovery.listed(filter_of(given, {}), limit, after)
+        order = order_of(given.pop("order_by", None), after)
+        return self._recovery.listed(filter_of(given, {}), limit, after, order)
 
     def _to_all(
         self, chosen: DeadLetterFilter, action: RecoveryAction, bulk: Bulk, target: str = ""
@@ -62,7 +64,7 @@ class DeadLetterManager(Verbs):
         return await walk_async(self._recovery.listed(filter_of(filter, criteria), limit, after))
 
     async def query_dlq(self, filters: Mapping[str, object]) -> list[DeadMessage]:
-        """The same, with everything in one dictionary."""
+        """The same, with everything in one dictionary: the filter, `limit`, `after` and `order_by` (ordering.py)."""
         return await walk_async(self._query(filters))
 
     async def groups(self, filter: Filter = None, **criteria: object) -> list[DeadGroup]:
@@ -189,7 +191,7 @@ class SyncDeadLetterManager(Verbs):
         return walk(self._recovery.listed(filter_of(filter, criteria), limit, after))
 
     def query_dlq(self, filters: Mapping[str, object]) -> list[DeadMessage]:
-        """The same, with everything in one dictionary."""
+        """The same, with everything in one dictionary: the filter, `limit`, `after` and `order_by` (ordering.py)."""
         return walk(self._query(filters))
 
     def groups(self, filter: Filter = None, **criteria: object) -> list[DeadGroup]:

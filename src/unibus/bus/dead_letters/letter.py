@@ -11,6 +11,7 @@ from unibus.bus.dead_letters.record import (
     error_in,
     number_in,
     record_of,
+    source_in,
     text_in,
 )
 from unibus.core.codec import decode
@@ -21,7 +22,6 @@ from unibus.core.deadletter import (
     ERROR_TYPE_HEADER,
     GROUP_HEADER,
     REASON_HEADER,
-    SOURCE_HEADER,
     TRACEBACK_HEADER,
 )
 from unibus.core.fields import checked_headers
@@ -71,7 +71,7 @@ def dead_message(entry: Entry, data: bytes) -> DeadMessage:
         entry.who.message_id,
         entry.entity.name,
         int(entry.sequence),
-        text_in(overlay, SOURCE_HEADER),
+        source_in(overlay),
         text_in(overlay, REASON_HEADER),
         text_in(overlay, DESCRIPTION_HEADER),
         text_in(overlay, ERROR_TYPE_HEADER),
@@ -87,6 +87,12 @@ def dead_message(entry: Entry, data: bytes) -> DeadMessage:
         dict(overlay),
         data,
     )
+
+
+def own_ttl_ns(data: bytes) -> int:
+    """The time-to-live that the message was sent with; 0 for none. It begins again when the message is brought back."""
+    cold = decode(data).cold
+    return 0 if cold is None else cold.ttl_ns
 
 
 def original_of(data: bytes, overlay: Overlay, sequence: int) -> Message:

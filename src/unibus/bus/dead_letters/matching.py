@@ -12,9 +12,10 @@ from unibus.bus.dead_letters.record import (
     number_in,
     owner_of,
     record_of,
+    source_in,
     text_in,
 )
-from unibus.core.deadletter import ATTEMPTS_HEADER, DESCRIPTION_HEADER, REASON_HEADER, SOURCE_HEADER
+from unibus.core.deadletter import ATTEMPTS_HEADER, DESCRIPTION_HEADER, REASON_HEADER
 from unibus.core.fields import seconds_ns
 from unibus.core.life.changes import Overlay
 from unibus.core.life.entity import Entry
@@ -49,7 +50,7 @@ class Matcher:
             return False
         if self._description and self._description not in text_in(overlay, DESCRIPTION_HEADER).casefold():
             return False
-        return self._source is None or is_named(self._source, text_in(overlay, SOURCE_HEADER))
+        return self._source is None or is_named(self._source, source_in(overlay))
 
     def _died_then(self, entry: Entry) -> bool:
         if self._died_before_ns is not None and died_ns(entry) > self._died_before_ns:

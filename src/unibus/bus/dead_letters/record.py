@@ -78,6 +78,11 @@ def owner_of(place: str) -> str:
     return place.rpartition("/")[0] if is_sub_queue(place) else place
 
 
+def source_in(overlay: Overlay) -> str:
+    """The queue or subscription where it died. Earlier versions wrote the dead-letter queue where it died twice."""
+    return owner_of(text_in(overlay, SOURCE_HEADER))
+
+
 def second_life(entry: Entry, keep_record: bool = False) -> Overlay:
     """The overlay of a message that is brought back: without the record, and with one recovery more."""
     overlay = record_of(entry)

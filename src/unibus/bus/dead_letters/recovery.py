@@ -10,7 +10,8 @@ from typing import Final
 from unibus.bus.dead_letters.filters import DeadLetterFilter
 from unibus.bus.dead_letters.finding import Entities, entities_of, find
 from unibus.bus.dead_letters.letter import DeadMessage, dead_message, original_of
-from unibus.bus.dead_letters.record import RECOVERY_HEADER, died_ns, number_in, record_of, text_in
+from unibus.bus.dead_letters.ordering import Order
+from unibus.bus.dead_letters.record import RECOVERY_HEADER, died_ns, number_in, record_of, source_in, text_in
 from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult, RecoveryResult
 from unibus.bus.dead_letters.rules import Judge, RecoveryAction, RecoveryRule
 from unibus.bus.dead_letters.steps import Steps
@@ -18,7 +19,7 @@ from unibus.bus.dead_letters.sweep import STOPPED, Bulk, Decide, Refusal, Sweep,
 from unibus.bus.queues import Queues
 from unibus.bus.transactions import current
 from unibus.core.cold import HeaderValue
-from unibus.core.deadletter import REASON_HEADER, SOURCE_HEADER
+from unibus.core.deadletter import REASON_HEADER
 from unibus.core.life.commands import MOVE_EDIT, Move, Remove, SendResult
 from unibus.core.life.entity import Entry
 from unibus.core.life.envelope import overlay_of, send_of
@@ -44,11 +45,15 @@ class Recovery:
 
     # Looking
 
-    def listed(self, chosen: DeadLetterFilter, limit: object, after: object) -> Steps[list[DeadMessage]]:
+    def listed(
+        self, chosen: DeadLetterFilter, limit: object, after: object, order: Order | None = None
+    ) -> Steps[list[DeadMessage]]:
         most = checked_limit(limit)
         if after is not None and not isinstance(after, DeadMessage):
             raise UsageError(f"after is {after!r}", "the last letter of the page before")
         found = yield from find(self._store, chosen, self._queues.now_ns())
+        if order is not None:
+            found.entries.sort(key=order.key, reverse=order.is_descending)
         entries = found.entries if after is None else _after(found.entries, after)
         entries = entries[:most]
         data = self._store.data_of(entries)
@@ -83,7 +88,8 @@ class Recovery:
         if entry is None:
             return RecoveryResult(False, why, _id(which))
         entities = yield from entities_of(self._store)
-        task = task_for(entry, action, target, entities, self._recoveries_max, bulk)
+        data = self._store.data_of([entry]).get(entry, b"")
+        task = task_for(entry, data, action, target, entities, self._recoveries_max, bulk)
         if isinstance(task, Refusal):
             return RecoveryResult(False, task.why, entry.who.message_id, entry.entity.name, int(entry.sequence))
         return (yield from self._carry_out(entry, task.command))
@@ -102,7 +108,7 @@ class Recovery:
         if entry is None:
             return RecoveryResult(False, why, _id(which))
         entities = yield from entities_of(self._store)
-        place = target or text_in(record_of(entry), SOURCE_HEADER)
+        place = target or source_in(record_of(entry))
         hindrance = entities.hindrance(place) if place else "nothing says where it died; name a target"
         data = self._store.data_of([entry]).get(entry)
         if hindrance or data is None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from unibus.bus.dead_letters.finding import Entities, Found
-from unibus.bus.dead_letters.record import RECOVERY_HEADER, number_in, record_of, second_life, text_in
+from unibus.bus.dead_letters.letter import own_ttl_ns
+from unibus.bus.dead_letters.record import RECOVERY_HEADER, number_in, record_of, second_life, source_in
 from unibus.bus.dead_letters.results import ProcessingResult
 from unibus.bus.dead_letters.rules import RecoveryAction
 from unibus.bus.dead_letters.steps import Steps, pause
 from unibus.bus.queues import Queues
-from unibus.core.deadletter import SOURCE_HEADER
 from unibus.core.life.commands import MOVE_REDIRECT, MOVE_RETRY, Move, Remove
 from unibus.core.life.entity import Entry
 from unibus.core.life.states import LOCKED
@@ -82,9 +82,15 @@ class Refusal(NamedTuple):
 
 
 def task_for(
-    entry: Entry, action: RecoveryAction, target: str, entities: Entities, recoveries_max: int, bulk: Bulk
+    entry: Entry,
+    data: bytes | None,
+    action: RecoveryAction,
+    target: str,
+    entities: Entities,
+    recoveries_max: int,
+    bulk: Bulk,
 ) -> Task | Refusal:
-    """The command for one letter, or what speaks against it."""
+    """The command for one letter, or what speaks against it. `data` is the message; None where nothing is moved."""
     message_id, place = entry.who.message_id, entry.entity.name
     if action is RecoveryAction.DISCARD:
         return Task(message_id, action, Remove(place, int(entry.sequence), DISCARDED))
@@ -93,7 +99,7 @@ def task_for(
         brought_back = number_in(overlay, RECOVERY_HEADER)
         if brought_back >= recoveries_max and not bulk.force:
             return Refusal(f"it was brought back {brought_back} times and died again; force=True tries once more", True)
-        target = text_in(overlay, SOURCE_HEADER)
+        target = source_in(overlay)
         if not target:
             return Refusal("nothing says where it died; redirect it")
     hindrance = entities.hindrance(target)
@@ -102,6 +108,7 @@ def task_for(
     command = Move(place, int(entry.sequence), target)
     command.action = MOVE_RETRY if action is RecoveryAction.RETRY else MOVE_REDIRECT
     command.overlay = second_life(entry, bulk.keep_record)
+    command.ttl_ns = own_ttl_ns(data) if data else 0
     return Task(message_id, action, command)
 
 
@@ -137,12 +144,16 @@ class Sweep:
 
     def _tasks(self, entries: list[Entry], decide: Decide) -> list[Task]:
         tasks: list[Task] = []
+        # Only to know the time-to-live of each. One that is gone by now is skipped when its command is carried out.
+        data = {} if self._bulk.dry_run else self._queues.store.data_of(entries)
         for entry in entries:
             action, target = decide(entry)
             if action is RecoveryAction.MANUAL_REVIEW:
                 self.result.manual_review += 1
                 continue
-            task = task_for(entry, action, target, self._found.entities, self._recoveries_max, self._bulk)
+            task = task_for(
+                entry, data.get(entry), action, target, self._found.entities, self._recoveries_max, self._bulk
+            )
             if isinstance(task, Task):
                 task.command.raises = False
                 if self._bulk.dry_run and entry.state == LOCKED:

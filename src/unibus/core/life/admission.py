@@ -1,13 +1,14 @@
 # mypyc: compiled
 """Admission: whether a message may be sent. What speaks against it is found here, before the first change."""
 
-from typing import Final, final
+from collections.abc import Sequence
+from typing import Final
 
 from mypy_extensions import i64
 
 from unibus.core.codec import decode
 from unibus.core.deadletter import is_sub_queue
-from unibus.core.life.book import Book
+from unibus.core.life.book import Book, Load
 from unibus.core.life.commands import Send
 from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity, is_reserved
 from unibus.errors import (
@@ -31,16 +32,6 @@ def target_of(book: Book, name: str) -> Entity:
     return found
 
 
-@final
-class Load:
-    """What a batch adds to one entity."""
-
-    def __init__(self) -> None:
-        self.size: i64 = 0
-        self.count: i64 = 0
-        self.keys: set[str] = set()
-
-
 def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
     """Raise what speaks against it. `before` holds what the batch has sent so far, by entity; None: it is alone."""
     if command.former is not None:
@@ -57,27 +48,34 @@ def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] |
             raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
         _check_made(book, command, before)
         if command.dedup_key is not None and before is not None:
-            _check_key(command.entity, command.dedup_key, command.raises, False, before)
+            _is_duplicate(command.entity, command.dedup_key, command.raises, False, before)
         return
     if entity.kind == DEAD_LETTERS or entity.kind == SUBSCRIPTION:
         raise UsageError(f"messages cannot be sent to {entity.name!r} directly", "send to its queue or topic")
+    check_message(entity, command.size)
     settings = entity.settings
-    if not settings.sends:
-        raise EntityDisabled(f"messages cannot be sent to {entity.name!r}: it is {settings.status}", ENABLE)
-    if settings.message_size_max and command.size > settings.message_size_max:
-        raise MessageTooLarge(
-            f"a message of {command.size} bytes, and {entity.name!r} takes {settings.message_size_max}",
-            "send a reference, or raise max_message_size_kb",
-        )
     if settings.requires_session and command.who.session_id is None and not settings.forward_to:
         raise SessionRequired(f"{entity.name!r} requires a session_id", "give the message a session_id")
     key = dedup_key(entity, command)
-    if key is not None:
-        _check_key(entity.name, key, command.raises, entity.is_known(key, now_ns), before)
+    # A duplicate stores nothing, so it needs no room: a sender that repeats a send is not refused for want of it.
+    if key is not None and _is_duplicate(entity.name, key, command.raises, entity.is_known(key, now_ns), before):
+        return
     if entity.kind == TOPIC and entity.subscriptions and command.visible_ns <= now_ns:
         _check_arrivals(book, entity, command, before)
     else:
         check_room(entity, command.size, before)
+
+
+def check_message(entity: Entity, size: i64) -> None:
+    """Whether the entity takes messages now, and such large ones."""
+    settings = entity.settings
+    if not settings.sends:
+        raise EntityDisabled(f"messages cannot be sent to {entity.name!r}: it is {settings.status}", ENABLE)
+    if settings.message_size_max and size > settings.message_size_max:
+        raise MessageTooLarge(
+            f"a message of {size} bytes, and {entity.name!r} takes {settings.message_size_max}",
+            "send a reference, or raise max_message_size_kb",
+        )
 
 
 def check_number(book: Book, kind: int, here: int) -> None:
@@ -120,28 +118,29 @@ def _check_arrivals(book: Book, topic: Entity, command: Send, before: dict[str, 
         before = {}  # A subscription may get several copies.
     for arrival in arrivals:
         if not arrival.error and is_stored_in(arrival.entity):
-            _check_quota(arrival.entity, command.size, before)
+            check_quota(arrival.entity, command.size, before)
     command.arrivals = arrivals
 
 
 def check_room(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
     """Whether everybody who would store it has room."""
     if is_stored_in(entity):
-        _check_quota(entity, size, before)
+        check_quota(entity, size, before)
     else:
         for target in entity.subscriptions:
             if is_stored_in(target):
-                _check_quota(target, size, before)
+                check_quota(target, size, before)
 
 
-def _check_key(entity: str, key: str, raises: bool, known: bool, before: dict[str, Load] | None) -> None:
-    """A key that the entity knows, or that the batch has used before, is an error where the sender wants it to be."""
+def _is_duplicate(entity: str, key: str, raises: bool, known: bool, before: dict[str, Load] | None) -> bool:
+    """Whether the entity knows the key, or the batch has used it before. An error where the sender wants it to be."""
     if before is not None:
         load = _load(before, entity)
         known = known or key in load.keys
         load.keys.add(key)
     if known and raises:
         raise DuplicateMessage(f"{key!r} was sent to {entity!r} within its window", "nothing was stored")
+    return known
 
 
 def _load(before: dict[str, Load], entity: str) -> Load:
@@ -152,23 +151,38 @@ def _load(before: dict[str, Load], entity: str) -> Load:
     return load
 
 
-def _check_quota(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
+def check_quota(
+    entity: Entity, size: i64, before: dict[str, Load] | None, batch: dict[str, Load] | None = None
+) -> None:
+    """Whether the entity has room, beside what is in `before`; the message is added to that.
+
+    `batch` is for a decision while a batch is carried out: what that was granted counts as held.
+    """
     settings = entity.settings
+    held_size: i64 = entity.size_bytes
+    held_count: i64 = len(entity.entries)
+    if batch is not None:
+        granted = batch.get(entity.name)
+        if granted is not None and granted.count:
+            held_size = granted.size_before + granted.size
+            held_count = granted.count_before + granted.count
     count: i64 = 0
     if before is not None:
         load = _load(before, entity.name)
         count = load.count
         load.count += 1
         load.size += size
+        load.size_before = held_size
+        load.count_before = held_count
         size = load.size
-    if entity.size_bytes + size > settings.size_max:
+    if held_size + size > settings.size_max:
         raise QuotaExceeded(
-            f"{entity.name!r} holds {entity.size_bytes} bytes and may hold {settings.size_max}",
+            f"{entity.name!r} holds {held_size} bytes and may hold {settings.size_max}",
             "receive some, or raise max_size_mb",
         )
-    if settings.count_max and len(entity.entries) + count >= settings.count_max:
+    if settings.count_max and held_count + count >= settings.count_max:
         raise QuotaExceeded(
-            f"{entity.name!r} holds {len(entity.entries)} messages and may hold {settings.count_max}",
+            f"{entity.name!r} holds {held_count} messages and may hold {settings.count_max}",
             "receive some, or raise max_count",
         )
 
@@ -187,6 +201,21 @@ def dedup_key(entity: Entity, command: Send) -> str | None:
     return command.who.message_id if entity.settings.dedup_ns else None
 
 
+def count_new(book: Book, commands: Sequence[Send], now_ns: i64) -> int:
+    """How many of these sends would be stored: those that neither the entity nor the batch knows already."""
+    used: set[tuple[str, str]] = set()
+    count = 0
+    for command in commands:
+        entity = book.find(command.entity)
+        key = command.dedup_key if entity is None else dedup_key(entity, command)
+        if key is not None:
+            if (command.entity, key) in used or (entity is not None and entity.is_known(key, now_ns)):
+                continue
+            used.add((command.entity, key))
+        count += 1
+    return count
+
+
 def _check_former(book: Book, command: Send, before: dict[str, Load] | None) -> None:
     """A dead letter is never refused, as everywhere; else there has to be room, and a session where one is needed."""
     entity = former_place(book, command.entity)
@@ -196,7 +225,7 @@ def _check_former(book: Book, command: Send, before: dict[str, Load] | None) -> 
         return
     if entity.settings.requires_session and command.who.session_id is None:
         raise SessionRequired(f"{entity.name!r} requires a session_id", "the message has no session_id")
-    _check_quota(entity, command.size, before)
+    check_quota(entity, command.size, before)
 
 
 def former_place(book: Book, name: str) -> Entity:

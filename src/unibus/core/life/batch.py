@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from mypy_extensions import i64
 
-from unibus.core.life.admission import Load, check_send, target_of
-from unibus.core.life.book import Book
+from unibus.core.life.admission import check_send, target_of
+from unibus.core.life.book import Book, Load
 from unibus.core.life.commands import (
     DEAD_LETTER,
     LEAVE_SESSION,
@@ -55,12 +55,17 @@ def run(book: Book, commands: Sequence[Command], now_ns: i64) -> list[object]:
             check_send(book, only, now_ns, None)
             book.deciding = True
             return [send(book, only, now_ns)]
-    check(book, commands, now_ns)
+    granted = check(book, commands, now_ns)
     book.deciding = True
-    return [_do(book, command, now_ns) for command in commands]
+    book.batch = granted
+    try:
+        return [_do(book, command, now_ns) for command in commands]
+    finally:
+        book.batch = None
 
 
-def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
+def check(book: Book, commands: Sequence[Command], now_ns: i64) -> dict[str, Load]:
+    """Raise what speaks against any of them. Returns what was granted to their sends, by entity."""
     if len(commands) > BATCH_COMMANDS_MAX:
         raise UsageError(f"{len(commands)} commands in one batch", f"at most {BATCH_COMMANDS_MAX}")
     before: dict[str, Load] = {}
@@ -94,7 +99,7 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
             if command.verb == LEAVE_SESSION:
                 left.add((session.entity.name, session.id))
         elif isinstance(command, (Move, Remove)):
-            _check_by_hand(book, command, settled, before)
+            _check_by_hand(book, command, settled, before, now_ns)
         elif isinstance(command, Advance):
             check_advance(book, command, positions)
         elif isinstance(command, Forget):
@@ -105,11 +110,14 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> None:
             check_rule(book, command, len(commands) == 1)
         else:
             check_drop(book, command, len(commands) == 1)
+    return before
 
 
-def _check_by_hand(book: Book, command: Move | Remove, settled: set[Entry], before: dict[str, Load]) -> None:
+def _check_by_hand(
+    book: Book, command: Move | Remove, settled: set[Entry], before: dict[str, Load], now_ns: i64
+) -> None:
     if isinstance(command, Move):
-        entry = check_move(book, command, before)
+        entry = check_move(book, command, before, now_ns)
     else:
         entry = waiting_entry(book, command.entity, command.sequence, command.raises)
     if entry is not None:

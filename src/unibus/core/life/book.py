@@ -30,6 +30,18 @@ MARK_PROCESSED: Final = 2
 
 
 @final
+class Load:
+    """What a batch adds to one entity, beside what that held when the batch was checked."""
+
+    def __init__(self) -> None:
+        self.size: i64 = 0
+        self.count: i64 = 0
+        self.size_before: i64 = 0
+        self.count_before: i64 = 0
+        self.keys: set[str] = set()
+
+
+@final
 class Book:
     """`memory_budget` bounds the bytes of message data that are kept in memory; a journal keeps the rest."""
 
@@ -62,6 +74,9 @@ class Book:
         # True while a decision changes the state. An exception meanwhile leaves half of a decision in memory, and the
         # store has to stop; one before that is a refusal and changes nothing.
         self.deciding = False
+        # While a batch is carried out: the room that its sends were granted when it was checked, by entity. Forwards
+        # are decided only when they happen, and must not take that room.
+        self.batch: dict[str, Load] | None = None
         self.strict = True  # False while a journal is played over a snapshot that is partly newer.
         self.replaying = False
         self.to_shed: list[Entry] = []  # Beyond the budget: their data goes as soon as it is written.

@@ -63,7 +63,10 @@ class Passed(msgspec.Struct, array_like=True, gc=False, tag=2):
 
 
 class Copied(msgspec.Struct, array_like=True, gc=False, tag=3):
-    """A message was stored whose data is elsewhere: in the record `back` places before, or in another entity."""
+    """A message was stored whose data is elsewhere: in the record `back` places before, or in another entity.
+
+    `dedup_key` is set where duplicate detection has to know it: it was forwarded to this entity.
+    """
 
     at_ns: int
     entity: int
@@ -77,6 +80,7 @@ class Copied(msgspec.Struct, array_like=True, gc=False, tag=3):
     source_sequence: int = 0
     hops: int = 0
     overlay: Overlay | None = None
+    dedup_key: str | None = None
 
 
 class Delivered(msgspec.Struct, array_like=True, gc=False, tag=4):

@@ -13,9 +13,10 @@ from unibus.core.expiry import is_expired
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Activated, Routed
 from unibus.core.life.due import Timed
-from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry, Session
+from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry, Session, lock_ns_of
+from unibus.core.life.parcel import Parcel
 from unibus.core.life.playing import note, note_completed, note_delivered
-from unibus.core.life.sending import Parcel, route
+from unibus.core.life.sending import route
 from unibus.core.life.sessions import session_over
 from unibus.core.life.settling import expire, give_back
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED
@@ -145,7 +146,7 @@ def hand_out(book: Book, entry: Entry, token: bytes, lock: bool, consumer: str, 
     count = entry.delivery_count + 1
     if lock:
         session = entry.session
-        until_ns = now_ns + entity.settings.lock_ns if session is None else session.until_ns
+        until_ns = now_ns + lock_ns_of(entity) if session is None else session.until_ns
         claimed = Claimed(entry, token, until_ns, count)
         note_delivered(book, entry, count, token, consumer, now_ns, until_ns)
         return claimed

@@ -364,6 +364,14 @@ class Entity:
         self.waiting = moved
 
 
+def lock_ns_of(entity: Entity) -> i64:
+    """For how long its messages are locked. A dead-letter queue takes the lock duration of its entity."""
+    owner = entity.owner
+    if owner is None or "lock_duration" in entity.settings.given:
+        return entity.settings.lock_ns
+    return owner.settings.lock_ns
+
+
 def is_reserved(name: str) -> bool:
     """Whether the name is one that only an entity of another can have: a subscription, a dead-letter queue."""
     parts = name.casefold().split("/")

@@ -6,13 +6,14 @@ A move is one change to the state: the message is in the one place or in the oth
 
 from mypy_extensions import i64
 
-from unibus.core.life.admission import Load, check_room, target_of
-from unibus.core.life.book import Book
+from unibus.core.life.admission import check_room, target_of
+from unibus.core.life.book import Book, Load
 from unibus.core.life.changes import Advanced, Forgotten, Moved, Pruned, Purged
 from unibus.core.life.commands import Advance, Forget, Move, Remove, SendResult
 from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
+from unibus.core.life.parcel import Parcel
 from unibus.core.life.playing import note
-from unibus.core.life.sending import Parcel, is_taken, route
+from unibus.core.life.sending import is_taken, route
 from unibus.core.life.states import LOCKED, STATE_NAMES
 from unibus.errors import MessageNotFound, PositionMoved, SessionRequired, UsageError
 
@@ -29,16 +30,17 @@ def waiting_entry(book: Book, name: str, sequence: int, raises: bool) -> Entry |
     return None
 
 
-def check_move(book: Book, command: Move, before: dict[str, Load]) -> Entry | None:
+def check_move(book: Book, command: Move, before: dict[str, Load], now_ns: i64) -> Entry | None:
     """Raise what speaks against it. `before` holds what the batch has sent so far."""
     target = target_of(book, command.target)
     if target.kind == DEAD_LETTERS:
         raise UsageError(f"messages cannot be moved to {target.name!r}", "choose a queue, a topic or a subscription")
     entry = waiting_entry(book, command.entity, command.sequence, command.raises)
     if entry is not None:
-        if not is_taken(book, target, _moved(entry, command)):
+        if not is_taken(book, target, _moved(entry, command), now_ns):
             raise UsageError(
-                f"no subscription behind {target.name!r} matches {entry.entity.name!r} #{entry.sequence}",
+                f"no entity behind {target.name!r} takes {entry.entity.name!r} #{entry.sequence}: "
+                "no rule matches it, or it is a duplicate there",
                 "it stays where it is; add a subscription or a rule that matches it, or move it elsewhere",
             )
         who = entry.who if command.who is None else command.who

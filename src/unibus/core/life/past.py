@@ -26,7 +26,8 @@ from unibus.core.life.changes import (
     Sent,
 )
 from unibus.core.life.entity import Entity
-from unibus.core.life.sending import Parcel, arrive_by_rules
+from unibus.core.life.parcel import Parcel
+from unibus.core.life.sending import arrive_by_rules
 
 _ENDED: Final = (Cancelled, Purged, Forgotten)
 

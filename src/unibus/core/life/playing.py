@@ -217,6 +217,8 @@ def _carry(book: Book, change: Passed) -> None:
 
 def _copied(book: Book, change: Copied) -> None:
     entity = _entity(book, change.entity)
+    if change.dedup_key is not None:
+        _mark(book, entity, change.dedup_key, change.at_ns)
     if not _is_new(book, entity, change.sequence):
         return
     entry = Entry(entity, change.sequence, change.who, change.priority, None)
@@ -275,7 +277,10 @@ def _lock(book: Book, entry: Entry, count: i64, token: bytes, consumer: str, at_
 def _renewed(book: Book, change: Renewed) -> None:
     entry = _moving(book, change.entity, change.sequence, "renewed")
     if entry is not None:
-        entry.due_ns = change.until_ns  # It stands among the deadlines already, with an earlier one.
+        entry.due_ns = change.until_ns
+        # Mostly it is among the deadlines already, with an earlier one; not where the lock duration was lowered.
+        if entry.session is None:
+            book.due.add(entry, change.until_ns)
 
 
 def _returned(book: Book, change: Returned) -> None:

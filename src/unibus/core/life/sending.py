@@ -4,18 +4,19 @@
     queue                                   stored there
     topic                                   one copy for each subscription; none, and it keeps: stored there
     an entity that forwards                 stored where it forwards to, at most FORWARD_HOPS_MAX times
-    nowhere (too many hops, no session)     the dead letters of the entity that could not take it
+    nowhere (too many hops, no session,     the dead letters of the entity that could not take it or pass it on
+    refused by the target of a forward)
 
 Everything was checked before the first change (admission.py). What cannot be stored on the way is never refused: the
 sender was told "yes" for the whole of it.
 """
 
 from collections.abc import Iterable
-from typing import Final, final
+from typing import Final
 
 from mypy_extensions import i64
 
-from unibus.core.codec import decode, encode
+from unibus.core.codec import encode
 from unibus.core.deadletter import (
     FILTER_EVALUATION_FAILED,
     MAX_TRANSFER_HOP_COUNT_EXCEEDED,
@@ -41,7 +42,8 @@ from unibus.core.life.changes import (
 )
 from unibus.core.life.commands import Former, Send, SendResult
 from unibus.core.life.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry
-from unibus.core.life.overlay import put_over
+from unibus.core.life.forwarding import Admission, ask
+from unibus.core.life.parcel import Parcel
 from unibus.core.life.playing import note, note_sent
 from unibus.core.life.routing import Arrival, Router
 from unibus.core.life.states import ACTIVE
@@ -152,6 +154,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
         parcel.data = command.data
         parcel.message = command.message
         parcel.arrivals = command.arrivals
+        parcel.dedup_key = command.dedup_key
         route(book, entity, parcel, key, now_ns)
     return SendResult(entity.name, sequence, who.message_id, False)
 
@@ -185,74 +188,80 @@ def _store_former(book: Book, command: Send, former: Former, now_ns: i64) -> Sen
     return SendResult(entity.name, sequence, who.message_id, False)
 
 
-@final
-class Parcel:
-    """A message on its way to where it will be stored. Its data is new, or that of an entry that is stored already."""
-
-    def __init__(self, who: Who, priority: int, ttl_ns: int) -> None:
-        self.who = who
-        self.priority: i64 = priority
-        self.ttl_ns: i64 = ttl_ns
-        self.hops: i64 = 0
-        self.data: bytes = b""
-        self.carrier: i64 = 0  # The record that has the data; 0 as long as none has.
-        self.source: Entry | None = None
-        self.overlay: Overlay | None = None
-        self.message: Message | None = None  # As it is with its overlay; read when a rule has to look at it.
-        self.arrivals: list[Arrival] | None = None
-
-    def content(self, book: Book) -> Message:
-        message = self.message
-        if message is None:
-            source = self.source
-            message = decode(self.data if source is None else book.data_of(source))
-            put_over(message, self.overlay)
-            self.message = message
-        return message
-
-
 def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> i64:
     """Route a message from an entity to where it is stored. Returns how many copies were stored.
 
     0: it reached a topic with no subscription whose rules match. A publisher expects that; a caller that removes the
     message elsewhere has to store it itself.
     """
-    settings = entity.settings
     if entity.kind == TOPIC and not is_stored_in(entity):
         return _fan_out(book, entity, parcel, key, now_ns)
-    if entity.kind != TOPIC and settings.forward_to:
-        target = book.find(settings.forward_to)
-        if target is not None and parcel.hops < FORWARD_HOPS_MAX:
-            _pass(book, entity, parcel, key, 1, now_ns)
-            return route(book, target, _onward(parcel, settings.ttl_ns), None, now_ns)
-        if target is None:
-            _bury(book, entity, parcel, key, FORWARD_TARGET_MISSING, f"no entity {settings.forward_to!r}", now_ns)
-        else:
-            _bury(book, entity, parcel, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
-    elif settings.requires_session and parcel.who.session_id is None and entity.kind != DEAD_LETTERS:
+    if entity.kind != TOPIC and entity.settings.forward_to:
+        return _forward(book, entity, parcel, key, now_ns)
+    if entity.settings.requires_session and parcel.who.session_id is None and entity.kind != DEAD_LETTERS:
         _bury(book, entity, parcel, key, SESSION_ID_IS_NULL, "the entity requires a session_id", now_ns)
     else:
-        store_copy(book, entity, parcel, now_ns)
+        store_copy(book, entity, parcel, key, now_ns)
     return 1
+
+
+def _forward(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> i64:
+    """To where the entity forwards, or into its dead letters with the reason why that cannot be."""
+    name = entity.settings.forward_to
+    ttl_ns = entity.settings.ttl_ns
+    target = book.find(name)
+    if target is None:
+        _bury(book, entity, parcel, key, FORWARD_TARGET_MISSING, f"no entity {name!r}", now_ns)
+        return 1
+    if parcel.hops >= FORWARD_HOPS_MAX:
+        _bury(book, entity, parcel, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
+        return 1
+    admission = ask(book, target, parcel.onward(entity, ttl_ns), now_ns)
+    if admission.reason:
+        _bury(book, entity, parcel, key, admission.reason, admission.description, now_ns)
+        return 1
+    # A duplicate goes nowhere: 0 copies. `onward` is called again, as the record of the pass may have the data now.
+    _pass(book, entity, parcel, key, 0 if admission.is_duplicate else 1, now_ns)
+    return admit(book, target, parcel.onward(entity, ttl_ns), admission, now_ns)
+
+
+def admit(book: Book, target: Entity, parcel: Parcel, admission: Admission, now_ns: i64) -> i64:
+    """Carry out the answer of a target that did not refuse. Returns how many copies were stored."""
+    key = admission.key
+    if admission.is_duplicate and key is not None:
+        note(book, Duplicated(now_ns, target.number, target.sequence, parcel.who, key))
+        return 0
+    parcel.arrivals = admission.arrivals
+    return route(book, target, parcel, key, now_ns)
 
 
 def _fan_out(book: Book, topic: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> i64:
     """Route a message of a topic to the subscriptions whose rules match. Returns how many copies were stored."""
+    # What is stored in a subscription was granted its room before; forwards come after that and get what is left.
     ttl_ns = topic.settings.ttl_ns
     stored: i64 = 0
+    forwards: list[Arrival] = []
     router = book.router(topic)
     if router.takes_all:
         subscriptions = topic.subscriptions
         _pass(book, topic, parcel, key, len(subscriptions), now_ns)
         for subscription in subscriptions:
-            stored += route(book, subscription, _fork(parcel, ttl_ns), None, now_ns)
-        return stored
-    arrivals = parcel.arrivals
-    if arrivals is None:
-        arrivals = router.arrivals(parcel.content(book))
-    _pass(book, topic, parcel, key, len(arrivals), now_ns)
-    for arrival in arrivals:
-        stored += _arrive(book, arrival, _fork(parcel, ttl_ns), now_ns)
+            if subscription.settings.forward_to:
+                forwards.append(Arrival(subscription))
+            else:
+                stored += route(book, subscription, parcel.fork(ttl_ns), None, now_ns)
+    else:
+        arrivals = parcel.arrivals
+        if arrivals is None:
+            arrivals = router.arrivals(parcel.content(book))
+        _pass(book, topic, parcel, key, len(arrivals), now_ns)
+        for arrival in arrivals:
+            if arrival.entity.settings.forward_to:
+                forwards.append(arrival)
+            else:
+                stored += _arrive(book, arrival, parcel.fork(ttl_ns), now_ns)
+    for arrival in forwards:
+        stored += _arrive(book, arrival, parcel.fork(ttl_ns), now_ns)
     return stored
 
 
@@ -262,11 +271,11 @@ def _arrive(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64) -> i64:
         return 1
     changed = arrival.message
     if changed is not None:
-        parcel = _changed_by_action(changed, arrival.entity, parcel.hops)
+        parcel = _changed_by_action(changed, arrival.entity, parcel)
     return route(book, arrival.entity, parcel, None, now_ns)
 
 
-def _changed_by_action(changed: Message, subscription: Entity, hops: i64) -> "Parcel":
+def _changed_by_action(changed: Message, subscription: Entity, before: Parcel) -> Parcel:
     """A rule action makes another message, with data of its own."""
     data = encode(changed)
     cold = changed.cold
@@ -278,30 +287,37 @@ def _changed_by_action(changed: Message, subscription: Entity, hops: i64) -> "Pa
     parcel = Parcel(who, changed.priority, ttl_ns)
     parcel.data = data
     parcel.message = changed
-    parcel.hops = hops
+    parcel.hops = before.hops
+    parcel.way = before.way
+    parcel.dedup_key = None if cold is None else cold.dedup_key
     return parcel
 
 
-def is_taken(book: Book, entity: Entity, parcel: Parcel) -> bool:
+def is_taken(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> bool:
     """Whether `route` would store the message at least once. Changes nothing."""
     if entity.kind == TOPIC and not is_stored_in(entity):
         router = book.router(entity)
         if router.takes_all:
-            return any([is_taken(book, each, parcel) for each in entity.subscriptions])
+            return any([is_taken(book, each, parcel, now_ns) for each in entity.subscriptions])
         arrivals = router.arrivals(parcel.content(book))
-        return any([_is_arrival_taken(book, arrival, parcel) for arrival in arrivals])
+        return any([_is_arrival_taken(book, arrival, parcel, now_ns) for arrival in arrivals])
     if entity.kind != TOPIC and entity.settings.forward_to and parcel.hops < FORWARD_HOPS_MAX:
         target = book.find(entity.settings.forward_to)
-        return target is None or is_taken(book, target, _onward(parcel, 0))
+        if target is not None:
+            onward = parcel.onward(entity, 0)
+            admission = ask(book, target, onward, now_ns)
+            if admission.is_duplicate:
+                return False
+            return admission.reason != "" or is_taken(book, target, onward, now_ns)
     return True  # Stored in the entity, or in its dead-letter queue.
 
 
-def _is_arrival_taken(book: Book, arrival: Arrival, parcel: Parcel) -> bool:
+def _is_arrival_taken(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64) -> bool:
     if arrival.error:
         return True
     if arrival.message is not None:
-        parcel = _changed_by_action(arrival.message, arrival.entity, parcel.hops)
-    return is_taken(book, arrival.entity, parcel)
+        parcel = _changed_by_action(arrival.message, arrival.entity, parcel)
+    return is_taken(book, arrival.entity, parcel, now_ns)
 
 
 def arrive_by_rules(book: Book, subscription: Entity, parcel: Parcel, now_ns: i64) -> int:
@@ -312,7 +328,7 @@ def arrive_by_rules(book: Book, subscription: Entity, parcel: Parcel, now_ns: i6
         return 1
     arrivals = router.arrivals(parcel.content(book))
     for arrival in arrivals:
-        _arrive(book, arrival, _fork(parcel, 0), now_ns)
+        _arrive(book, arrival, parcel.fork(0), now_ns)
     return len(arrivals)
 
 
@@ -324,25 +340,8 @@ def _pass(book: Book, entity: Entity, parcel: Parcel, key: str | None, copies: i
         parcel.carrier = book.seq
 
 
-def _fork(parcel: Parcel, ttl_ns: i64) -> Parcel:
-    other = Parcel(parcel.who, parcel.priority, effective_ttl_ns(parcel.ttl_ns, ttl_ns))
-    other.hops = parcel.hops
-    other.data = parcel.data
-    other.carrier = parcel.carrier
-    other.source = parcel.source
-    other.overlay = parcel.overlay
-    other.message = parcel.message
-    return other
-
-
-def _onward(parcel: Parcel, ttl_ns: i64) -> Parcel:
-    """One hop further."""
-    onward = _fork(parcel, ttl_ns)
-    onward.hops = parcel.hops + 1
-    return onward
-
-
-def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
+def store_copy(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> None:
+    """Store the message. Duplicate detection knows it by `key` from now on; None: it does not."""
     sequence = entity.sequence + 1
     expires_ns = expires_at_ns(now_ns, effective_ttl_ns(parcel.ttl_ns, entity.settings.ttl_ns))
     source = parcel.source
@@ -354,7 +353,7 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
         entry.expires_ns = expires_ns
         entry.overlay = parcel.overlay
         entry.hops = parcel.hops
-        note_sent(book, entry, None, now_ns, 0)
+        note_sent(book, entry, key, now_ns, 0)
         return
     entity.sent += 1
     note(
@@ -372,6 +371,7 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> None:
             0 if source is None else source.sequence,
             parcel.hops,
             parcel.overlay,
+            key,
         ),
     )
 
@@ -395,10 +395,10 @@ def _bury(
     """A message that cannot be stored where it arrived: into the dead letters of that entity."""
     _pass(book, entity, parcel, key, 1, now_ns)
     entity.dead_lettered += 1
-    letter = _fork(parcel, 0)
+    letter = parcel.fork(0)
     letter.ttl_ns = 0
     letter.overlay = death_record(parcel.overlay, reason, description, "", 0, entity.name, "", now_ns)
-    store_copy(book, dead_letters_of(book, entity, now_ns), letter, now_ns)
+    store_copy(book, dead_letters_of(book, entity, now_ns), letter, None, now_ns)
 
 
 def death_record(

@@ -9,7 +9,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from unibus.core.deadletter import DESCRIPTION_CHARS_MAX, MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED, capped
+from unibus.core.deadletter import (
+    DESCRIPTION_CHARS_MAX,
+    DESCRIPTION_HEADER,
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    SOURCE_HEADER,
+    TTL_EXPIRED,
+    capped,
+)
 from unibus.core.fields import plain_text
 from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book
@@ -24,9 +31,11 @@ from unibus.core.life.changes import (
     Returned,
 )
 from unibus.core.life.commands import ABANDON, BY_TOKEN, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
-from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry
+from unibus.core.life.entity import DEAD_LETTERS, Entity, Entry, lock_ns_of
+from unibus.core.life.forwarding import ask
+from unibus.core.life.parcel import Parcel
 from unibus.core.life.playing import note, note_completed
-from unibus.core.life.sending import Parcel, dead_letters_of, death_record, route, store_copy
+from unibus.core.life.sending import admit, dead_letters_of, death_record, store_copy
 from unibus.core.life.states import LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound, SessionLockLost
 from unibus.limits import FORWARD_HOPS_MAX
@@ -143,16 +152,15 @@ def bury(
     entity = entry.entity
     entity.dead_lettered += 1
     consumer = entry.consumer
+    source = _source_of(entity, overlay)
     letter = Parcel(entry.who, entry.priority, 0)
     letter.source = entry
     letter.hops = entry.hops + 1
     letter.overlay = death_record(
-        overlay, reason, description, signature, entry.delivery_count, entity.name, consumer, now_ns
+        overlay, reason, description, signature, entry.delivery_count, source, consumer, now_ns
     )
-    elsewhere = _forward_target(book, entry)
-    # Where it is forwarded to a topic whose rules do not match it, it stays here: a dead letter is never dropped.
-    if elsewhere is None or route(book, elsewhere, letter, None, now_ns) == 0:
-        store_copy(book, dead_letters_of(book, entity, now_ns), letter, now_ns)
+    if not _forward_dead(book, entry, letter, now_ns):
+        store_copy(book, dead_letters_of(book, entity, now_ns), letter, None, now_ns)
     note(
         book,
         DeadLettered(
@@ -168,6 +176,35 @@ def bury(
             consumer,
         ),
     )
+
+
+def _source_of(entity: Entity, overlay: Overlay | None) -> str:
+    """Where a message of the entity died. Among the dead letters it did so before: a retry brings it back there."""
+    if entity.kind != DEAD_LETTERS:
+        return entity.name
+    source = None if overlay is None else overlay.get(SOURCE_HEADER)
+    if isinstance(source, str) and source:
+        return source
+    return entity.name if entity.owner is None else entity.owner.name
+
+
+def _forward_dead(book: Book, entry: Entry, letter: Parcel, now_ns: i64) -> bool:
+    """Store a dead letter where its entity forwards them to. False where it has to stay: it is never dropped.
+
+    It stays where the target refuses it or knows it already, and where no rule of a topic matches it.
+    """
+    target = _forward_target(book, entry)
+    if target is None:
+        return False
+    admission = ask(book, target, letter, now_ns)
+    if not admission.reason and not admission.is_duplicate:
+        return admit(book, target, letter, admission, now_ns) > 0
+    overlay = letter.overlay
+    assert overlay is not None
+    before = overlay.get(DESCRIPTION_HEADER)
+    why = f"not forwarded: {admission.description or f'{target.name!r} has had it already'}"
+    overlay[DESCRIPTION_HEADER] = capped(f"{before}; {why}" if before else why, DESCRIPTION_CHARS_MAX)
+    return False
 
 
 def _forward_target(book: Book, entry: Entry) -> Entity | None:
@@ -208,7 +245,7 @@ def renew(book: Book, command: Renew, now_ns: i64) -> int:
     entry = lock_of(book, command, now_ns)
     if entry.session is not None:
         return entry.session.until_ns  # Inside of a session that is the lock, and it is renewed as one.
-    until_ns = now_ns + entry.entity.settings.lock_ns
+    until_ns = now_ns + lock_ns_of(entry.entity)
     note(book, Renewed(now_ns, entry.entity.number, entry.sequence, until_ns))
     return until_ns
 

@@ -2,18 +2,20 @@
 
 The records of one send form a tree, written depth first. A topic's record says how many subscriptions follow:
 
-    Passed topic, copies=3
+    Passed topic, copies=4
       Copied subscription a
       Passed subscription b, copies=1     it forwards, or could not store the message
         Copied queue audit                (a dead-letter queue may be declared in between)
-      Copied subscription c
+      Passed subscription c, copies=0     it forwards, and the target knows the message
+        Duplicated queue audit
+      Copied subscription d
 
 A version before this one could write such a tree without its end. Everything else in a group is one record.
 """
 
 from dataclasses import dataclass
 
-from unibus.core.life.changes import Change, Copied, Declared, Passed, Sent
+from unibus.core.life.changes import Change, Copied, Declared, Duplicated, Passed, Sent
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def _walk(changes: list[Change], index: int, topics: dict[int, set[int]], found:
     stored: list[int] = []
     behind = index + 1
     for _ in range(change.copies):
-        while behind < len(changes) and isinstance(changes[behind], Declared):
+        while behind < len(changes) and isinstance(changes[behind], (Declared, Duplicated)):
             behind += 1
         if behind >= len(changes) or not isinstance(changes[behind], (Sent, Copied, Passed)):
             break

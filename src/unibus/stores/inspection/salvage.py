@@ -248,7 +248,7 @@ def _with_data(copy: Copied, data: bytes) -> Sent:
         copy.priority,
         copy.expires_ns,
         copy.visible_ns,
-        None,
+        copy.dedup_key,
         data,
         copy.overlay,
         copy.hops,

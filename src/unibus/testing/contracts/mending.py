@@ -2,7 +2,7 @@
 
 import pytest
 
-from unibus.core.deadletter import sub_queue
+from unibus.core.deadletter import REASON_HEADER, SOURCE_HEADER, sub_queue
 from unibus.core.life.changes import Overlay, Who
 from unibus.core.life.commands import (
     DEAD_LETTER,
@@ -13,6 +13,7 @@ from unibus.core.life.commands import (
     Former,
     Move,
     Remove,
+    Renew,
     SendResult,
 )
 from unibus.core.life.states import GONE
@@ -33,6 +34,28 @@ def letter(rig: Rig, queue: str, body: object, **fields: object) -> int:
     rig.send(queue, body, 50, **fields)
     rig.settle(DEAD_LETTER, rig.one(queue), reason="Broken")
     return int(rig.peek(sub_queue(queue))[-1].sequence)
+
+
+class DeadLetterContract(Contract):
+    """What a dead-letter queue has from its entity."""
+
+    def test_it_has_the_lock_duration_of_its_entity(self, rig: Rig) -> None:
+        rig.queue("q", lock_duration=10.0)
+        letter(rig, "q", "a")
+        assert rig.info(sub_queue("q")).settings["lock_duration"] == 10.0
+        claimed = rig.one(sub_queue("q"))
+        assert claimed.until_ns == rig.now_ns() + 10 * SECOND
+        rig.update("q", lock_duration=20.0)
+        assert rig.run(Renew(sub_queue("q"), claimed.sequence, claimed.token)) == [rig.now_ns() + 20 * SECOND]
+        rig.update(sub_queue("q"), lock_duration=5.0)
+        assert rig.run(Renew(sub_queue("q"), claimed.sequence, claimed.token)) == [rig.now_ns() + 5 * SECOND]
+
+    def test_one_that_dies_again_keeps_where_it_died_first(self, rig: Rig) -> None:
+        rig.queue("q")
+        letter(rig, "q", "a")
+        rig.settle(DEAD_LETTER, rig.one(sub_queue("q")), reason="Again")
+        [again] = rig.dead("q")
+        assert (again.headers[SOURCE_HEADER], again.headers[REASON_HEADER]) == ("q", "Again")
 
 
 class MoveContract(Contract):

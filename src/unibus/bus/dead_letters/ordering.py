@@ -1,0 +1,40 @@
+"""In which order dead letters are listed: by a property of them, without reading a body."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from unibus.bus.dead_letters.record import RECOVERY_HEADER, died_ns, number_in, record_of, source_in, text_in
+from unibus.core.deadletter import ATTEMPTS_HEADER, REASON_HEADER
+from unibus.core.life.entity import Entry
+from unibus.errors import UsageError
+
+Key = Callable[[Entry], int | str]
+
+_KEYS: Final[dict[str, Key]] = {
+    "failure_timestamp": died_ns,
+    "failure_reason": lambda entry: text_in(record_of(entry), REASON_HEADER),
+    "retry_count": lambda entry: number_in(record_of(entry), ATTEMPTS_HEADER),
+    "recovery_attempts": lambda entry: number_in(record_of(entry), RECOVERY_HEADER),
+    "source": lambda entry: source_in(record_of(entry)),
+    "entity": lambda entry: entry.entity.name,
+    "id": lambda entry: entry.who.message_id,
+    "size": lambda entry: entry.who.size,
+}
+"""By the names that a DeadMessage has for them."""
+
+
+class Order(NamedTuple):
+    key: Key
+    is_descending: bool
+
+
+def order_of(given: object, after: object) -> Order | None:
+    """The order that `order_by` asks for; None for the usual one, the first to die first. A `-` turns it round."""
+    if given is None or given == "failure_timestamp":
+        return None
+    name = given.removeprefix("-") if isinstance(given, str) else ""
+    if name not in _KEYS:
+        raise UsageError(f"order_by is {given!r:.60}", f"one of {', '.join(_KEYS)}, with - in front for the reverse")
+    if after is not None:
+        raise UsageError("after and order_by together", "pages are in the order of failure_timestamp")
+    return Order(_KEYS[name], str(given).startswith("-"))
