@@ -329,14 +329,16 @@ class Face:
 
     def _post_late(self, target: Channel, messages: list[Message]) -> None:
         """What is refused now can only be counted and told: the transaction stands."""
-        verdict = self._exchange.post_many(target, messages)
+        verdict = self._exchange.post_many(target, messages, True)
         if verdict > DUPLICATE:
             log.warning("after the commit: %s", self._exchange.refusal(target, one_or_all(messages), verdict))
 
     def _post_blocking(self, target: Channel, messages: list[Message], may_block: bool) -> None:
         """Wait for room, unless that would block an event loop."""
         verdict: i64 = FULL
-        if may_block and len(messages) <= target.max_size:
+        if not may_block:
+            verdict = self._exchange.post_many(target, messages, True)
+        elif len(messages) <= target.max_size:
             timeout_s = self._hub.registry.config_of(target.name).block_timeout
             verdict = post_when_room(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:
