@@ -87,13 +87,22 @@ class BusAftermath(Aftermath):
         self._bury(group, message, TTL_EXPIRED, None)
 
     def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
-        """What admission removed to make room."""
+        """What admission removed to make room: all of it, also after an inline handler that ends the program."""
+        failure: BaseException | None = None
         for casualty in casualties:
-            if casualty.expired:
-                self.expired("", casualty.message)
-            else:
-                channel.metrics.count("evicted")
-                self._bury("", casualty.message, QUEUE_OVERFLOW, None)
+            try:
+                self._bury_casualty(channel, casualty)
+            except BaseException as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _bury_casualty(self, channel: Channel, casualty: Casualty) -> None:
+        if casualty.expired:
+            self.expired("", casualty.message)
+        else:
+            channel.metrics.count("evicted")
+            self._bury("", casualty.message, QUEUE_OVERFLOW, None)
 
     def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         metrics = self.metrics_of(message.channel)

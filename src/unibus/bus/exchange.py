@@ -41,6 +41,7 @@ from unibus.errors import (
     PublishError,
     QueueFull,
     RateLimited,
+    SerializationFailed,
 )
 from unibus.limits import BODY_BYTES_MAX
 
@@ -48,6 +49,8 @@ REPLY_PREFIX: Final = "$reply/"
 
 # A text of so many characters cannot have more bytes than a body may, whatever the characters are.
 _BODY_CHARS_SAFE: Final = BODY_BYTES_MAX // 4
+# No class can derive from it, so comparing types is enough, and costs other bodies next to nothing.
+_VIEW: Final = memoryview
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -116,6 +119,8 @@ class Exchange:
         if isinstance(body, (bytes, str, bytearray)):
             if len(body) > _BODY_CHARS_SAFE:
                 self.check_size(channel.name, body)
+        elif type(body) is _VIEW:
+            self.check_size(channel.name, body)
         return Message(self.stamper, channel.name, body, level, cold)
 
     def post(self, channel: Channel, message: Message) -> i64:
@@ -168,10 +173,11 @@ class Exchange:
             # Somebody subscribed or left in the meantime.
             self.refresh(channel)
             return self._post_all(channel, messages, in_turn)
-        self._bury(channel)
-        if verdict <= UNROUTED:
-            for parcel in parcels:
-                self._hand_over(parcel)
+        try:
+            self._bury(channel)
+        finally:
+            if verdict <= UNROUTED:
+                self._hand_over(parcels)
         return verdict
 
     def _swept(self, channel: Channel) -> None:
@@ -184,12 +190,20 @@ class Exchange:
         if channel.casualties:
             self.steward.bury(channel, channel.take_casualties())
 
-    def _hand_over(self, parcel: Parcel) -> None:
-        for group in parcel.groups:
-            if group.inline:
-                self.run_inline(group, parcel.message)
-            elif group.idle > 0:
-                wake(group)
+    def _hand_over(self, parcels: list[Parcel]) -> None:
+        """Wake the groups and call the inline handlers: all of them, also after one that ends the program."""
+        failure: BaseException | None = None
+        for parcel in parcels:
+            for group in parcel.groups:
+                if group.inline:
+                    try:
+                        self.run_inline(group, parcel.message)
+                    except BaseException as error:
+                        failure = failure or error
+                elif group.idle > 0:
+                    wake(group)
+        if failure is not None:
+            raise failure
 
     def run_inline(self, group: Group, message: Message) -> None:
         delivery = self.delivery
@@ -229,7 +243,7 @@ class Exchange:
                 break
             self.refresh(channel)
         self._bury(channel)
-        self._hand_over(parcel)
+        self._hand_over([parcel])
 
     def _wanted(self, channel: Channel, routes: list[Group], message: Message) -> list[Group]:
         """The routes whose filter agrees. A filter that raises has not agreed, and hurts nobody else."""
@@ -282,20 +296,18 @@ class Exchange:
 
     def check_size(self, name: str, body: object) -> None:
         """Refuse bytes and text over the limit. Text counts as the bytes that it will be; nothing else is measured."""
-        size = 0
-        if isinstance(body, (bytes, bytearray)):
-            size = len(body)
-        elif isinstance(body, str) and len(body) > _BODY_CHARS_SAFE:
-            size = len(body.encode("utf-8", "surrogatepass"))
-        if size > BODY_BYTES_MAX:
-            error = MessageTooLarge(
-                f"a body of {size:,} bytes for {name!r} is over the limit of {BODY_BYTES_MAX:,}",
-                "store it elsewhere and publish a reference",
-            )
+        try:
+            size = body_bytes(body)
+            if size > BODY_BYTES_MAX:
+                raise MessageTooLarge(
+                    f"a body of {size:,} bytes for {name!r} is over the limit of {BODY_BYTES_MAX:,}",
+                    "store it elsewhere and publish a reference",
+                )
+        except PublishError as error:
             channel = self.channels.get(name)
             metrics = self.refused if channel is None else channel.metrics
             metrics.count_refusal(error, 1)
-            raise error
+            raise
 
     def refusal(self, channel: Channel, item: object, verdict: i64) -> PublishError:
         """The error for a verdict, counted by kind."""
@@ -317,6 +329,20 @@ def queue_full(channel: Channel, item: object) -> PublishError:
         "slow down, raise max_queue_size, add workers, or choose drop_policy 'block' or 'drop_old'",
         item,
     )
+
+
+def body_bytes(body: object) -> int:
+    """The bytes of a body; 0 for one that is not measured, or for a text that cannot be over the limit."""
+    if isinstance(body, (bytes, bytearray)):
+        return len(body)
+    if isinstance(body, str):
+        return len(body.encode("utf-8", "surrogatepass")) if len(body) > _BODY_CHARS_SAFE else 0
+    if isinstance(body, memoryview):
+        try:
+            return body.nbytes  # Its len() counts items, or rows.
+        except ValueError as error:
+            raise SerializationFailed(f"the body cannot be read: {error}", "publish it before release()") from error
+    return 0
 
 
 def must_wait(channel: Channel) -> bool:
