@@ -16,7 +16,7 @@ from typing import Final, final
 
 from unibus.bus.channel import Casualty, Channel
 from unibus.bus.delivery import Aftermath
-from unibus.bus.exchange import Exchange
+from unibus.bus.exchange import REQUEST_HEADER, Exchange
 from unibus.bus.group import Consumer, Group, wake
 from unibus.bus.letters import dead_letter, described, error_text
 from unibus.bus.timers import Timers
@@ -190,6 +190,7 @@ class BusAftermath(Aftermath):
     def _reply(self, reply_to: str, message: Message, body: object, headers: dict[str, str]) -> None:
         cold = Cold()
         cold.correlation_id = message.correlation_id or message.id
+        cold.headers[REQUEST_HEADER] = message.id
         for name, value in headers.items():
             cold.headers[name] = value
         try:

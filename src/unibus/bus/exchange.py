@@ -46,6 +46,8 @@ from unibus.errors import (
 from unibus.limits import BODY_BYTES_MAX
 
 REPLY_PREFIX: Final = "$reply/"
+REQUEST_HEADER: Final = "request_id"
+"""In a reply: the id of the message that it answers. Several requests may share a correlation id."""
 
 # A text of so many characters cannot have more bytes than a body may, whatever the characters are.
 _BODY_CHARS_SAFE: Final = BODY_BYTES_MAX // 4
