@@ -16,7 +16,7 @@ from typing import Final, final
 
 from unibus.bus.channel import Casualty, Channel
 from unibus.bus.delivery import Aftermath
-from unibus.bus.exchange import Exchange
+from unibus.bus.exchange import REQUEST_HEADER, Exchange
 from unibus.bus.group import Consumer, Group, wake
 from unibus.bus.letters import dead_letter, described, error_text
 from unibus.bus.timers import Timers
@@ -87,13 +87,22 @@ class BusAftermath(Aftermath):
         self._bury(group, message, TTL_EXPIRED, None)
 
     def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
-        """What admission removed to make room."""
+        """What admission removed to make room: all of it, also after an inline handler that ends the program."""
+        failure: BaseException | None = None
         for casualty in casualties:
-            if casualty.expired:
-                self.expired("", casualty.message)
-            else:
-                channel.metrics.count("evicted")
-                self._bury("", casualty.message, QUEUE_OVERFLOW, None)
+            try:
+                self._bury_casualty(channel, casualty)
+            except BaseException as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _bury_casualty(self, channel: Channel, casualty: Casualty) -> None:
+        if casualty.expired:
+            self.expired("", casualty.message)
+        else:
+            channel.metrics.count("evicted")
+            self._bury("", casualty.message, QUEUE_OVERFLOW, None)
 
     def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         metrics = self.metrics_of(message.channel)
@@ -181,6 +190,7 @@ class BusAftermath(Aftermath):
     def _reply(self, reply_to: str, message: Message, body: object, headers: dict[str, str]) -> None:
         cold = Cold()
         cold.correlation_id = message.correlation_id or message.id
+        cold.headers[REQUEST_HEADER] = message.id
         for name, value in headers.items():
             cold.headers[name] = value
         try:

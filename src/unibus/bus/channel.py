@@ -7,12 +7,12 @@ All is checked before anything is changed, so that an error from publish leaves 
 marked as seen, no group has the message.
 """
 
-from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.bus.group import Group, notify
+from unibus.bus.blocked import BlockedPublisher, BlockedPublishers
+from unibus.bus.group import Group
 from unibus.core.atomic import LOCK, atomic
 from unibus.core.dedup import Deduplicator
 from unibus.core.expiry import is_expired
@@ -73,8 +73,7 @@ class Channel:
         self.dead_letter_channel: str | None = None
         self.kept: PriorityQueue[Message] = PriorityQueue(0)
         self.groups: list[Group] = []  # Subscribed to this very name.
-        # Publishers that wait for room, in case it comes from the kept or from a change of the groups.
-        self.kept_waiters: list[Callable[[], None]] = []
+        self.blocked = BlockedPublishers()
         self.casualties: list[Casualty] = []
         self._offering = False  # A long offer is under way: the fast path must not slip into it.
         # What a publish reaches, as of `routes_version`; derived by the exchange.
@@ -92,7 +91,7 @@ class Channel:
         """The fast path: one reliable group and room in it. False sends the message the long way."""
         if self.max_size:
             group.queue.reserve(message.priority)
-            if group.queue.size >= self.max_size:
+            if group.queue.size + group.retrying >= self.max_size or self.blocked.count:
                 return False
         if self.only is not group or self._offering or group.closed or self.routes_version < 0:
             return False
@@ -109,7 +108,7 @@ class Channel:
             return False
         if self.max_size:
             self.kept.reserve(message.priority)
-            if self.kept.size >= self.max_size:
+            if self.kept.size >= self.max_size or self.blocked.count:
                 return False
         self.sequence += 1
         message.sequence = self.sequence
@@ -120,9 +119,10 @@ class Channel:
             self.metrics.unrouted += 1
         return True
 
-    def offer(self, parcels: list[Parcel], routes: list[Group], now_ns: i64) -> i64:
+    def offer(self, parcels: list[Parcel], routes: list[Group], now_ns: i64, waits: bool = False) -> i64:
         """Admit all of the parcels or none. They were addressed by these routes; STALE if there are others by now.
 
+        `waits`: the places that are free are for others, so the answer is FULL where it would be ACCEPTED.
         Duplicates among several messages are left out silently; when nothing else is left, that is the answer.
         """
         with LOCK:
@@ -131,20 +131,20 @@ class Channel:
             self._offering = True
             try:
                 fresh = self._fresh(parcels, now_ns)
-                verdict = self._offer(fresh, now_ns)
+                verdict = self._offer(fresh, now_ns, waits)
                 if verdict <= DUPLICATE:
                     self.metrics.duplicate += len(parcels) - len(fresh)
                 return verdict
             finally:
                 self._offering = False
 
-    def _offer(self, parcels: list[Parcel], now_ns: i64) -> i64:
+    def _offer(self, parcels: list[Parcel], now_ns: i64, waits: bool) -> i64:
         count: i64 = len(parcels)
         if self.bucket is not None and not self.bucket.has(count, now_ns):
             return RATE_LIMITED
         if count == 0:
             return DUPLICATE
-        if not self._has_room(parcels):
+        if waits or not self._has_room(parcels):
             return FULL
         if self.bucket is not None:
             self.bucket.try_acquire(count, now_ns)
@@ -190,17 +190,31 @@ class Channel:
             return True
         messages = [parcel.message for parcel in parcels]
         if not self.routes:
-            return not self.declared or self._fits(self.kept, messages)
+            return not self.declared or self._fits(self.kept, 0, messages)
         for group in self.routes:
+            if self.has_filter:
+                messages = [parcel.message for parcel in parcels if group in parcel.groups]
             if group.is_bounded_here():
-                if self.has_filter:
-                    messages = [parcel.message for parcel in parcels if group in parcel.groups]
-                if not self._fits(group.queue, messages):
+                if not self._fits(group.queue, group.retrying, messages):
                     return False
+            elif messages and self._is_full(group):
+                return False  # An inline handler: nothing waits for it but what it has failed to handle.
         return True
 
-    def _fits(self, queue: PriorityQueue[Message], messages: list[Message]) -> bool:
-        over: i64 = queue.size + len(messages) - self.max_size
+    def _is_full(self, group: Group) -> bool:
+        return group.bound == 0 and not group.closed and group.depth() >= self.max_size
+
+    def has_free_place(self) -> bool:
+        """Whether a message could be admitted now: exact while the routes are, and true where that is not known."""
+        if self.max_size == 0 or self.has_filter or self.routes_version < 0:
+            return True
+        if not self.routes:
+            return self.kept.size < self.max_size
+        return not any([self._is_full(group) for group in self.routes])
+
+    def _fits(self, queue: PriorityQueue[Message], retrying: i64, messages: list[Message]) -> bool:
+        """`retrying` messages of the same group hold a place too, and cannot be evicted."""
+        over: i64 = queue.size + retrying + len(messages) - self.max_size
         if over <= 0 or not messages:
             return True
         if self.policy != POLICY_DROP_OLD or over > queue.size:
@@ -214,16 +228,16 @@ class Channel:
         message.sequence = self.sequence
         if not self.routes:
             if self.declared:
-                self._append(self.kept, message)
+                self._append(self.kept, 0, message)
             return
         for group in parcel.groups:
             if group.is_bounded_here():
-                self._append(group.queue, message)
+                self._append(group.queue, group.retrying, message)
             elif group.bound and not group.closed and group.make_room(message.priority, self.metrics):
                 group.queue.append(message, message.priority)
 
-    def _append(self, queue: PriorityQueue[Message], message: Message) -> None:
-        if self.max_size and queue.size >= self.max_size and self.policy == POLICY_DROP_OLD:
+    def _append(self, queue: PriorityQueue[Message], retrying: i64, message: Message) -> None:
+        if self.max_size and queue.size + retrying >= self.max_size and self.policy == POLICY_DROP_OLD:
             evicted = queue.evict(message.priority)
             if evicted is not None:
                 self.casualties.append(Casualty(evicted, False))
@@ -262,7 +276,7 @@ class Channel:
         with LOCK:
             self.groups.remove(group)
             self.routes_version = -1
-        notify(self.take_kept_waiters())
+        self.blocked.wake_first()
 
     def hand_kept(self, group: Group) -> None:
         """The first reliable group gets what was kept; from now on nothing is, as the routes are looked up anew."""
@@ -271,26 +285,25 @@ class Channel:
             if group.bound == 0:
                 for message in self.kept.drain():
                     group.queue.append(message, message.priority)
-        notify(self.take_kept_waiters())
+        self.blocked.wake_first()
 
-    def wait_for_room(self, callback: Callable[[], None]) -> None:
-        """Call back when any queue that may have been full has given something away."""
+    def block(self, publisher: BlockedPublisher) -> None:
+        """Let a publisher wait: it is woken when it is the first and a queue that may have been full gives one away."""
         with LOCK:
-            self.kept_waiters = [*self.kept_waiters, callback]
+            self.blocked.add(publisher)
+            self.watch_groups()
+
+    def watch_groups(self) -> None:
+        """Let each group that a publish reaches wake the blocked publishers when a message leaves it."""
+        with LOCK:
             for group in self.routes:
-                group.wait_for_room(callback)
+                group.wakes(self.blocked)
 
-    def stop_waiting(self, callback: Callable[[], None]) -> None:
-        with LOCK:
-            self.kept_waiters = [other for other in self.kept_waiters if other is not callback]
-            for group in self.routes:
-                group.stop_waiting(callback)
-
-    def take_kept_waiters(self) -> list[Callable[[], None]]:
-        with LOCK:
-            waiters = self.kept_waiters
-            self.kept_waiters = []
-            return waiters
+    def unblock(self, publisher: BlockedPublisher) -> None:
+        """It was admitted, or waits no more. A place that it was woken for and did not take is for the next one."""
+        self.blocked.remove(publisher)
+        if self.blocked.count and self.has_free_place():
+            self.blocked.wake_first()
 
     def keep(self, messages: list[Message]) -> None:
         """Take back what a last subscriber left behind, each message at its place."""
@@ -298,7 +311,7 @@ class Channel:
             self.kept.restore(message, message.priority, message.sequence)
 
 
-atomic(Channel, "offer_only", "offer_nobody", "keep")
+atomic(Channel, "offer_only", "offer_nobody", "has_free_place", "keep")
 
 
 def dedup_key(message: Message) -> str:

@@ -5,14 +5,25 @@ It belongs to no thread and no loop; every face of the bus publishes through it.
 """
 
 import math
-from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.bus.channel import ACCEPTED, DUPLICATE, FULL, RATE_LIMITED, STALE, UNROUTED, Casualty, Channel, Parcel
+from unibus.bus.blocked import BlockedPublisher
+from unibus.bus.channel import (
+    ACCEPTED,
+    DUPLICATE,
+    FULL,
+    POLICY_BLOCK,
+    RATE_LIMITED,
+    STALE,
+    UNROUTED,
+    Casualty,
+    Channel,
+    Parcel,
+)
 from unibus.bus.delivery import SAMPLE_MASK, Delivery
-from unibus.bus.group import Group, wake, wake_all
+from unibus.bus.group import INSIDE, Group, wake, wake_all
 from unibus.clock import Clock
 from unibus.core.atomic import LOCK
 from unibus.core.cold import Cold
@@ -30,13 +41,18 @@ from unibus.errors import (
     PublishError,
     QueueFull,
     RateLimited,
+    SerializationFailed,
 )
 from unibus.limits import BODY_BYTES_MAX
 
 REPLY_PREFIX: Final = "$reply/"
+REQUEST_HEADER: Final = "request_id"
+"""In a reply: the id of the message that it answers. Several requests may share a correlation id."""
 
 # A text of so many characters cannot have more bytes than a body may, whatever the characters are.
 _BODY_CHARS_SAFE: Final = BODY_BYTES_MAX // 4
+# No class can derive from it, so comparing types is enough, and costs other bodies next to nothing.
+_VIEW: Final = memoryview
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -105,6 +121,8 @@ class Exchange:
         if isinstance(body, (bytes, str, bytearray)):
             if len(body) > _BODY_CHARS_SAFE:
                 self.check_size(channel.name, body)
+        elif type(body) is _VIEW:
+            self.check_size(channel.name, body)
         return Message(self.stamper, channel.name, body, level, cold)
 
     def post(self, channel: Channel, message: Message) -> i64:
@@ -132,41 +150,62 @@ class Exchange:
             return ACCEPTED
         if channel.plain and channel.offer_nobody(message):
             return ACCEPTED if channel.declared else UNROUTED
-        return self._post_all(channel, [message])
+        return self._post_all(channel, [message], False)
 
-    def post_many(self, channel: Channel, messages: list[Message]) -> i64:
-        """The same for several messages: all are admitted, or none."""
+    def post_many(self, channel: Channel, messages: list[Message], in_turn: bool = False) -> i64:
+        """The same for several messages: all are admitted, or none.
+
+        `in_turn`: by a publisher whose turn it is, or that cannot wait, so that it does not wait behind others.
+        """
         if channel.routes_version != self.version:
             self.refresh(channel)
         for message in messages:
             self._prepare(channel, message)
-        return self._post_all(channel, messages)
+        return self._post_all(channel, messages, in_turn)
 
-    def _post_all(self, channel: Channel, messages: list[Message]) -> i64:
+    def _post_all(self, channel: Channel, messages: list[Message], in_turn: bool) -> i64:
         routes = channel.routes
+        waits = not in_turn and channel.blocked.count > 0 and must_wait(channel)
         parcels = [Parcel(message, self._wanted(channel, routes, message)) for message in messages]
-        verdict = channel.offer(parcels, routes, self.monotonic_ns())
+        verdict = channel.offer(parcels, routes, self.monotonic_ns(), waits)
         if verdict == FULL and channel.sweep(self.wall_ns()):
-            for group in routes:
-                wake_all(group)  # A slot that looked during the sweep may have seen an empty queue.
-            verdict = channel.offer(parcels, routes, self.monotonic_ns())
+            self._swept(channel)
+            verdict = channel.offer(parcels, routes, self.monotonic_ns(), waits)
         if verdict == STALE:
             # Somebody subscribed or left in the meantime.
             self.refresh(channel)
-            return self._post_all(channel, messages)
-        if channel.casualties:
-            self.steward.bury(channel, channel.take_casualties())
-        if verdict <= UNROUTED:
-            for parcel in parcels:
-                self._hand_over(parcel)
+            return self._post_all(channel, messages, in_turn)
+        try:
+            self._bury(channel)
+        finally:
+            if verdict <= UNROUTED:
+                self._hand_over(parcels)
         return verdict
 
-    def _hand_over(self, parcel: Parcel) -> None:
-        for group in parcel.groups:
-            if group.inline:
-                self.run_inline(group, parcel.message)
-            elif group.idle > 0:
-                wake(group)
+    def _swept(self, channel: Channel) -> None:
+        for group in channel.routes:
+            wake_all(group)  # A slot that looked during the sweep may have seen an empty queue.
+        self._bury(channel)
+        channel.blocked.wake_first()
+
+    def _bury(self, channel: Channel) -> None:
+        if channel.casualties:
+            self.steward.bury(channel, channel.take_casualties())
+
+    def _hand_over(self, parcels: list[Parcel]) -> None:
+        """Wake the groups and call the inline handlers: all of them, also after one that ends the program."""
+        failure: BaseException | None = None
+        for parcel in parcels:
+            for group in parcel.groups:
+                if group.inline:
+                    try:
+                        self.run_inline(group, parcel.message)
+                    except BaseException as error:
+                        failure = failure or error
+                elif group.idle > 0:
+                    wake(group)
+        if failure is not None:
+            raise failure
 
     def run_inline(self, group: Group, message: Message) -> None:
         delivery = self.delivery
@@ -174,6 +213,8 @@ class Exchange:
         count: i64 = len(consumers)
         if delivery is not None and message.sequence:
             if count:
+                if message.delivery_count > 1:
+                    group.retry_inline()
                 delivery.deliver(consumers[0 if count == 1 else message.sequence % count], message)
             else:
                 # The last consumer was cancelled after the message was admitted: its channel keeps it, or counts it.
@@ -187,11 +228,11 @@ class Exchange:
             self.refresh(channel)
         return channel.declared or len(channel.routes) > 0
 
-    def wait_for_room(self, channel: Channel, callback: Callable[[], None]) -> None:
-        """Call back when there may be room: a queue gave something away, or the groups changed."""
+    def block(self, channel: Channel, publisher: BlockedPublisher) -> None:
+        """Let a publisher wait until there may be room: a queue gave something away, or the groups changed."""
         if channel.routes_version != self.version:
             self.refresh(channel)
-        channel.wait_for_room(callback)
+        channel.block(publisher)
 
     def force(self, channel: Channel, message: Message) -> None:
         """Push past every bound what was admitted before: a dead letter."""
@@ -203,9 +244,8 @@ class Exchange:
             if channel.force(parcel, routes):
                 break
             self.refresh(channel)
-        if channel.casualties:
-            self.steward.bury(channel, channel.take_casualties())
-        self._hand_over(parcel)
+        self._bury(channel)
+        self._hand_over([parcel])
 
     def _wanted(self, channel: Channel, routes: list[Group], message: Message) -> list[Group]:
         """The routes whose filter agrees. A filter that raises has not agreed, and hurts nobody else."""
@@ -246,6 +286,8 @@ class Exchange:
             channel.plain = not channel.has_filter and not channel.is_timed()
             channel.only = routes[0] if channel.plain and len(routes) == 1 and routes[0].bound == 0 else None
             channel.routes_version = self.version
+            if channel.blocked.count:
+                channel.watch_groups()
 
     def _level(self, channel: Channel, priority: object) -> i64:
         try:
@@ -256,20 +298,18 @@ class Exchange:
 
     def check_size(self, name: str, body: object) -> None:
         """Refuse bytes and text over the limit. Text counts as the bytes that it will be; nothing else is measured."""
-        size = 0
-        if isinstance(body, (bytes, bytearray)):
-            size = len(body)
-        elif isinstance(body, str) and len(body) > _BODY_CHARS_SAFE:
-            size = len(body.encode("utf-8", "surrogatepass"))
-        if size > BODY_BYTES_MAX:
-            error = MessageTooLarge(
-                f"a body of {size:,} bytes for {name!r} is over the limit of {BODY_BYTES_MAX:,}",
-                "store it elsewhere and publish a reference",
-            )
+        try:
+            size = body_bytes(body)
+            if size > BODY_BYTES_MAX:
+                raise MessageTooLarge(
+                    f"a body of {size:,} bytes for {name!r} is over the limit of {BODY_BYTES_MAX:,}",
+                    "store it elsewhere and publish a reference",
+                )
+        except PublishError as error:
             channel = self.channels.get(name)
             metrics = self.refused if channel is None else channel.metrics
             metrics.count_refusal(error, 1)
-            raise error
+            raise
 
     def refusal(self, channel: Channel, item: object, verdict: i64) -> PublishError:
         """The error for a verdict, counted by kind."""
@@ -291,6 +331,31 @@ def queue_full(channel: Channel, item: object) -> PublishError:
         "slow down, raise max_queue_size, add workers, or choose drop_policy 'block' or 'drop_old'",
         item,
     )
+
+
+def body_bytes(body: object) -> int:
+    """The bytes of a body; 0 for one that is not measured, or for a text that cannot be over the limit."""
+    if isinstance(body, (bytes, bytearray)):
+        return len(body)
+    if isinstance(body, str):
+        return len(body.encode("utf-8", "surrogatepass")) if len(body) > _BODY_CHARS_SAFE else 0
+    if isinstance(body, memoryview):
+        try:
+            return body.nbytes  # Its len() counts items, or rows.
+        except ValueError as error:
+            raise SerializationFailed(f"the body cannot be read: {error}", "publish it before release()") from error
+    return 0
+
+
+def must_wait(channel: Channel) -> bool:
+    """Whether the next places of a channel are for publishers that wait already.
+
+    A handler never waits behind others: it may be what they wait for. Nor does a publisher where filters choose the
+    groups: those that wait may want a place in other ones.
+    """
+    if channel.policy != POLICY_BLOCK or channel.has_filter:
+        return False
+    return INSIDE.get() is None and channel.blocked.can_run()
 
 
 def is_internal(name: str) -> bool:

@@ -20,7 +20,13 @@ from unibus.bus.room import post_when_room
 from unibus.bus.settings import BusConfig, ChannelConfig, SubscribeOptions, channel_config
 from unibus.bus.store_url import sqlite_url, url_of
 from unibus.bus.subscription import Subscription
-from unibus.bus.subscriptions import Decorated, decorator, retry_policy
+from unibus.bus.subscriptions import (
+    Decorated,
+    check_option_names,
+    checked_concurrency,
+    decorator,
+    retry_policy,
+)
 from unibus.bus.transactions import Transaction, current
 from unibus.bus.ways import Ways, cannot_persist
 from unibus.clock import Clock
@@ -224,9 +230,11 @@ class Face:
         With a handler it gives a Subscription, which may be awaited; without one it is a decorator, which gives the
         handler back unchanged. `subscribe(channel, "module", callback)` is the first design's form.
         """
+        check_option_names(options)
+        checked_concurrency(concurrency)
         chosen = cast(SubscribeOptions, options)
         if isinstance(handler, str):
-            return self._subscribe_module(channel, handler, retry_attempts, chosen)
+            return self._subscribe_module(channel, handler, retry_attempts, retry_delay, concurrency, chosen)
         if isinstance(retry_attempts, bool) or not isinstance(retry_attempts, int):
             raise UsageError(f"retry_attempts {retry_attempts!r} is not a whole number")
         policy = retry_policy(retry_attempts, RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay, chosen)
@@ -248,7 +256,13 @@ class Face:
         return self._hub.subscriptions.add
 
     def _subscribe_module(
-        self, channel: str | Pattern, module: str, callback: object, options: SubscribeOptions
+        self,
+        channel: str | Pattern,
+        module: str,
+        callback: object,
+        retry_delay: float | None,
+        concurrency: int,
+        options: SubscribeOptions,
     ) -> Subscription:
         if not callable(callback):
             raise HandlerInvalid(
@@ -256,9 +270,10 @@ class Face:
                 "the handler is the third argument in this form",
             )
         self._only_in_memory("subscribe a module")
-        policy = retry_policy(RETRY_ATTEMPTS_DEFAULT, RETRY_DELAY_S_DEFAULT, options)
+        delay_s = RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay
+        policy = retry_policy(RETRY_ATTEMPTS_DEFAULT, delay_s, options)
         add = self._subscriber(channel, options)
-        return add(channel, callback, policy, 1, options, module)
+        return add(channel, callback, policy, concurrency, options, module)
 
     def unsubscribe(self, subscription: object) -> bool:
         """Cancel by Subscription, by id or by handler. False, and nothing happens, if there is no such subscription."""
@@ -329,14 +344,16 @@ class Face:
 
     def _post_late(self, target: Channel, messages: list[Message]) -> None:
         """What is refused now can only be counted and told: the transaction stands."""
-        verdict = self._exchange.post_many(target, messages)
+        verdict = self._exchange.post_many(target, messages, True)
         if verdict > DUPLICATE:
             log.warning("after the commit: %s", self._exchange.refusal(target, one_or_all(messages), verdict))
 
     def _post_blocking(self, target: Channel, messages: list[Message], may_block: bool) -> None:
         """Wait for room, unless that would block an event loop."""
         verdict: i64 = FULL
-        if may_block and len(messages) <= target.max_size:
+        if not may_block:
+            verdict = self._exchange.post_many(target, messages, True)
+        elif len(messages) <= target.max_size:
             timeout_s = self._hub.registry.config_of(target.name).block_timeout
             verdict = post_when_room(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:

@@ -24,6 +24,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from unibus.bus.blocked import BlockedPublishers
 from unibus.core.atomic import LOCK, atomic
 from unibus.core.message import Message
 from unibus.core.metrics import ChannelMetrics
@@ -79,12 +80,13 @@ class Group:
         self.consumers: list[Consumer] = []
         self.idle: i64 = 0  # Slots that could start now.
         self.delayed: i64 = 0  # Failed messages that wait for their retry.
+        self.retrying: i64 = 0  # Those, and the ones that are being delivered again: each keeps its place in the bound.
         self.running: i64 = 0  # Slots at work; those that are only claimed are not.
         self.dropped: i64 = 0  # By a lossy queue.
         self.metrics: ChannelMetrics | None = None  # Of its channel; None when it is subscribed to a pattern.
         self.deserted: Callable[[], None] | None = None  # Called when the last consumer that could run is stranded.
         self._turn: i64 = 0
-        self._room: list[Callable[[], None]] = []  # Publishers that wait for room.
+        self._blocked: list[BlockedPublishers] = []  # Of the channels whose publishers wait for room here.
 
     def add(self, consumer: Consumer) -> None:
         with LOCK:
@@ -139,6 +141,8 @@ class Group:
         if not consumer.cancelled:
             message = self.queue.pop()
             if message is not None:
+                if message.delivery_count > 1:
+                    self.retrying += 1
                 return message
         self.running -= 1
         self._release(consumer)
@@ -159,7 +163,7 @@ class Group:
 
     def make_room(self, priority: i64, metrics: ChannelMetrics) -> bool:
         """Let a lossy queue take a message of that priority; False if the newcomer itself has to go."""
-        if self.queue.size < self.bound:
+        if self.queue.size + self.retrying < self.bound:
             return True
         self.dropped += 1
         metrics.overflowed += 1
@@ -168,12 +172,27 @@ class Group:
     def acked(self, metrics: ChannelMetrics) -> None:
         metrics.dispatched += 1
 
+    def depth(self) -> int:
+        """Messages that count against the channel's bound: those that wait, and those that are tried again."""
+        return self.queue.size + self.retrying
+
     def delay(self) -> None:
+        """A message has failed and waits for its retry. It may be over the bound: a retry never waits for room."""
         self.delayed += 1
+        self.retrying += 1
+
+    def retry_inline(self) -> None:
+        """A message that was delivered before is delivered again without having been in the queue."""
+        self.retrying += 1
+
+    def end_retry(self) -> None:
+        """A redelivery has ended: handled, dead-lettered, expired, or waiting again (and counted there)."""
+        self.retrying -= 1
 
     def undelay(self, message: Message, back: bool) -> None:
         """A failed message is due again: at its old place, or at the end of its level."""
         self.delayed -= 1
+        self.retrying -= 1
         if back:
             self.queue.append(message, message.priority)
         else:
@@ -182,26 +201,25 @@ class Group:
     def is_quiet(self) -> bool:
         return self.queue.size == 0 and self.running == 0 and self.delayed == 0
 
-    def wait_for_room(self, callback: Callable[[], None]) -> None:
+    def wakes(self, blocked: BlockedPublishers) -> None:
+        """Let a message that leaves wake the first of these."""
         with LOCK:
-            self._room = [*self._room, callback]
+            if blocked not in self._blocked:
+                self._blocked = [*self._blocked, blocked]
 
-    def stop_waiting(self, callback: Callable[[], None]) -> None:
+    def has_blocked(self) -> bool:
+        return len(self._blocked) > 0
+
+    def take_blocked(self) -> list[BlockedPublishers]:
+        """Those with a publisher that waits; the others are not asked again."""
         with LOCK:
-            self._room = [other for other in self._room if other is not callback]
-
-    def take_room_waiters(self) -> list[Callable[[], None]]:
-        with LOCK:
-            waiters = self._room
-            self._room = []
-            return waiters
-
-    def has_room_waiters(self) -> bool:
-        return len(self._room) > 0
+            self._blocked = [blocked for blocked in self._blocked if blocked.count]
+            return self._blocked
 
 
 atomic(Group, "claim_slot", "begin", "suspend", "next_for", "give_up")
-atomic(Group, "make_room", "acked", "delay", "undelay", "is_quiet")
+atomic(Group, "make_room", "acked", "depth", "delay", "undelay", "is_quiet")
+atomic(Group, "retry_inline", "end_retry")
 
 
 def wake(group: Group) -> None:
@@ -212,9 +230,10 @@ def wake(group: Group) -> None:
             consumer = group.claim_slot()
 
 
-def notify(waiters: list[Callable[[], None]]) -> None:
-    for waiter in waiters:
-        waiter()
+def wake_blocked(group: Group) -> None:
+    """A place in the group's queue is free: one publisher of each channel that waits for it tries again."""
+    for blocked in group.take_blocked():
+        blocked.wake_first()
 
 
 def wake_all(group: Group) -> None:

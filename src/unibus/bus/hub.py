@@ -20,7 +20,7 @@ from unibus.bus.delivery import Delivery
 from unibus.bus.durable_channels import DurableChannels
 from unibus.bus.exchange import Exchange
 from unibus.bus.forked_hub import become_forked, refuse
-from unibus.bus.group import INSIDE, notify, wake_all
+from unibus.bus.group import INSIDE, wake_all
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.places import Places, report
 from unibus.bus.publishing import groups_of, unsettled
@@ -151,7 +151,7 @@ class Hub:
     # Channels
 
     def queue_size(self, name: str) -> int | None:
-        """Messages that wait: the longest of the reliable groups' queues, or what is kept. None for an unknown name.
+        """Messages that wait, retries included: those of the fullest reliable group, or what is kept. None if unknown.
 
         On a persistent channel: what its slowest group has not settled.
         """
@@ -161,7 +161,7 @@ class Hub:
         channel = self.exchange.channels.get(name)
         if channel is None:
             return None
-        waiting = [len(group.queue) for group in channel.groups if group.bound == 0]
+        waiting = [group.depth() for group in channel.groups if group.bound == 0]
         return max([len(channel.kept), *waiting])
 
     def pop(self, name: str) -> Message | None:
@@ -172,7 +172,7 @@ class Hub:
             return self._pop_stored(name, stored)
         for queue in [channel.kept, *[group.queue for group in channel.groups if group.bound == 0]]:
             while (message := queue.pop()) is not None:
-                notify(channel.take_kept_waiters())
+                channel.blocked.wake_first()
                 if not is_expired(message.expires_ns, self.clock.wall_ns()):
                     return message
                 self.aftermath.expired("", message)

@@ -20,7 +20,7 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from unibus.bus.delivery import QUANTUM, TAKES_MESSAGE, Delivery, call, wants_reply
-from unibus.bus.group import INSIDE, Consumer, Launcher, notify, wake
+from unibus.bus.group import INSIDE, Consumer, Launcher, wake, wake_blocked
 from unibus.bus.loop_call import LoopCall
 from unibus.core.atomic import LOCK
 from unibus.core.message import Message
@@ -196,10 +196,11 @@ class LoopLauncher(Launcher):
                     await self._park(slot)
                     self._begin(slot)
                     continue
-                if group.has_room_waiters():
-                    notify(group.take_room_waiters())
+                if group.has_blocked() and message.delivery_count <= 1:  # A retry keeps its place.
+                    wake_blocked(group)
                 if not self._delivery.prepare(consumer, message):
                     continue
+                is_retry = message.delivery_count > 1  # Read before the handler runs: it can change what it is given.
                 # Written out here and not in a coroutine of its own, which would cost as much as the queue.
                 try:
                     started = consumer.handler(message) if shape == TAKES_MESSAGE else call(consumer, message)
@@ -207,9 +208,11 @@ class LoopLauncher(Launcher):
                     if result is not None or wants_reply(message):
                         self._aftermath.answered(consumer, message, result)
                 except BaseException as error:
-                    self._failed(consumer, message, error)
+                    self._failed(consumer, message, error, is_retry)
                 else:
                     group.acked(self._delivery.metrics_of(consumer, message))
+                    if is_retry:
+                        self._delivery.end_retry(group)
                 left -= 1
                 if left == 0:
                     left = QUANTUM
@@ -249,7 +252,14 @@ class LoopLauncher(Launcher):
             self._desert(consumer)
             self._aftermath.rested(group)
 
-    def _failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
+    def _failed(self, consumer: Consumer, message: Message, error: BaseException, is_retry: bool) -> None:
+        try:
+            self._settle_failure(consumer, message, error)
+        finally:
+            if is_retry:
+                self._delivery.end_retry(consumer.group)
+
+    def _settle_failure(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         """Settle a handler that raised; what ends the slot is raised again."""
         if isinstance(error, GeneratorExit):
             # Nobody ended it: its loop was closed under it, and there is nothing left to run on.

@@ -169,7 +169,7 @@ class MessageBus(Face):
             notify_loop(loop, partial(settle, reply, answered))
 
         self._check_listened(message)
-        correlation_id = self._requests.expect(message, answer)
+        request = self._requests.expect(message, answer)
         try:
             await self.publish(message)
             async with asyncio.timeout(timeout):
@@ -177,7 +177,7 @@ class MessageBus(Face):
         except TimeoutError as error:
             raise no_reply(message.channel, timeout) from error
         finally:
-            self._requests.forget(correlation_id)
+            self._requests.forget(request)
 
     # Queues: what is sent is kept until it was received and completed
 

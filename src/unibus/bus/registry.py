@@ -17,7 +17,7 @@ from unibus.bus.channel import (
     Channel,
 )
 from unibus.bus.exchange import Exchange, Steward
-from unibus.bus.group import Group, notify
+from unibus.bus.group import Group
 from unibus.bus.names import checked_name
 from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, BusConfig, ChannelConfig, UnaskedSize
 from unibus.core.atomic import LOCK
@@ -87,7 +87,7 @@ class Registry(Steward):
             self._implicit.pop(name, None)
             self._ours.discard(name)
             self._configure(channel, config, rules)
-        notify(channel.take_kept_waiters())
+        channel.blocked.wake_first()
         return channel
 
     def dead_letter_queue(self, name: str) -> Channel:

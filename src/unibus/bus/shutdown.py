@@ -20,7 +20,7 @@ from unibus.bus.closing import Closing, Join, Step
 from unibus.bus.delivery import Delivery
 from unibus.bus.durable_channels import DurableChannels
 from unibus.bus.exchange import Exchange
-from unibus.bus.group import Group, notify
+from unibus.bus.group import Group
 from unibus.bus.places import Places
 from unibus.bus.quiet import LEAST_S, Quiet
 from unibus.bus.registry import Registry
@@ -109,7 +109,7 @@ class Shutdown:
             self.durable.stop()
         for channel in list(self._exchange.channels.values()):
             # Publishers that wait for room look again, and find the bus closed.
-            notify(channel.take_kept_waiters())
+            channel.blocked.wake_all()
 
     def _drain(self) -> None:
         closing = self.closing

@@ -1,10 +1,11 @@
 """Who is subscribed to what: makes groups and consumers, and takes them away again without losing messages."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from unibus.bus.aftermath import BusAftermath
+from unibus.bus.default_groups import DefaultGroups
 from unibus.bus.exchange import Exchange, is_internal
 from unibus.bus.group import Consumer, Group, wake_all
 from unibus.bus.handlers import Plan, is_async, plan_for
@@ -32,6 +33,7 @@ class Subscriptions:
         self._aftermath = aftermath
         self._by_id: dict[int, Subscription] = {}
         self._groups: dict[tuple[Pattern, str], Group] = {}
+        self._defaults = DefaultGroups()
         self.around: Callable[[Consumer], None] | None = None  # Told of each new consumer, and may stand around it.
 
     def add(
@@ -53,7 +55,9 @@ class Subscriptions:
         with LOCK:
             if pattern.kind == EXACT:
                 self._registry.get_or_make(str(pattern.text))
-            group = self._group(pattern, options.get("group") or default, options)
+            given = options.get("group")
+            name = given or self._defaults.name_of(pattern, default, handler, self._groups)
+            group = self._group(pattern, name, options)
             consumer = self._consumer(group, handler, plan)
             consumer.retry = retry
             consumer.concurrency = concurrency
@@ -62,6 +66,8 @@ class Subscriptions:
             self._by_id[subscription.id] = subscription
             group.add(consumer)
             self._open(pattern, group)
+            if not given:
+                self._defaults.add(pattern, name, default, handler)
         wake_all(group)
         return subscription
 
@@ -156,6 +162,7 @@ class Subscriptions:
         if not group.is_quiet():
             self._registry.leaving = [*[other for other in self._registry.leaving if not other.is_quiet()], group]
         del self._groups[(pattern, group.name)]
+        self._defaults.remove(pattern, group.name)
         if pattern.kind == EXACT:
             channel = self._exchange.channels[str(pattern.text)]
             channel.leave(group)
@@ -193,19 +200,34 @@ def pattern_of(target: str | Pattern, options: SubscribeOptions) -> Pattern:
 _CHOICES = {"dispatch": ("pool", "inline"), "overflow": ("drop_oldest", None), "requeue": ("front", "back")}
 
 
-def checked_options(plan: Plan, concurrency: int, options: SubscribeOptions) -> None:
+# What programs that know other buses call the handler; the module is the second argument of the first design's form.
+_HANDLER_NAMES = ("callback", "callable", "func", "function", "fn", "listener", "module", "module_name")
+
+
+def check_option_names(options: Collection[str]) -> None:
+    """Refuse an option that does not exist, with the closest one that does. Also where a decorator is made."""
     unknown = sorted(set(options) - set(SubscribeOptions.__annotations__))
-    if unknown:
-        known = sorted([*SubscribeOptions.__annotations__, "retry_attempts", "retry_delay", "concurrency"])
-        close = difflib.get_close_matches(unknown[0], known, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-        raise ConfigInvalid(f"subscribe has no option {unknown[0]!r}", hint)
+    if not unknown:
+        return
+    known = sorted([*SubscribeOptions.__annotations__, "handler", "retry_attempts", "retry_delay", "concurrency"])
+    close = ["handler"] if unknown[0] in _HANDLER_NAMES else difflib.get_close_matches(unknown[0], known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    raise ConfigInvalid(f"subscribe has no option {unknown[0]!r}", hint)
+
+
+def checked_concurrency(concurrency: object) -> int:
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+        raise ConfigInvalid(f"concurrency {concurrency!r} is not a whole number of 1 or more", "1 is the default")
+    return concurrency
+
+
+def checked_options(plan: Plan, concurrency: int, options: SubscribeOptions) -> None:
+    check_option_names(options)
     for name, choices in _CHOICES.items():
         if options.get(name, choices[0]) not in choices:
             named = " or ".join(repr(choice) for choice in choices)
             raise ConfigInvalid(f"unknown {name} {options.get(name)!r}", f"use {named}")
-    if not isinstance(concurrency, int) or concurrency < 1:
-        raise ConfigInvalid(f"concurrency {concurrency!r} is not a whole number of 1 or more")
+    checked_concurrency(concurrency)
     if options.get("queue_size", 1) < 1:
         raise ConfigInvalid("queue_size must be 1 or more")
     if options.get("dispatch") == "inline" and plan.is_async:

@@ -137,14 +137,14 @@ class SyncMessageBus(Face):
             arrived.set()
 
         self._check_listened(message)
-        correlation_id = self._requests.expect(message, answer)
+        request = self._requests.expect(message, answer)
         try:
             self.publish(message)
             if not arrived.wait(timeout):
                 raise no_reply(message.channel, timeout)
             return reply_body(replies[0])
         finally:
-            self._requests.forget(correlation_id)
+            self._requests.forget(request)
 
     def _refused(self, target: Channel, messages: list[Message], verdict: int) -> None:
         """Wait for room where the channel says so, else raise."""

@@ -13,7 +13,7 @@ from unibus.bus.delivery import TAKES_MESSAGE, call
 from unibus.bus.exchange import REPLY_PREFIX
 from unibus.bus.group import Consumer
 from unibus.bus.handlers import is_async
-from unibus.bus.requests import Answer, Requests
+from unibus.bus.requests import Answer, OpenRequest, Requests
 from unibus.bus.spans import Spans, failed, refused
 from unibus.core.message import Message
 
@@ -105,9 +105,9 @@ class TracedRequests(Requests):
         # Not those of a Requests: there is one inbox, and it is `inner`'s.
         self._spans = spans
         self._inner = inner
-        self._begun: dict[str, tuple[Span, Token[Context], list[Message]]] = {}
+        self._begun: dict[OpenRequest, tuple[Span, Token[Context], list[Message]]] = {}
 
-    def expect(self, message: Message, answer: Answer) -> str:
+    def expect(self, message: Message, answer: Answer) -> OpenRequest:
         replies: list[Message] = []
 
         def noted(reply: Message) -> None:
@@ -115,14 +115,14 @@ class TracedRequests(Requests):
             answer(reply)
 
         span = self._spans.requesting(message)
-        correlation_id = self._inner.expect(message, noted)
+        request = self._inner.expect(message, noted)
         token = contexts.attach(trace.set_span_in_context(span))
-        self._begun[correlation_id] = (span, token, replies)
-        return correlation_id
+        self._begun[request] = (span, token, replies)
+        return request
 
-    def forget(self, correlation_id: str) -> None:
-        self._inner.forget(correlation_id)
-        begun = self._begun.pop(correlation_id, None)
+    def forget(self, request: OpenRequest) -> None:
+        self._inner.forget(request)
+        begun = self._begun.pop(request, None)
         if begun is None:
             return  # It began before the bus was traced.
         span, token, replies = begun

@@ -99,8 +99,12 @@ def test_a_priority_out_of_range_is_refused_and_counted(sync_bus: SyncMessageBus
         "x" * (BODY_BYTES_MAX + 1),
         bytearray(BODY_BYTES_MAX + 1),
         Payload.bytes(bytes(BODY_BYTES_MAX + 1)),
+        memoryview(bytearray(BODY_BYTES_MAX + 1)),
+        memoryview(bytearray(BODY_BYTES_MAX + 8)).cast("d"),
+        memoryview(bytearray(BODY_BYTES_MAX + 8)).cast("B", [2, BODY_BYTES_MAX // 2 + 4]),
+        Payload.bytes(memoryview(bytearray(BODY_BYTES_MAX + 8)).cast("q")),
     ],
-    ids=["bytes", "text", "bytearray", "payload"],
+    ids=["bytes", "text", "bytearray", "payload", "view", "view of floats", "view in rows", "payload of a view"],
 )
 def test_a_body_over_the_limit_is_refused_and_counted(sync_bus: SyncMessageBus, body: object) -> None:
     sync_bus.create_channel("c")
@@ -113,6 +117,23 @@ def test_a_body_over_the_limit_is_refused_and_counted(sync_bus: SyncMessageBus, 
         sync_bus.publish_many("c", [1, body])
     assert sync_bus.queue_size("c") == 0
     assert outcome(sync_bus, "too_large") >= 3
+
+
+def test_a_view_over_the_limit_is_not_sent(sync_bus: SyncMessageBus) -> None:
+    sync_bus.create_queue("q")
+    with pytest.raises(MessageTooLarge):
+        sync_bus.send("q", memoryview(bytearray(BODY_BYTES_MAX + 8)).cast("d"))
+
+
+def test_a_view_within_the_limit_is_taken_and_one_that_was_released_is_refused(sync_bus: SyncMessageBus) -> None:
+    sync_bus.create_channel("c")
+    view = memoryview(bytearray(16)).cast("B", [2, 8])
+    sync_bus.publish("c", view)
+    assert sync_bus.queue_size("c") == 1
+    view.release()
+    with pytest.raises(SerializationFailed):
+        sync_bus.publish("c", view)
+    assert outcome(sync_bus, "serialization_failed") == 1
 
 
 def test_text_is_measured_in_bytes(sync_bus: SyncMessageBus) -> None:

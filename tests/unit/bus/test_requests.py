@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.unit.bus.probes import GUARD_S, Collector, within
+from tests.unit.bus.probes import GUARD_S, Collector, Gate, run_together, within
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.core.message import Message
@@ -46,6 +46,66 @@ async def test_replies_find_their_own_requests(async_bus: MessageBus) -> None:
     async_bus.subscribe("c", handler, concurrency=4)
     replies = await asyncio.gather(*[async_bus.request("c", number, timeout=10) for number in range(50)])
     assert replies == list(range(50))
+
+
+async def test_requests_that_share_a_correlation_id_get_their_own_answers(async_bus: MessageBus) -> None:
+    order = [asyncio.Event() for _ in range(3)]
+
+    async def handler(message: Message) -> object:
+        if message.body < len(order) - 1:  # type: ignore[operator]
+            await order[message.body + 1].wait()  # type: ignore[operator]
+        order[message.body].set()  # type: ignore[index]
+        return message.body
+
+    # The last one is answered first.
+    async_bus.subscribe("c", handler, concurrency=3)
+    asked = [async_bus.request("c", number, timeout=GUARD_S, correlation_id="order-7") for number in range(3)]
+    assert await asyncio.gather(*asked) == [0, 1, 2]
+    assert async_bus._requests._waiting == {}
+
+
+def test_threads_that_share_a_correlation_id_get_their_own_answers(sync_bus: SyncMessageBus) -> None:
+    sync_bus.subscribe("c", double, concurrency=4)
+    replies: dict[int, object] = {}
+
+    def ask(number: int) -> None:
+        replies[number] = sync_bus.request("c", number, timeout=GUARD_S, correlation_id="order-7")
+
+    run_together(8, ask)
+    assert replies == {number: 2 * number for number in range(8)}
+
+
+def test_a_late_reply_answers_no_other_request(sync_bus: SyncMessageBus) -> None:
+    gate = Gate()
+
+    def slow(message: Message) -> object:
+        gate(message)
+        return "late"
+
+    def quick(message: Message) -> object:
+        # It answers after the late reply has been published: a handler is counted after its answer.
+        gate.open()
+        for _ in range(int(GUARD_S * 1_000)):
+            if sync_bus.snapshot("slow").channels[0].dispatched:
+                return "own"
+            threading.Event().wait(0.001)
+        raise AssertionError("the late reply was not published")
+
+    sync_bus.subscribe("slow", slow)
+    sync_bus.subscribe("quick", quick)
+    with pytest.raises(RequestTimeout):
+        sync_bus.request("slow", timeout=0.01, correlation_id="order-7")
+    gate.wait_entered()
+    assert sync_bus.request("quick", timeout=GUARD_S, correlation_id="order-7") == "own"
+
+
+def test_a_reply_by_hand_needs_only_the_correlation_id(sync_bus: SyncMessageBus) -> None:
+    def handler(message: Message) -> None:
+        assert message.reply_to is not None
+        sync_bus.publish(message.reply_to, "by hand", correlation_id=message.correlation_id)
+
+    sync_bus.subscribe("c", handler)
+    assert sync_bus.request("c", 1, timeout=GUARD_S, correlation_id="order-7") == "by hand"
 
 
 def test_requests_from_many_threads(sync_bus: SyncMessageBus) -> None:

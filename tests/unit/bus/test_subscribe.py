@@ -2,6 +2,7 @@
 
 import random
 import threading
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,43 @@ def test_the_first_designs_form_with_a_module_name(sync_bus: SyncMessageBus) -> 
     assert "module_a" in one.group
     sync_bus.publish("c", 1)
     assert got.wait(2) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "meant"),
+    [
+        ({"callback": print}, "handler"),
+        ({"module_name": "billing", "callback": print}, "handler"),
+        ({"concurency": 4}, "concurrency"),
+        ({"retry_atempts": 1}, "retry_attempts"),
+        ({"dispach": "inline"}, "dispatch"),
+    ],
+)
+def test_an_option_that_does_not_exist_is_refused_in_every_form(
+    sync_bus: SyncMessageBus, options: dict[str, Any], meant: str
+) -> None:
+    forms: list[tuple[Any, ...]] = [("c",), ("c", Collector()), ("c", "module", Collector())]
+    for form in forms:
+        with pytest.raises(ConfigInvalid) as caught:
+            sync_bus.subscribe(*form, **options)
+        assert f"did you mean {meant!r}?" in caught.value.hint
+    assert sync_bus._hub.subscriptions.all() == []
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, True, False, 1.5, "2", None])
+def test_a_concurrency_that_is_no_whole_number_from_1_is_refused_in_every_form(
+    sync_bus: SyncMessageBus, concurrency: Any
+) -> None:
+    forms: list[tuple[Any, ...]] = [("c",), ("c", Collector()), ("c", "module", Collector())]
+    for form in forms:
+        with pytest.raises(ConfigInvalid):
+            sync_bus.subscribe(*form, concurrency=concurrency)
+
+
+def test_the_first_designs_form_takes_the_other_options_too(sync_bus: SyncMessageBus) -> None:
+    subscription: Any = sync_bus.subscribe("c", "module", Collector(), retry_delay=7.0, concurrency=3)  # type: ignore[call-overload]
+    assert subscription.consumer.concurrency == 3
+    assert subscription.consumer.retry.delay_ns(1, 0.5) == 7_000_000_000
 
 
 def test_ids_grow_over_the_whole_process(sync_bus: SyncMessageBus) -> None:
