@@ -14,9 +14,10 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar, cast
+
+from msgspec.structs import replace
 
 from unibus.bus.loop_call import notify_loop
 from unibus.bus.queues import PEEK_LOCK, RECEIVE_AND_DELETE, Queues
