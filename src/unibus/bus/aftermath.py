@@ -19,6 +19,7 @@ from unibus.bus.delivery import Aftermath
 from unibus.bus.exchange import REQUEST_HEADER, Exchange
 from unibus.bus.group import Consumer, Group, wake
 from unibus.bus.letters import dead_letter, described, error_text
+from unibus.bus.retries import PendingRetries
 from unibus.bus.timers import Timers
 from unibus.core.atomic import LOCK
 from unibus.core.cold import Cold
@@ -51,6 +52,7 @@ class BusAftermath(Aftermath):
         self._exchange = exchange
         self._timers = timers
         self._chance = chance
+        self.retries = PendingRetries(exchange.monotonic_ns)
         self.watchers: list[Callable[[], None]] = []  # Called when a slot went idle: whoever waits for quiet.
         self.orphaned: Callable[[Group], None] | None = None  # Takes what a closed group still holds.
         self.dead_letter_queue: Callable[[str], Channel] | None = None  # Finds or makes a dead-letter channel.
@@ -122,16 +124,19 @@ class BusAftermath(Aftermath):
         again = message.copy()  # The other groups keep theirs, with their own count.
         again.delivery_count = message.delivery_count + 1
         back = consumer.requeue_back
+        delay_ns = consumer.retry.delay_ns(message.delivery_count, self._chance())
+        # Before `delay` and after `undelay`: each retry that the group counts is known here.
+        number = self.retries.add(group, delay_ns)
         group.delay()
 
         def due() -> None:
             group.undelay(again, back)
+            self.retries.discard(number)
             if group.closed:
                 self.rested(group)
             else:
                 wake(group)
 
-        delay_ns = consumer.retry.delay_ns(message.delivery_count, self._chance())
         if delay_ns:
             self._timers.after(delay_ns, due)
         else:

@@ -17,8 +17,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from unibus.bus.group import Group
 from unibus.bus.shutdown import Shutdown
+from unibus.bus.unhandled import described
 
 log = logging.getLogger("unibus")
 
@@ -26,7 +26,6 @@ FINISH_S: Final = 5.0
 """How long a program that forgot to close its buses waits for their handlers at its end."""
 NOTICE_S: Final = 1.0
 """After so long it says what it waits for: a person in front of a terminal begins to wonder."""
-GROUPS_SHOWN: Final = 3
 
 open_buses: "weakref.WeakSet[Shutdown]" = weakref.WeakSet()
 
@@ -95,25 +94,6 @@ class Exit:
 
     def _left_s(self) -> float:
         return max(0.0, self._end_s - time.monotonic())
-
-
-def described(groups: list[Group]) -> str:
-    """What these groups are at, for a person."""
-    parts = [_described(group) for group in groups[:GROUPS_SHOWN]]
-    if len(groups) > GROUPS_SHOWN:
-        parts.append(f"{len(groups) - GROUPS_SHOWN} groups more")
-    return ", ".join(parts) or "the last handler"
-
-
-def _described(group: Group) -> str:
-    counts = [
-        (group.running, "running handler", "running handlers"),
-        (group.queue.size, "waiting message", "waiting messages"),
-        (group.delayed, "retry", "retries"),
-    ]
-    told = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count > 0]
-    where = "a pattern" if group.metrics is None else f"channel {group.metrics.channel!r}"
-    return f"{' and '.join(told)} of {where} ({group.name})"
 
 
 def finish(shutdowns: Iterable[Shutdown], finish_s: float = FINISH_S) -> None:

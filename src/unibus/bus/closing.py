@@ -251,6 +251,10 @@ class Closing:
         end_s = self._end_s
         return None if end_s == math.inf else max(LEAST_S, end_s - time.monotonic())
 
+    def is_out_of_time(self) -> bool:
+        """Whether the time of a caller is over, or the bus was dropped."""
+        return self.is_released or time.monotonic() >= self._end_s
+
     def wait_for(self, is_reached: Callable[[], bool], timeout_s: float = math.inf) -> bool:
         """For a step: wait until that is true. False when the time-out, or the time of a caller, is over.
 

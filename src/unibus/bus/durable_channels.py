@@ -272,8 +272,17 @@ class DurableChannels:
                 return feed.inner[subscription.id].handler
         return None
 
-    def stop(self) -> None:
+    def groups_here(self) -> list[tuple[Group, str]]:
+        """The groups that this bus hands messages of the store to, with the paths of their subscriptions."""
+        return [(feed.group, feed.entity) for feed in list(self._feeds.values())]
+
+    def refuse_blocked(self) -> None:
+        """Blocked publishers get BusClosed."""
         self._publishing.stop()
+
+    def stop(self) -> None:
+        """Claim no more, and release what no handler has seen."""
+        self.refuse_blocked()
         for feed in list(self._feeds.values()):
             feed.stop()
 

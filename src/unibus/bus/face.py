@@ -163,7 +163,7 @@ class Face:
         return self._hub.queues().transaction(durability)
 
     def health_check(self) -> HealthStatus:
-        """How the bus and its store are. May be awaited, and need not."""
+        """How the bus and its store are; "stopped" between `stop` and `start`. May be awaited, and need not."""
         return self._hub.health(self.degraded)
 
     def events_after(self, seq: int = 0, limit: int = 1_000) -> tuple[list[Event], int]:

@@ -75,7 +75,7 @@ class Feed:
         self._again = False
         self._more = False  # There may be messages in the store: the group is not quiet.
         self._releasing = 0  # Threads that release messages: these are neither here nor in the store.
-        self._retrying: set[bytes] = set()  # Locks whose messages went back, and are not due yet.
+        self._retrying: dict[bytes, int] = {}  # Locks whose messages wait for a retry; see retries.py.
         self.stopped = False
         self.inner: dict[int, Consumer] = {}  # Those that hold the users' own handlers, by their number.
         group.deserted = partial(self.stop, True)
@@ -174,7 +174,7 @@ class Feed:
             unseen = self._order.take_all()
             released = [self._held.pop(message.sequence) for message in unseen if message.sequence in self._held]
             self._more = self._pulling  # What a claim brings now has to go back too, before anybody calls it quiet.
-            self._retrying.clear()
+            self._forget_retries()
             self._releasing += 1
             self._mark_busy()
             stop_watching = self._watch.end()  # Here: a consumer that joins after this begins a watch of its own.
@@ -192,6 +192,11 @@ class Feed:
                 self._releasing -= 1
                 self._mark_busy()
         self._aftermath.rested(self.group)
+
+    def _forget_retries(self) -> None:
+        for number in self._retrying.values():
+            self._aftermath.retries.discard(number)
+        self._retrying.clear()
 
     def _on_lost(self, claimed: Claimed) -> Callable[[LockLost], None]:
         def lost(error: LockLost) -> None:
@@ -356,12 +361,12 @@ class Feed:
         def due() -> None:
             self.pull()
             with self._lock:
-                self._retrying.discard(claimed.token)
+                self._aftermath.retries.discard(self._retrying.pop(claimed.token, 0))
                 self._mark_busy()
             self._aftermath.rested(self.group)
 
         with self._lock:
-            self._retrying.add(claimed.token)
+            self._retrying[claimed.token] = self._aftermath.retries.add(self.group, delay_ns)
             self._mark_busy()
         self._settle(claimed, command)
         self._queues.timers.after(delay_ns, due)  # After the store's own, which began with the settlement.

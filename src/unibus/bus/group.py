@@ -198,6 +198,10 @@ class Group:
         else:
             self.queue.restore(message, message.priority, message.sequence)
 
+    def counts(self) -> "tuple[int, int, int]":
+        """Backlog, in-flight and delayed, seen in one step: a message is in exactly one of them."""
+        return (self.queue.size, self.running, self.delayed)
+
     def is_quiet(self) -> bool:
         return self.queue.size == 0 and self.running == 0 and self.delayed == 0
 
@@ -218,7 +222,7 @@ class Group:
 
 
 atomic(Group, "claim_slot", "begin", "suspend", "next_for", "give_up")
-atomic(Group, "make_room", "acked", "depth", "delay", "undelay", "is_quiet")
+atomic(Group, "make_room", "acked", "depth", "delay", "undelay", "is_quiet", "counts")
 atomic(Group, "retry_inline", "end_retry")
 
 

@@ -9,9 +9,11 @@ from unibus.stores.store import StoreHealth
 
 @dataclass(frozen=True)
 class HealthStatus:
-    """`status` is "healthy", "degraded" (it works, but not as was asked for, or its disk is full) or "unhealthy".
+    """`status` is "healthy", "degraded", "stopped" or "unhealthy".
 
-    May be awaited. `build` is "compiled" or "plain" (plain Python, about ten times slower): a fact, not a problem.
+    Degraded: it works, but not as was asked for, or its disk is full. Stopped: it takes messages, and hands none over
+    until `start()`; that is `ok`, and not healthy. May be awaited. `build` is "compiled" or "plain" (plain Python,
+    about ten times slower): a fact, not a problem.
     """
 
     status: str
@@ -29,10 +31,12 @@ class HealthStatus:
         return self
 
 
-def health_of(closed: bool, degraded: str, store: StoreHealth | None, channels: int) -> HealthStatus:
+def health_of(closed: bool, stopped: bool, degraded: str, store: StoreHealth | None, channels: int) -> HealthStatus:
     if closed:
         return HealthStatus("unhealthy", "the bus is closed", channels, store)
     if store is not None and not store.ok:
         return HealthStatus("unhealthy", store.problem, channels, store)
+    if stopped:
+        return HealthStatus("stopped", "stop() was called: messages wait for start()", channels, store)
     problem = degraded if store is None or not store.warning else store.warning
     return HealthStatus("degraded" if problem else "healthy", problem, channels, store)

@@ -146,7 +146,7 @@ class Hub:
 
     def health(self, degraded: str) -> HealthStatus:
         store = None if self._queues is None else self._queues.store.health()
-        return health_of(self.exchange.closed, degraded, store, len(self.exchange.channels))
+        return health_of(self.exchange.closed, self.delivery.paused, degraded, store, len(self.exchange.channels))
 
     # Channels
 

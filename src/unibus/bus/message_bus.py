@@ -52,7 +52,8 @@ class MessageBus(Face):
             bus.subscribe("orders", handler)
             await bus.publish("orders", {"id": 1})
 
-    It belongs to the loop that it is entered on. Leaving the block delivers what was published, then closes.
+    It belongs to the loop that it is entered on. Leaving the block waits for what its subscribers still have to
+    handle, then closes; see `__aexit__`.
     """
 
     def publish(
@@ -314,12 +315,18 @@ class MessageBus(Face):
     # Life. The defaults stand in plain methods: of a compiled coroutine nobody can read them.
 
     def drain(self, timeout: float | None = None) -> Awaitable[bool]:
-        """Wait until every message was handled, retries included. False at the time-out."""
+        """Wait until every message was handled, retries included, however late they are. False at the time-out.
+
+        Messages that no subscriber takes are not waited for: kept by a channel, or in a queue.
+        """
         self._only_in_memory("drain")
         return self._hub.quiet.wait_async(timeout)
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> Awaitable[bool]:
-        """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out."""
+        """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out.
+
+        A stopped bus that is closed does not wait for its backlog.
+        """
         self._only_in_memory("stop")
         return self._stop(timeout)
 
@@ -330,8 +337,11 @@ class MessageBus(Face):
         return await hub.quiet.wait_async(deadline.left_s(), hub.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> Coroutine[object, object, None]:
-        """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers.
+        """Refuse new messages, wait for those that subscribers have to handle (at most so long), then end all workers.
 
+        Waited for: in-flight messages, the backlog of groups whose handler can run, retries within 5 seconds. On
+        persistent channels of a durable store only what is in-flight: the rest stays in the store. What is lost is a
+        warning in the log, with numbers. The time-out is 5 seconds; None waits as long as handlers take.
         It returns when the bus is closed, for all who call it. A call that is cancelled or interrupted only stops to
         wait: the bus goes on closing, and the next call waits for the same end.
         """
@@ -356,7 +366,20 @@ class MessageBus(Face):
         return self
 
     async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
-        await self.close()
+        """`close` without a time-out: wait as long as the handlers take. The log says every 5 seconds what for.
+
+        A cancelled task and Ctrl-C end the wait, and so does `close(drain_timeout=…)` from elsewhere. A block that is
+        left by an exception waits for at most 5 seconds.
+        """
+        if kind is not None:
+            await self.close()
+            return
+        self._hub.shutdown.is_left = True
+        try:
+            await self.close(None)
+        except BaseException:
+            self._hub.shutdown.closing.shorten(0.0)  # What ends the wait ends it for the handlers, too.
+            raise
 
 
 def settle(reply: "asyncio.Future[Message]", message: Message) -> None:

@@ -21,6 +21,10 @@ def report(error: BaseException) -> None:
     log.error("in a worker: %r", error, exc_info=error)
 
 
+def _is_never(loop: asyncio.AbstractEventLoop) -> bool:
+    return False
+
+
 class HomeLauncher(Launcher):
     """For async handlers that were subscribed outside of any loop: they run on whatever is the bus's loop then."""
 
@@ -95,14 +99,21 @@ class Places:
             if launcher.loop.is_closed():
                 launcher.abandon()
 
-    def can_run(self, group: Group) -> bool:
-        """Whether its messages are handled without the main thread: by workers, or on a loop that runs elsewhere."""
-        return any(self._can_run(consumer.launcher) for consumer in group.consumers)
+    def can_run(self, group: Group, is_blocked: Callable[[asyncio.AbstractEventLoop], bool] = _is_never) -> bool:
+        """Whether its messages can be handled now: by workers, or on a loop that runs and is not blocked."""
+        return any(self._can_run(consumer.launcher, is_blocked) for consumer in group.consumers)
 
-    def _can_run(self, launcher: Launcher | None) -> bool:
-        if isinstance(launcher, HomeLauncher):
-            return self.home is not None and self.home.is_running()
-        return launcher is self.pool or (isinstance(launcher, LoopLauncher) and launcher.loop.is_running())
+    def _can_run(self, launcher: Launcher | None, is_blocked: Callable[[asyncio.AbstractEventLoop], bool]) -> bool:
+        if launcher is self.pool:
+            return True
+        loop = self.home if isinstance(launcher, HomeLauncher) else None
+        if isinstance(launcher, LoopLauncher):
+            loop = launcher.loop
+        if loop is None or is_blocked(loop):
+            return False
+        # The thread of our own loop may have been started a moment ago, and not have come to run it.
+        own = self._loop_thread is not None and self._loop_thread.loop is loop
+        return loop.is_running() or (own and not loop.is_closed())
 
     def are_at_rest(self) -> bool:
         """Whether no handler is running on any loop, but for the one that asks."""

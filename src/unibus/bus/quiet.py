@@ -6,7 +6,7 @@ A bus that has closed delivers nothing more, so a wait ends there too, with what
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 from unibus.bus.aftermath import BusAftermath
@@ -43,9 +43,6 @@ class Quiet:
         consumer = INSIDE.get()
         mine = None if consumer is None else consumer.group
         return self._all(lambda group: group is mine or group.is_quiet())
-
-    def is_quiet_but_for(self, spared: Collection[Group]) -> bool:
-        return self._all(lambda group: group in spared or group.is_quiet())
 
     def end(self) -> None:
         """The bus has closed: let everybody who waits look once more, and go."""

@@ -103,6 +103,10 @@ class Registry(Steward):
                 self._ours.add(channel.name)
             return channel
 
+    def is_dead_letter_queue(self, name: str) -> bool:
+        """Whether the bus made it, for the dead-lettered messages of other channels."""
+        return name in self._ours
+
     def missing(self, name: str) -> Channel:
         try:
             return self._made(name)

@@ -12,7 +12,7 @@ Each step may run twice: a caller that ran it itself may have been interrupted i
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.capture_child import CaptureChild
@@ -25,13 +25,18 @@ from unibus.bus.places import Places
 from unibus.bus.quiet import LEAST_S, Quiet
 from unibus.bus.registry import Registry
 from unibus.bus.timers import ThreadTimers, Timers
+from unibus.bus.unhandled import Unhandled
 from unibus.core.atomic import LOCK
+from unibus.stores.durability import Durability
 from unibus.stores.store import Store
 
 if TYPE_CHECKING:
     from unibus.bus.outboxes import Outboxes
 
 log = logging.getLogger("unibus")
+
+END_S: Final = 5.0
+"""How long the rest may take after a block was left and everything was handled: a relay, a capture."""
 
 
 class Shutdown:
@@ -48,6 +53,7 @@ class Shutdown:
         quiet: Quiet,
     ) -> None:
         self.draining = False  # New messages are refused, but for those of the bus's own handlers.
+        self.is_left = False  # A block was left in order: handlers are waited for as long as they take.
         self.is_exit = False  # The program ends: what can still be handled was waited for already.
         self.join: Join = threading.Thread.join
         self.store: Store | None = None
@@ -61,6 +67,7 @@ class Shutdown:
         self._places = places
         self._timers = timers
         self._quiet = quiet
+        self._unhandled = Unhandled(exchange, registry, delivery, places, aftermath.retries, lambda: self.closing)
         self.closing = Closing(
             [
                 Step("subscriptions", self._stop_feeds),
@@ -106,21 +113,31 @@ class Shutdown:
 
     def _stop_feeds(self) -> None:
         if self.durable is not None:
-            self.durable.stop()
+            if self._handles_stored():
+                self.durable.refuse_blocked()
+            else:
+                self.durable.stop()
         for channel in list(self._exchange.channels.values()):
             # Publishers that wait for room look again, and find the bus closed.
             channel.blocked.wake_all()
 
     def _drain(self) -> None:
         closing = self.closing
-        if self.is_exit:
-            return
-        self._places.abandon_closed_loops()
-        self._aftermath.watch(closing.wake)
-        try:
-            closing.wait_for(lambda: self._quiet.is_quiet_but_for(closing.callers.groups()))
-        finally:
-            self._aftermath.unwatch(closing.wake)
+        if not self.is_exit:
+            self._aftermath.watch(closing.wake)
+            try:
+                self._unhandled.wait()
+            finally:
+                self._aftermath.unwatch(closing.wake)
+        if self.durable is not None:
+            self.durable.stop()
+        if self.is_left:
+            closing.shorten(END_S)
+
+    def _handles_stored(self) -> bool:
+        """Whether persistent channels are drained, too: a store in memory loses what is not handled."""
+        in_memory = self.store is not None and self.store.durability == Durability.D0
+        return in_memory and not self.is_stopped() and self._is_waited_for()
 
     def _end_slots(self) -> None:
         """Hand over nothing more, and cancel what async handlers are doing."""
@@ -152,9 +169,8 @@ class Shutdown:
 
     def _end_loop(self) -> None:
         self._places.end_loop(self._left_s(), self.closing.callers.slots(), self.closing.callers.threads())
-        left = sum(len(group.queue) + group.delayed for group in self._registry.groups())
-        if left and self._is_waited_for():
-            log.warning("the bus closed with %d messages undelivered", left)
+        if self._is_waited_for():
+            self._unhandled.report(self.store, self.durable)
 
     def _close_outboxes(self) -> None:
         """What is committed in outboxes comes into the store first, as long as there is time."""

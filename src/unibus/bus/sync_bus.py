@@ -253,7 +253,7 @@ class SyncMessageBus(Face):
     # Life
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Wait until every message was handled, retries included. False at the time-out."""
+        """Wait until every message was handled, retries included, however late they are. False at the time-out."""
         return self._hub.quiet.wait(timeout)
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
@@ -264,9 +264,10 @@ class SyncMessageBus(Face):
         return hub.quiet.wait(deadline.left_s(), hub.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
-        """Refuse new messages, deliver those that wait (at most for the time-out), then end all workers.
+        """Refuse new messages, wait for those that subscribers have to handle (at most so long), then end all workers.
 
-        It returns when the bus is closed, for all who call it. See the async face for a call that is interrupted.
+        It returns when the bus is closed, for all who call it. `MessageBus.close` says what is waited for, and what
+        becomes of a call that is interrupted. None waits as long as handlers take.
         """
         self._hub.shutdown.closing.close(drain_timeout)
 
@@ -276,7 +277,16 @@ class SyncMessageBus(Face):
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self.close()
+        """`close` without a time-out, which Ctrl-C bounds; at most 5 seconds after an exception."""
+        if kind is not None:
+            self.close()
+            return
+        self._hub.shutdown.is_left = True
+        try:
+            self.close(None)
+        except BaseException:
+            self._hub.shutdown.closing.shorten(0.0)  # Ctrl-C ends the wait for handlers, not only ours for it.
+            raise
 
 
 def give_way(target: Channel, due: bool) -> None:

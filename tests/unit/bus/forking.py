@@ -177,6 +177,8 @@ def main(url: str, own_url: str) -> None:
         told = json.loads(answers.read())
     _, status = os.waitpid(pid, 0)
     found = parent.goes_on()
+    for name in ("q", "sessions") if url == "memory://" else ():
+        parent.bus.delete_entity(name)  # A bus in memory reports what is lost when it closes.
     parent.bus.close()
     sys.stdout.write(json.dumps({"pid": os.getpid(), "told": told, "status": status, "parent": found}))
 

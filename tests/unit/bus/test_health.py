@@ -52,11 +52,32 @@ def test_a_closed_bus_is_unhealthy_and_says_so(rig: Rig) -> None:
 
 
 def test_degraded_is_still_ok() -> None:
-    assert health_of(False, "memory instead", None, 0) == HealthStatus("degraded", "memory instead")
-    assert health_of(False, "memory instead", None, 0).ok
+    assert health_of(False, False, "memory instead", None, 0) == HealthStatus("degraded", "memory instead")
+    assert health_of(False, False, "memory instead", None, 0).ok
     broken = StoreHealth(False, "x://", "D2", "gone")
-    assert health_of(False, "memory instead", broken, 0).status == "unhealthy"
-    assert health_of(False, "", broken, 0).problem == "gone"
+    assert health_of(False, False, "memory instead", broken, 0).status == "unhealthy"
+    assert health_of(False, False, "", broken, 0).problem == "gone"
+
+
+def test_a_stopped_bus_says_so_until_it_is_started(sync_bus: SyncMessageBus) -> None:
+    assert sync_bus.stop(GUARD_S)
+    health = sync_bus.health_check()
+    assert (health.status, health.ok) == ("stopped", True)  # It takes messages, and hands none over.
+    assert "start()" in health.problem
+    sync_bus.start()
+    assert sync_bus.health_check().status == "healthy"
+
+
+async def test_a_stopped_async_bus_says_so(async_bus: MessageBus) -> None:
+    assert await async_bus.stop(GUARD_S)
+    assert (await async_bus.health_check()).status == "stopped"
+
+
+def test_what_is_broken_counts_for_more_than_a_stop() -> None:
+    broken = StoreHealth(False, "x://", "D2", "gone")
+    assert health_of(True, True, "", None, 0).problem == "the bus is closed"
+    assert health_of(False, True, "", broken, 0).status == "unhealthy"
+    assert health_of(False, True, "memory instead", None, 0).status == "stopped"
 
 
 # A store that stops
