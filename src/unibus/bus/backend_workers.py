@@ -26,6 +26,7 @@ from unibus.core.deadletter import (
     sub_queue,
 )
 from unibus.core.message import Message
+from unibus.core.pattern import EXACT
 from unibus.core.retry import RetryPolicy
 from unibus.core.views import BusMessage
 from unibus.errors import BusError, ConfigInvalid, LoopMismatch, PayloadMismatch
@@ -82,6 +83,8 @@ class BackendWorkers:
         options: SubscribeOptions,
     ) -> BackendSubscription:
         refused = sorted(set(options) - {"group", "retry_backoff", "retry_jitter"})
+        if options.get("match") == EXACT:  # What every subscription here is.
+            refused.remove("match")
         if not isinstance(topic, str) or refused:
             what = refused[0] if refused else "a pattern"
             raise ConfigInvalid(f"a bus on a backend cannot do {what}", "leave it out, or use the bus in memory")
@@ -103,10 +106,11 @@ class BackendWorkers:
 
     def unsubscribe(self, wanted: object) -> bool:
         number = wanted.id if isinstance(wanted, BackendSubscription) else wanted
-        found = self._subscriptions.pop(number, None) if isinstance(number, int) else None
-        if found is not None:
-            found.cancel()
-        return found is not None
+        found = [each for each in self._subscriptions.values() if number in (each.id, each.channel)]
+        for each in found:
+            del self._subscriptions[each.id]
+            each.cancel()
+        return bool(found)
 
     async def close(self) -> BusError | None:
         """End the workers, then the backend; gives the error of the latter.

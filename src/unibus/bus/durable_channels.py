@@ -256,11 +256,11 @@ class DurableChannels:
         return Cancelled(tasks)
 
     def unsubscribe(self, wanted: object) -> bool:
-        """By handle, by id or by handler, as for any other subscription."""
+        """By handle, by id, by handler or by channel, as for any other subscription."""
         found = [
             each
             for each in self._subscriptions
-            if each is wanted or each.id == wanted or self._handler_of(each) == wanted
+            if each is wanted or wanted in (each.id, each.channel) or self._handler_of(each) == wanted
         ]
         for subscription in found:
             subscription.cancel()

@@ -119,11 +119,19 @@ class Face:
             settings["max_queue_size"] = config
             config = None
         checked = channel_config(config, settings)
+        self._check_new(name, checked)
         if self._durable is not None:
             self._durable.create(name, checked, update)
         elif checked.persistent:
             raise cannot_persist(name)
         self._hub.registry.create(name, checked, update)
+
+    def _check_new(self, name: object, config: ChannelConfig) -> None:
+        """Refuse names that read as patterns before anything is created; see pattern_names.py."""
+        patterns = self._hub.registry.patterns
+        patterns.check_new(checked_name(name))
+        if config.dead_letter_channel is not None:
+            patterns.check_new(config.dead_letter_channel)
 
     def channels(self) -> list[str]:
         self._hub.registry.check_process()
@@ -227,12 +235,14 @@ class Face:
     ) -> object:
         """Hand every message of the channel to the handler. See SubscribeOptions for the rest.
 
+        A name in which a whole token is `*`, or the last one `#` or `>`, is a pattern unless such a channel exists.
         With a handler it gives a Subscription, which may be awaited; without one it is a decorator, which gives the
         handler back unchanged. `subscribe(channel, "module", callback)` is the first design's form.
         """
         check_option_names(options)
         checked_concurrency(concurrency)
         chosen = cast(SubscribeOptions, options)
+        channel = self._hub.registry.patterns.read(channel, chosen)
         if isinstance(handler, str):
             return self._subscribe_module(channel, handler, retry_attempts, retry_delay, concurrency, chosen)
         if isinstance(retry_attempts, bool) or not isinstance(retry_attempts, int):
@@ -276,7 +286,7 @@ class Face:
         return add(channel, callback, policy, concurrency, options, module)
 
     def unsubscribe(self, subscription: object) -> bool:
-        """Cancel by Subscription, by id or by handler. False, and nothing happens, if there is no such subscription."""
+        """Cancel by Subscription or by id; by handler, channel or pattern all that have it. False if there is none."""
         self._hub.registry.check_process()
         if self._workers is not None:
             return self._workers.unsubscribe(subscription)

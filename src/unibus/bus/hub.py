@@ -105,6 +105,8 @@ class Hub:
         self._queues = Queues(opened, self.exchange, self.timers, self.config.strict)
         self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.aftermath)
         self.durable.by_default = by_default
+        self.registry.patterns.stored = opened
+        self.registry.patterns.is_durable = by_default
         self.shutdown.durable = self.durable
         if folder is not None:
             try:

@@ -12,6 +12,7 @@ from typing import Final
 
 from unibus.bus import archive
 from unibus.bus.names import checked_name
+from unibus.bus.pattern_names import check_new_entity
 from unibus.bus.store_url import sqlite_url
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
@@ -48,6 +49,7 @@ class SqlitePersistence:
     def persist(self, message: Message) -> None:
         """Keep the message in its channel, instead of one with the same id. It is on disk when this returns."""
         channel = checked_name(message.channel)
+        check_new_entity(channel, self.store)
         if all(info.name != channel for info in self.store.entities().wait()):
             self.store.apply([Declare(channel, TOPIC, _KEEPS)]).wait()
         self.store.apply([*archive.deletion(self.store, message.id), send_of(message, channel)]).wait()

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from unibus.bus.entity_names import warn_if_reserved
 from unibus.bus.exchange import Exchange
 from unibus.bus.names import checked_name
+from unibus.bus.pattern_names import check_new_entity
 from unibus.bus.renewals import Renewals
 from unibus.bus.transactions import Transaction, current
 from unibus.clock import Timers
@@ -23,6 +24,7 @@ from unibus.core.life.entity import QUEUE, SUBSCRIPTION, is_reserved, subscripti
 from unibus.core.life.envelope import message_of, send_of
 from unibus.core.life.settings import checked_settings
 from unibus.core.message import Message
+from unibus.core.pattern import is_wildcard
 from unibus.core.payload import Payload
 from unibus.core.priority import Priority, checked_priority
 from unibus.errors import MessageNotFound, NameInvalid, UsageError
@@ -131,7 +133,10 @@ class Queues:
         if isinstance(entity, Message):
             if payload is not None or fields:
                 raise UsageError("send(message) takes nothing beside the message", "set it on the message")
-            command = send_of(entity, checked_name(entity.channel))
+            name = checked_name(entity.channel)
+            if name not in self._named:
+                self._remember(name)
+            command = send_of(entity, name)
         else:
             if not isinstance(entity, str) or entity not in self._named:
                 self._remember(checked_name(entity))
@@ -141,7 +146,10 @@ class Queues:
         return command
 
     def _remember(self, name: str) -> None:
-        """Names that were checked need no second look."""
+        """Names that were checked need no second look, but for patterns: whether one exists may change."""
+        if is_wildcard(name):
+            check_new_entity(name, self.store)
+            return
         if len(self._named) > NAMES_REMEMBERED_MAX:
             self._named.clear()
         self._named.add(name)
@@ -228,6 +236,7 @@ class Queues:
 
     def create(self, kind: int, name: str, settings: Mapping[str, object]) -> Pending[None]:
         path = checked_entity_name(name)
+        check_new_entity(path, self.store)
         warn_if_reserved(path)
         return self._declare(Declare(path, kind, checked_settings(settings)))
 

@@ -19,6 +19,7 @@ from unibus.bus.channel import (
 from unibus.bus.exchange import Exchange, Steward
 from unibus.bus.group import Group
 from unibus.bus.names import checked_name
+from unibus.bus.pattern_names import PatternNames
 from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, BusConfig, ChannelConfig, UnaskedSize
 from unibus.core.atomic import LOCK
 from unibus.core.deadletter import is_sub_queue
@@ -54,6 +55,7 @@ class Registry(Steward):
         self._folded: dict[str, str] = {}
         self._implicit: dict[str, None] = {}  # Made by a publish, without a subscriber; the oldest first.
         self._ours: set[str] = set()  # Dead-letter channels that the bus made; whoever creates them has the say.
+        self.patterns = PatternNames(exchange.channels)
         self._floor = 0  # No sequence of a forgotten channel is given again.
         self.retired = ChannelMetrics()
         self.durable: list[Group] = []  # Those that hand out what a store keeps.
@@ -125,6 +127,7 @@ class Registry(Steward):
                 raise ChannelNotFound(f"there is no channel {name!r}", "the bus is strict: create_channel() it first")
             channel = self._exchange.channels.get(name)
             if channel is None:
+                self.patterns.check_new(name)
                 channel = self._make(name)
                 self._implicit[name] = None
                 self._configure(channel, _IMPLICIT, self._rules(_IMPLICIT))

@@ -91,9 +91,9 @@ class SubscribeOptions(TypedDict, total=False):
     """The rarer options of `subscribe`.
 
     `group`: subscribers with the same group compete; default is the handler's own name. `filter`: called with the
-    message at publish, in the publisher's thread. `match`: what the channel argument is. `dispatch="inline"` runs a
-    sync handler in the publisher's thread. `overflow="drop_oldest"` makes the subscriber lossy with a queue of its own
-    of `queue_size`.
+    message at publish, in the publisher's thread. `match`: what the channel argument is; without it a name with a
+    wildcard is a pattern, any other exact (pattern_names.py). `dispatch="inline"` runs a sync handler in the
+    publisher's thread. `overflow="drop_oldest"` makes the subscriber lossy with a queue of its own of `queue_size`.
     `requeue="back"` sends a failed message to the end of its level instead of back to its place.
     On a persistent channel: `start` is where a new group begins ("end", "beginning", a sequence, a datetime), and
     `idempotent=True` remembers with each acknowledgement that this message was handled, for as long as a message

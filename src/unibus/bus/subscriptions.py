@@ -72,10 +72,12 @@ class Subscriptions:
         return subscription
 
     def find(self, wanted: object) -> list[Subscription]:
-        """By handle, by id, or all of one handler."""
+        """By handle, by id, or all of one handler, of one channel or of one pattern."""
         if isinstance(wanted, (int, Subscription)):
             found = self._by_id.get(wanted if isinstance(wanted, int) else wanted.id)
             return [] if found is None else [found]
+        if isinstance(wanted, str):
+            return [each for each in self.all() if each.channel == wanted]
         return [each for each in self.all() if wanted == each.consumer.handler]
 
     def all(self) -> list[Subscription]:

@@ -146,7 +146,7 @@ def rate_limit(stage: Stage) -> None:
 def wildcards(stage: Stage) -> None:
     got: Counter[str] = Counter()
     for pattern in ("home.*.heat", "home.attic.>", "home.#"):
-        stage.subscribe(pattern, _counting(got, pattern), match="wildcard", group=pattern)
+        stage.subscribe(pattern, _counting(got, pattern), group=pattern)
     names = itertools.cycle(("home.attic.heat", "home.attic.damp", "home.cellar.heat"))
     sent = 0
     for due in stage.pace(900):

@@ -39,7 +39,12 @@ Wanted = Callable[["Event"], bool]
 @dataclass(frozen=True)
 class TailOptions:
     channel: Annotated[
-        str, typer.Argument(metavar="CHANNEL", help="A queue, topic or subscription; * for all.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="CHANNEL",
+            help="A queue, topic or subscription; a pattern of names such as 'orders.*'; * for all.",
+            show_default=False,
+        ),
     ]
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False
     count: Annotated[
@@ -67,9 +72,10 @@ def tail(options: TailOptions) -> ExitCode:
 
     Exit code 3 if there was nothing.
     """
-    wanted = filter_of(options)
+    is_wanted = filter_of(options)
     with looking(store_url(options.url)) as reader:
-        tailing = Tailing(reader, options, wanted)
+        is_meant = channels_of(options.channel, reader)
+        tailing = Tailing(reader, options, lambda event: is_meant(event.channel) and is_wanted(event))
         tailing.show_last()
         if options.follow:
             tailing.follow()
@@ -80,8 +86,10 @@ def tail(options: TailOptions) -> ExitCode:
 
 def _explain(reader: "StoreReader", options: TailOptions) -> None:
     """Nothing there: was the name mistyped?"""
+    from unibus.core.pattern import is_wildcard
+
     known = [each.name for each in reader.entities()]
-    if options.channel != ALL and options.channel not in known:
+    if not is_wildcard(options.channel) and options.channel not in known:
         raise not_found(options.channel, known)
     aside("history has no such events; it is kept for a time only")
 
@@ -89,8 +97,22 @@ def _explain(reader: "StoreReader", options: TailOptions) -> None:
 # What is wanted
 
 
+def channels_of(channel: str, reader: "StoreReader") -> Callable[[str], bool]:
+    """Whether a name is meant. As for `subscribe`, an entity of that very name wins over the pattern."""
+    from unibus.core.index import SubscriptionIndex
+    from unibus.core.pattern import Pattern, is_wildcard
+
+    if channel == ALL:
+        return lambda name: True
+    if not is_wildcard(channel) or any(each.name == channel for each in reader.entities()):
+        return lambda name: name == channel
+    index = SubscriptionIndex()
+    index.subscribe(1, Pattern.wildcard(channel))
+    return lambda name: len(index.match(name)) > 0
+
+
 def filter_of(options: TailOptions) -> Wanted:
-    """UsageError for what could never match."""
+    """By kind and by fields. UsageError for what could never match."""
     from unibus.core.life.events import KINDS, Event
 
     kinds = frozenset(options.kind or ())
@@ -104,8 +126,6 @@ def filter_of(options: TailOptions) -> Wanted:
             raise UsageError(f"an event has no field {name!r}", _near(name, (*fields, *ATTRIBUTES)))
 
     def wanted(event: "Event") -> bool:
-        if options.channel != ALL and event.channel != options.channel:
-            return False
         if kinds and event.kind not in kinds:
             return False
         return all(_value(event, name) == value for name, value in conditions)

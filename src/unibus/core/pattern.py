@@ -1,7 +1,5 @@
 """What a subscriber asks for: one name, every name that starts with some bytes, or a shape of dotted tokens.
 
-The kind is always said, never guessed from the text, so a name may hold any character and a prefix any byte.
-
     exact      the name itself
     prefix     the first bytes of the name, compared as they were published; the empty prefix is everything
     wildcard   tokens separated by dots:   *  exactly one token, whatever it is
@@ -10,6 +8,10 @@ The kind is always said, never guessed from the text, so a name may hold any cha
 
 So `a.#` takes `a`, `a.b` and `a.b.c`; `a.>` takes all but the first; `a.*` takes only `a.b`. An empty token in a
 name (`a..b`) is a token like any other; in a pattern it is refused, for there it is a slip of the keyboard.
+
+A Pattern always names its kind. `subscribe` also takes a plain text, and reads one with a wildcard as a pattern:
+`is_wildcard` has the rule. A wildcard is a whole token, so `C#`, `a>b` and `a*` are plain names, and a prefix may hold
+any byte.
 
 Text stands for its UTF-8 bytes. Bytes that are no UTF-8 are carried in text as lone surrogates (PEP 383), so that
 both spellings of a name find the same subscribers.
@@ -45,6 +47,14 @@ def name_text(name: str | bytes) -> str:
     if isinstance(name, str):
         return name
     return name.decode("utf-8", "surrogateescape")
+
+
+def is_wildcard(name: str) -> bool:
+    """Whether a text without a kind is a wildcard pattern: a token of it is `*`, or its last one is `#` or `>`."""
+    if ONE_TOKEN not in name and not name.endswith((TAIL, TAIL_SOME)):
+        return False
+    tokens = name.split(SEPARATOR)
+    return ONE_TOKEN in tokens or tokens[-1] in (TAIL, TAIL_SOME)
 
 
 @final

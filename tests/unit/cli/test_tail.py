@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.owners import owner_of
+from unibus.bus.persistence import SqlitePersistence
 from unibus.cli.moments import moment_of
+from unibus.core.life.commands import Declare
+from unibus.core.life.entity import QUEUE
 from unibus.errors import UsageError
 from unibus.sync import MessageBus
 
@@ -39,6 +42,31 @@ def test_the_last_events_of_a_channel(shell: Any) -> None:
     assert datetime.fromisoformat(records[-1]["at"]) <= datetime.now(UTC)
     assert kinds(shell.records("tail", "orders", "-n", "1")) == ["dead_lettered"]
     assert kinds(shell.records("tail", "*", "--count", "2")) == ["declared", "sent"]
+
+
+def test_a_pattern_of_names(shell: Any) -> None:
+    with MessageBus("unibus.db") as bus:
+        for name in ("orders", "orders.eu", "orders.eu.de", "bills.eu"):
+            bus.send(name, 1)
+    assert [each["channel"] for each in shell.records("tail", "orders.*", "--kind", "sent")] == ["orders.eu"]
+    tail = shell.records("tail", "orders.#", "--kind", "sent")
+    assert [each["channel"] for each in tail] == ["orders", "orders.eu", "orders.eu.de"]
+    assert shell("tail", "nothing.*").exit_code == 3
+
+
+def test_an_entity_wins_over_the_pattern_of_its_name(shell: Any) -> None:
+    with SqlitePersistence.new("unibus.db") as persistence:
+        persistence.store.apply([Declare("orders.*", QUEUE, {})]).wait()  # As earlier versions did.
+    with MessageBus("unibus.db") as bus:
+        bus.send("orders.*", 1)
+        bus.send("orders.eu", 1)
+    assert [each["channel"] for each in shell.records("tail", "orders.*", "--kind", "sent")] == ["orders.*"]
+
+
+def test_a_pattern_is_no_name_to_send_to(shell: Any) -> None:
+    result = shell("send", "orders.*", "1")
+    assert result.exit_code != 0
+    assert "is a pattern" in result.stderr
 
 
 @pytest.mark.usefixtures("filled")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unibus.core.pattern import EXACT, PREFIX, WILDCARD, Pattern, name_bytes, name_text
+from unibus.core.pattern import EXACT, PREFIX, WILDCARD, Pattern, is_wildcard, name_bytes, name_text
 from unibus.errors import NameInvalid
 from unibus.limits import CHANNEL_NAME_BYTES_MAX
 
@@ -13,6 +13,14 @@ def test_the_kind_is_said_and_not_guessed_from_the_text() -> None:
     assert Pattern.prefix("a.*").kind == PREFIX
     assert Pattern.wildcard("a.*").kind == WILDCARD
     assert len({Pattern.exact("a.*"), Pattern.prefix("a.*"), Pattern.wildcard("a.*")}) == 3
+
+
+def test_a_text_without_a_kind_is_a_wildcard_if_a_whole_token_is_one() -> None:
+    #
+    for text in ("*", "#", ">", "a.*", "*.a", "a.*.b", "a.#", "a.>", "*.#", "a..*"):
+        assert is_wildcard(text), text
+    for text in ("", "a", "C#", "a>b", "a*", "*a", "a.C#", "#.a", ">.a", "a.#.b", "a.>.b", "a..b", "a.#.", "##", "**"):
+        assert not is_wildcard(text), text
 
 
 def test_text_and_its_bytes_make_the_same_pattern() -> None:
