@@ -94,6 +94,9 @@ HISTORY_AGE_S_DEFAULT: Final = 7 * 24 * 3600.0
 HISTORY_BYTES_DEFAULT: Final = 1_000_000_000
 """How much of the past a store keeps."""
 
+MEMORY_HISTORY_BYTES_DEFAULT: Final = 64 * 1024 * 1024
+"""How much of the past a store in memory keeps: of bodies that were removed from their queues, mostly."""
+
 QUERY_TIME_S_DEFAULT: Final = 10.0
 QUERY_ROWS_DEFAULT: Final = 10_000
 QUERY_ROWS_MAX: Final = 1_000_000

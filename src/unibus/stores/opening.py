@@ -11,7 +11,13 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from unibus.clock import Clock, Timers
 from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.errors import BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
-from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT, MEMORY_BUDGET_MB_DEFAULT, RESERVE_MB_DEFAULT
+from unibus.limits import (
+    HISTORY_AGE_S_DEFAULT,
+    HISTORY_BYTES_DEFAULT,
+    MEMORY_BUDGET_MB_DEFAULT,
+    MEMORY_HISTORY_BYTES_DEFAULT,
+    RESERVE_MB_DEFAULT,
+)
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Journal
@@ -52,7 +58,7 @@ def open_store(url: str, clock: Clock, timers: Timers) -> Store:
     if not separator and url not in MEMORY_SCHEMES:
         raise UsageError(f"{url!r} is no URL of a store", "write sqlite:///file.db, or memory://")
     if scheme in MEMORY_SCHEMES:
-        return _embedded(MemoryJournal(), _Chosen(url, _options(split_url(url).query), EVERY_CHANGES), clock, timers)
+        return _open_memory(url, clock, timers)
     if scheme == "sqlite":
         return open_sqlite(url, clock, timers)
     if scheme == "jsonfile":
@@ -77,6 +83,12 @@ def unknown_scheme(scheme: str) -> Exception:
         )
     known = sorted({"memory", "sqlite", "jsonfile", *(found.name for found in entry_points(group=GROUP))})
     return UsageError(f"unknown store {scheme}://", f"known schemes are {', '.join(known)}")
+
+
+def _open_memory(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
+    options = _options(split_url(url).query)
+    kept = round(_number(options, "history_bytes", MEMORY_HISTORY_BYTES_DEFAULT))
+    return _embedded(MemoryJournal(history_bytes=kept), _Chosen(url, options, EVERY_CHANGES), clock, timers)
 
 
 def open_sqlite(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:

@@ -65,12 +65,16 @@ _ENDS: Final = {
 }
 
 
+CHANGE_WEIGHT: Final = 320
+"""What a change takes in memory besides the data in it: the object, its numbers, a lock token, the id of a message."""
+
 _End: TypeAlias = Completed | Expired | DeadLettered | Cancelled | Routed | Purged | Moved
 
 
 def note(book: Book, change: Change) -> None:
     """A command's decision: true from now on, and to be written."""
     book.seq += 1
+    book.weight += CHANGE_WEIGHT
     book.fresh.append(change)
     _play(book, change)
 
@@ -80,6 +84,7 @@ def note(book: Book, change: Change) -> None:
 
 def note_sent(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i64) -> None:
     book.seq += 1
+    book.weight += CHANGE_WEIGHT
     entry.entity.sent += 1
     data = entry.data
     assert data is not None
@@ -105,6 +110,7 @@ def note_delivered(
     book: Book, entry: Entry, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
 ) -> None:
     book.seq += 1
+    book.weight += CHANGE_WEIGHT
     entry.entity.delivered += 1
     book.fresh.append(
         Delivered(at_ns, entry.entity.number, entry.sequence, entry.who, count, token, until_ns, consumer)
@@ -115,6 +121,7 @@ def note_delivered(
 
 def note_completed(book: Book, entry: Entry, count: i64, consumer: str, at_ns: i64) -> None:
     book.seq += 1
+    book.weight += CHANGE_WEIGHT
     entry.entity.completed += 1
     first_ns = entry.first_delivered_ns or at_ns
     book.fresh.append(
@@ -128,6 +135,7 @@ def note_completed(book: Book, entry: Entry, count: i64, consumer: str, at_ns: i
 def replay(book: Book, change: Change) -> None:
     """A decision of the past, from the journal. Not strict, it may be about what is gone by now."""
     book.seq += 1
+    book.weight += CHANGE_WEIGHT
     if book.strict or change.entity in book.entities or isinstance(change, (Declared, Advanced)):
         _play(book, change)
     elif isinstance(change, Passed):
@@ -187,6 +195,9 @@ def _sent(book: Book, change: Sent) -> None:
 
 def _store(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i64) -> None:
     entity = entry.entity
+    book.weight += entry.size
+    if entry.overlay is not None:
+        book.weight += _weight(entry.overlay)
     if key is not None:
         _mark(book, entity, key, at_ns)
     if _is_new(book, entity, entry.sequence):
@@ -211,6 +222,7 @@ def _passed(book: Book, change: Passed) -> None:
 
 def _carry(book: Book, change: Passed) -> None:
     if change.data:
+        book.weight += len(change.data)
         book.carrier = book.seq
         book.carried = change.data
 
@@ -219,6 +231,8 @@ def _copied(book: Book, change: Copied) -> None:
     entity = _entity(book, change.entity)
     if change.dedup_key is not None:
         _mark(book, entity, change.dedup_key, change.at_ns)
+    if change.overlay is not None:
+        book.weight += _weight(change.overlay)
     if not _is_new(book, entity, change.sequence):
         return
     entry = Entry(entity, change.sequence, change.who, change.priority, None)
@@ -290,6 +304,7 @@ def _returned(book: Book, change: Returned) -> None:
     leave(book, entry)
     entry.delivery_count = change.delivery_count
     if change.overlay is not None:
+        book.weight += _weight(change.overlay)
         entry.overlay = change.overlay
     if entry.was_deferred:
         enter(book, entry, DEFERRED)
@@ -307,6 +322,7 @@ def _deferred(book: Book, change: Deferred) -> None:
     if entry is not None:
         leave(book, entry)
         if change.overlay is not None:
+            book.weight += _weight(change.overlay)
             entry.overlay = change.overlay
         entry.was_deferred = True  # It is from here on; a replay over a newer row says so as well.
         enter(book, entry, DEFERRED)
@@ -391,12 +407,15 @@ def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionSta
         session.until_ns = 0
         session.consumer = ""  # A snapshot does not keep it for a free session either.
     else:
+        if change.state is not None:
+            book.weight += len(change.state)
         state_session(entity, session, change.state, 0 if change.state is None else change.at_ns)
     refresh_ready(book, entity, session)
     forget_session(book, entity, session)
 
 
 def _declared(book: Book, change: Declared) -> None:
+    book.weight += _weight(change.settings)
     entity = book.entities.get(change.entity)
     if entity is not None:
         before = entity.settings
@@ -449,6 +468,17 @@ def _dropped(book: Book, change: Dropped) -> None:
         parent.dead = None
     if entity.wakers:
         book.woken.append(entity)
+
+
+def _weight(value: object) -> int:
+    """Of headers or settings: their text and bytes, and a little for everything else."""
+    if isinstance(value, (str, bytes)):
+        return len(value) + 50
+    if isinstance(value, dict):
+        return 200 + sum([_weight(key) + _weight(each) for key, each in value.items()])
+    if isinstance(value, list):
+        return 60 + sum([_weight(each) for each in value])
+    return 30
 
 
 def _entity(book: Book, number: int) -> Entity:

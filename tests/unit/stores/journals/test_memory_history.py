@@ -1,0 +1,173 @@
+"""The history of a store in memory is bound by bytes: the oldest events go first, and readers can see that."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from unibus.core.life.changes import Copied, Declared, Deferred, Passed, Returned, Sent, SessionStated
+from unibus.core.life.commands import SET_SESSION_STATE, Declare
+from unibus.core.life.entity import SUBSCRIPTION
+from unibus.limits import MEMORY_HISTORY_BYTES_DEFAULT
+from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journals.memory import MemoryJournal
+from unibus.stores.opening import open_store
+from unibus.testing.contracts.rig import Rig
+from unibus.testing.virtual_clock import VirtualClock
+
+LIMIT = 200_000
+LARGE = "x" * 10_000
+TIMES = 60
+"""Three times as much as the limit."""
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal(history_bytes=LIMIT)
+
+
+@pytest.fixture
+def rig(journal: MemoryJournal) -> Iterator[Rig]:
+    clock = VirtualClock()
+    store = EmbeddedStore(journal, clock, clock.timers(lambda: True))
+    yield Rig(store, clock)
+    store.close()
+
+
+def kept_bytes(journal: MemoryJournal) -> int:
+    """Of what messages and their users wrote: all that can be large in a change."""
+    size = 0
+    for _, change in journal.changes_after(0):
+        if isinstance(change, (Sent, Passed)):
+            size += len(change.data)
+        if isinstance(change, SessionStated) and change.state is not None:
+            size += len(change.state)
+        if isinstance(change, (Sent, Copied, Returned, Deferred)) and change.overlay:
+            size += len(str(change.overlay))
+        if isinstance(change, Declared):
+            size += len(str(change.settings))
+    return size
+
+
+def removed(rig: Rig) -> None:
+    rig.queue("q")
+    for _ in range(TIMES):
+        rig.send("q", LARGE)
+        rig.claim("q", lock=False)
+
+
+def passed_through_a_topic(rig: Rig) -> None:
+    rig.topic("t")
+    rig.subscription("t", "s")
+    for _ in range(TIMES):
+        rig.send("t", LARGE)
+        rig.claim("t/Subscriptions/s", lock=False)
+
+
+def session_states(rig: Rig) -> None:
+    rig.queue("q", requires_session=True)
+    rig.send("q", session_id="s")
+    lock = rig.accept("q")
+    for number in range(TIMES):
+        rig.session(SET_SESSION_STATE, lock, LARGE.encode() + str(number).encode())
+
+
+def changed_headers(rig: Rig) -> None:
+    rig.queue("q", max_delivery_count=1_000)
+    rig.send("q")
+    for number in range(TIMES):
+        rig.abandon(rig.one("q"), overlay={"why": LARGE + str(number)})
+
+
+def settings(rig: Rig) -> None:
+    rig.queue("q")
+    for number in range(1_000):
+        rig.update("q", user_metadata="x" * 1_000 + str(number))
+
+
+@pytest.mark.parametrize("work", [removed, passed_through_a_topic, session_states, changed_headers, settings])
+def test_history_stays_below_its_limit(work: Callable[[Rig], None], rig: Rig, journal: MemoryJournal) -> None:
+    work(rig)
+    events = rig.events()
+    assert kept_bytes(journal) <= LIMIT
+    assert LIMIT / 2 < journal.size_bytes() <= LIMIT
+    assert 1 < journal.oldest_seq() == events[0].seq
+    assert [event.seq for event in events] == list(range(events[0].seq, rig.store.health().last_seq + 1))
+    health = rig.store.health()
+    assert (health.oldest_seq, health.history_bytes) == (journal.oldest_seq(), journal.size_bytes())
+
+
+def test_messages_that_exist_are_untouched(rig: Rig, journal: MemoryJournal) -> None:
+    rig.queue("q")
+    bodies = [f"{number}{LARGE}" for number in range(TIMES)]
+    rig.fill("q", bodies)
+    assert journal.oldest_seq() > 1
+    assert rig.drain("q") == bodies
+    assert rig.store.check() == []
+
+
+def test_many_small_changes_are_bound_as_well(rig: Rig, journal: MemoryJournal) -> None:
+    rig.queue("q")
+    for number in range(2_000):
+        rig.send("q", number)
+        rig.claim("q", lock=False)
+    assert journal.size_bytes() <= LIMIT
+    assert journal.oldest_seq() > 1
+
+
+def test_one_group_that_is_too_large_leaves_no_history(rig: Rig, journal: MemoryJournal) -> None:
+    rig.queue("q")
+    rig.send("q", "x" * 2 * LIMIT)
+    assert rig.events() == []
+    assert journal.oldest_seq() == 3
+    rig.send("q", "later")
+    assert [event.seq for event in rig.events()] == [3]
+    assert rig.drain("q") == ["x" * 2 * LIMIT, "later"]
+
+
+def test_readers_know_what_they_missed(rig: Rig, journal: MemoryJournal) -> None:
+    rig.store.history.move_cursor("slow", 5)
+    removed(rig)
+    assert rig.store.history.missed("slow") == journal.oldest_seq() - 1 - 5 > 0
+
+
+def test_the_past_begins_with_what_is_kept(rig: Rig, journal: MemoryJournal) -> None:
+    rig.topic("t")
+    ids = []
+    for number in range(TIMES):
+        rig.send("t", LARGE, message_id=f"m{number}")
+        ids.append(f"m{number}")
+    kept = [event.message_id for event in rig.events()]
+    assert kept == ids[-len(kept) :]
+    assert 1 < len(kept) < TIMES
+    assert len(list(rig.store.history.replay("t", 0, 0))) == len(kept)
+    assert rig.store.history.events_of("m0") == []
+    assert [event.seq for event in rig.store.history.events_of(ids[-1])] == [TIMES + 1]
+    assert rig.store.subscribe_from(Declare("t/Subscriptions/s", SUBSCRIPTION, {}), 0, 0).wait() == len(kept)
+
+
+def test_a_reader_in_the_middle_gets_no_change_under_a_wrong_number(rig: Rig, journal: MemoryJournal) -> None:
+    rig.queue("q")
+    for _ in range(10):
+        rig.send("q", LARGE)
+    reading = iter(journal.changes_after(1))
+    seen = [next(reading)]
+    for _ in range(TIMES):
+        rig.send("q", LARGE)
+    assert journal.oldest_seq() > 11
+    seen += list(reading)
+    assert all(change.sequence == seq - 1 for seq, change in seen)
+    assert [seq for seq, _ in seen] == sorted({seq for seq, _ in seen})
+
+
+def test_the_limit_can_be_set_and_has_a_default() -> None:
+    clock = VirtualClock()
+    for url, limit in (("memory://", MEMORY_HISTORY_BYTES_DEFAULT), ("memory://?history_bytes=100000", 100_000)):
+        store = open_store(url, clock, clock.timers(lambda: True))
+        rig = Rig(store, clock)
+        rig.queue("q")
+        large = "x" * (limit // 16)
+        for _ in range(20):
+            rig.send("q", large)
+            rig.claim("q", lock=False)
+        assert limit / 2 < store.health().history_bytes <= limit
+        store.close()
