@@ -447,3 +447,15 @@ class JobFailed(LakeError):
 
     code = "job_failed"
     retryable = True
+
+
+class WorkerLost(JobFailed):
+    """A Python worker of Spark ended while it worked, again and again. Nothing of the batch counts."""
+
+    code = "worker_lost"
+
+
+class SparkLost(JobFailed):
+    """The Java machine of Spark ended while it worked: a new session is needed. Nothing of the batch counts."""
+
+    code = "spark_lost"

@@ -29,7 +29,7 @@ from unibus.cli.pipeline_options import (
     open_lake,
 )
 from unibus.cli.report import ExitCode
-from unibus.errors import MessageNotFound, StoreUnavailable, UsageError
+from unibus.errors import MessageNotFound, SparkLost, StoreUnavailable, UsageError
 from unibus.pipeline.questions.request import REPORT_ROWS, SQL_ROWS, SQL_TIME_S, Found, Reply, Request
 
 if TYPE_CHECKING:
@@ -139,7 +139,11 @@ def asked(path: Path, request: Request, where: Where) -> "Answer":
     spark = where.session(path, quick=True)
     with extras():
         from unibus.pipeline.questions.asking import answer
-    return answer(spark, lake, request)
+    try:
+        return answer(spark, lake, request)
+    except SparkLost as error:
+        aside(f"{error.what}; the question is asked again")
+        return answer(where.session(path, quick=True), lake, request)
 
 
 def _of_server(path: Path, request: Request) -> Reply | None:
@@ -153,7 +157,11 @@ def _of_server(path: Path, request: Request) -> Reply | None:
             aside("the server that was here is gone")
         return None
     if reply.refusal is not None:
-        raise reply.refusal.as_error()
+        error = reply.refusal.as_error()
+        if isinstance(error, SparkLost):
+            aside("the Spark of the server that was here has ended")
+            return None
+        raise error
     return reply
 
 

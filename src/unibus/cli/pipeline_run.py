@@ -21,7 +21,7 @@ from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.pipeline_options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, extras, needs_pipeline, open_lake
 from unibus.cli.pipeline_sources import opened_sources
 from unibus.cli.signals import stopping
-from unibus.errors import UsageError
+from unibus.errors import SparkLost, UsageError
 
 if TYPE_CHECKING:
     from unibus.capture.event_source import EventSource
@@ -83,9 +83,14 @@ def run(options: RunOptions) -> None:
                 lake.remember(sources)
             _tell_nothing(lake)
             return
-        spark = Where(options.master, options.connect).session(options.lake)
+        where = Where(options.master, options.connect)
+
+        def open_spark() -> "Session":
+            return where.session(options.lake)
+
+        spark = open_spark()
         with stopping("ending after this batch; once more ends at once") as stop:
-            batches = Batches(spark, lake, sources, options.max_events, options.bad, warnings=warnings)
+            batches = Batches(spark, lake, sources, options.max_events, options.bad, warnings, open_spark)
             batches.follow(every_s, stop)
     if not batches.made:
         _tell_nothing(lake)
@@ -127,16 +132,17 @@ class Batches:
         sources: "list[EventSource]",
         max_events: int,
         bad: Literal["quarantine", "fail"],
-        tell: "Callable[[BatchResult], None] | None" = None,
         warnings: Warnings | None = None,
+        reopen: "Callable[[], Session] | None" = None,
     ) -> None:
+        """`reopen` gives another Spark in place of one that ended."""
         self.made = 0
         self._spark = spark
         self._lake = lake
         self._sources = sources
         self._max_events = max_events
         self._bad = bad
-        self._tell = tell or tell_batch
+        self._reopen = reopen
         self._warnings = warnings or Warnings()
 
     def follow(self, every_s: float | None, stop: threading.Event) -> None:
@@ -149,6 +155,16 @@ class Batches:
             stop.wait(max(0.0, every_s - (time.monotonic() - began_s)))
 
     def _catch_up(self, stop: threading.Event) -> None:
+        try:
+            self._make_batches(stop)
+        except SparkLost as error:
+            if self._reopen is None:
+                raise
+            typer.secho(f"warning: {error.what}; another one is started", fg="yellow", err=True)
+            self._spark = self._reopen()
+            self._make_batches(stop)
+
+    def _make_batches(self, stop: threading.Event) -> None:
         with extras():
             from unibus.pipeline.run import run_all
         with progress() as step:
@@ -164,7 +180,7 @@ class Batches:
             with contextlib.closing(found):  # type: ignore[type-var]
                 for result in found:
                     self.made += 1
-                    self._tell(result)
+                    tell_batch(result)
                     if stop.is_set():
                         return
 

@@ -1,5 +1,6 @@
 """`unibus pipeline serve`: one warm Spark for many questions, and for programs that speak Spark Connect."""
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -13,12 +14,14 @@ from unibus.cli.pipeline_options import DEFAULT_LAKE, LakeDir, Master, extras, n
 from unibus.cli.pipeline_run import MAX_EVENTS_DEFAULT, Bad, Batches, Source
 from unibus.cli.pipeline_sources import opened_sources
 from unibus.cli.signals import stopping
+from unibus.errors import SparkLost
 from unibus.stores.private import make_folder
 
 if TYPE_CHECKING:
     from unibus.pipeline.serving.client import Address
 
 PORT: Final = 15_002
+LOOK_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -52,16 +55,24 @@ def serve(options: ServeOptions) -> None:
     with extras():
         spark, connect = serving_session(options.port, options.master)
     aside("warming up …")
+    lost = threading.Event()
     with (
-        answering(options.lake, lake, spark, connect) as address,
+        answering(options.lake, lake, spark, connect, lost) as address,
         stopping("ending; once more ends at once") as stop,
     ):
         _tell(address)
         if every_s is None:
-            stop.wait()
+            _wait(stop, lost)
             return
         with opened_sources(options.lake, options.source, options.bad != "fail") as sources:
             Batches(spark, lake, sources, options.max_events, options.bad).follow(every_s, stop)
+
+
+def _wait(stop: threading.Event, lost: threading.Event) -> None:
+    """A server whose Spark has ended does so too: its clients start a Spark of their own then."""
+    while not stop.wait(LOOK_S):
+        if lost.is_set():
+            raise SparkLost("the Java machine of Spark has ended, and the server ends with it", "start it again")
 
 
 def _tell(address: "Address") -> None:

@@ -13,6 +13,7 @@ Not Structured Streaming: its offsets and ours would have to be kept equal, a ba
 and there is no commit over several tables in it either.
 """
 
+import logging
 import os
 import shutil
 import threading
@@ -27,10 +28,11 @@ import msgspec
 import pyarrow as pa
 
 from unibus.capture.event_source import EventSource
-from unibus.errors import JobFailed
+from unibus.errors import JobFailed, WorkerLost
 from unibus.pipeline.batch import Batch
 from unibus.pipeline.jobs.task import Done, Task, Work, perform, perform_all
 from unibus.pipeline.lake import Lake
+from unibus.pipeline.lost import ATTEMPTS, is_of_spark, lost
 from unibus.pipeline.plan import (
     Bad,
     Plan,
@@ -54,6 +56,8 @@ from unibus.stores.private import make_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("unibus")
+
 MAX_EVENTS: Final = 5_000_000
 """Of one batch, unless told otherwise: enough that what a batch costs beside its events is nothing, and few enough that
 a driver holds its parts."""
@@ -63,6 +67,9 @@ _POLL_S: Final = 0.2
 STOP_S: Final = 1.0
 _TELLING: Final = ("unibus.", "pyarrow.", "OSError", "FileNotFoundError", "ModuleNotFoundError", "ImportError")
 """How the lines begin that say why a task has failed."""
+
+_CALLING: Final = "An error occurred while calling"
+"""The first line of an error of Java, which says nothing."""
 
 Progress = Callable[[str, float], None]
 """A step that was done, and which share of the batch that makes. Steps: plan, read (often), each table, done."""
@@ -209,10 +216,20 @@ def _tasks(lake: Lake, plan: Plan, works: Sequence[Work], wanted: list[str]) -> 
 
 
 def _run(spark: "SparkSession | None", tasks: list[Task], staging: str, tell: Callable[[float], None]) -> list[Done]:
-    """The job. Which tasks are done is seen from what they have staged."""
+    """The job, again if a worker ended: files of such an attempt have names of their own, and no answer names them."""
     if not tasks or spark is None:
         return [perform(task) for task in tasks]
     make_folder(staging)
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _run_job(spark, tasks, staging, tell)
+        except WorkerLost as error:
+            log.warning("%s; the job is started again", error.what)
+    return _run_job(spark, tasks, staging, tell)
+
+
+def _run_job(spark: "SparkSession", tasks: list[Task], staging: str, tell: Callable[[float], None]) -> list[Done]:
+    """Which tasks are done is seen from what they have staged."""
     job: Future[list[Done]] = Future()
     tag = f"unibus-{uuid.uuid4().hex}"
     # A daemon: who ends this process does not wait for it.
@@ -220,7 +237,7 @@ def _run(spark: "SparkSession | None", tasks: list[Task], staging: str, tell: Ca
     try:
         while not job.done():
             if len(tasks) > 1:
-                tell(len(os.listdir(staging)) / len(tasks))
+                tell(min(1.0, len(os.listdir(staging)) / len(tasks)))
             _wait(job)
     except BaseException as error:
         try:
@@ -234,8 +251,21 @@ def _settle(job: "Future[list[Done]]", spark: "SparkSession", tasks: list[Task],
     try:
         spark.addTag(tag)
         job.set_result(_answers(spark, tasks))
+    except Exception as error:
+        job.set_exception(_failure(error))
     except BaseException as error:
         job.set_exception(error)
+
+
+def _failure(error: Exception) -> Exception:
+    """The same in one line, where it is an error of Spark."""
+    failed = lost(error)
+    if failed is None and is_of_spark(error):
+        failed = JobFailed(f"the job of Spark ended: {_reason(error)}", "run again; the batch is made once")
+    if failed is None:
+        return error
+    failed.__cause__ = error
+    return failed
 
 
 def _stop(job: "Future[list[Done]]", spark: "SparkSession", tag: str) -> None:
@@ -255,21 +285,17 @@ def _wait(job: "Future[list[Done]]") -> None:
 
 
 def _answers(spark: "SparkSession", tasks: list[Task]) -> list[Done]:
-    from pyspark.errors import PySparkException
-
     def share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return perform_all(tasks, batches)
 
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    try:
-        rows = numbers.mapInArrow(share, "answer string").collect()
-    except PySparkException as error:
-        raise JobFailed(f"the job of Spark ended: {_reason(error)}", "run again; the batch is made once") from error
+    rows = numbers.mapInArrow(share, "answer string").collect()
     return [msgspec.json.decode(row["answer"], type=Done) for row in rows]
 
 
 def _reason(error: Exception) -> str:
     """The line that says it, out of a trace of two languages."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(_CALLING)]
     ours = [line for line in lines if line.startswith(_TELLING)]
     return (ours or lines or [type(error).__name__])[-1 if ours else 0][:300]

@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from unibus.errors import BusError, ExtraMissing, StoreUnavailable, Unauthorised, UsageError
+from unibus.errors import BusError, ExtraMissing, SparkLost, StoreUnavailable, Unauthorised, UsageError
 from unibus.pipeline.java import find_java
 from unibus.pipeline.jvm import Machine, can_start_here, find_spark
+from unibus.pipeline.lost import lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +51,8 @@ _WAREHOUSE: Final = "spark.sql.warehouse.dir"
 _GIB: Final = 1 << 30
 _HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _PYTHON: Final = "PYSPARK_PYTHON"
+_CALL_FAILED: Final = "Exception while sending command."
+"""What the client of the machine logs, beside raising it."""
 _TOKEN_HINT: Final = "`unibus pipeline serve` prints its address with the token in it: --connect needs the whole of it"
 
 
@@ -168,7 +171,7 @@ def _told(port: int, secret: str) -> Iterator[None]:
 
 
 def _forget_machine() -> None:
-    """It was ended before anybody had a session: the next one who asks gets another."""
+    """It ended: the next call that needs a session gets another."""
     if "pyspark.sql" not in sys.modules:
         return
     from pyspark import SparkContext
@@ -181,7 +184,7 @@ def _forget_machine() -> None:
 @contextlib.contextmanager
 def _handler_kept() -> Iterator[None]:
     """Spark's own handler of Ctrl-C goes again."""
-    logging.getLogger().addFilter(_is_no_ctrl_c)  # The same one again changes nothing.
+    logging.getLogger().addFilter(_is_news)  # The same one again changes nothing.
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -190,9 +193,12 @@ def _handler_kept() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _is_no_ctrl_c(record: logging.LogRecord) -> bool:
-    """False for a note about an interrupted call: the exception itself is on its way to whoever called."""
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for a note about a call that was interrupted, or whose machine ended: the exception itself is on its way to
+    the caller, and the note is a page."""
     error = record.exc_info[1] if record.exc_info else None
+    if record.msg == _CALL_FAILED and isinstance(error, Exception) and isinstance(lost(error), SparkLost):
+        return False
     while error is not None:
         if isinstance(error, KeyboardInterrupt) or "reentrant call" in str(error):
             return False
@@ -201,12 +207,22 @@ def _is_no_ctrl_c(record: logging.LogRecord) -> bool:
 
 
 def _has_machine() -> bool:
-    """Whether this process has one from before. A session that was stopped leaves it behind."""
+    """Whether this process has one from before. A session that was stopped leaves it behind; one that ended by itself
+    is replaced."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext
 
-    return SparkContext._gateway is not None
+    if SparkContext._gateway is None:
+        return False
+    try:
+        SparkContext._gateway.jvm.System.currentTimeMillis()
+    except Exception as error:
+        if not isinstance(lost(error), SparkLost):
+            raise
+        _forget_machine()
+        return False
+    return True
 
 
 def _partitions(master: str) -> str:

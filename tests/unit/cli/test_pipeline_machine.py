@@ -157,7 +157,11 @@ def test_a_note_about_a_ctrl_c_is_dropped_and_no_other() -> None:
 
     behind = OSError("cut")
     behind.__context__ = KeyboardInterrupt()
-    assert not session._is_no_ctrl_c(record(KeyboardInterrupt()))
-    assert not session._is_no_ctrl_c(record(behind))
-    assert session._is_no_ctrl_c(record(OSError("another")))
-    assert session._is_no_ctrl_c(logging.LogRecord("root", logging.ERROR, "", 1, "it", (), None))
+    assert not session._is_news(record(KeyboardInterrupt()))
+    assert not session._is_news(record(behind))
+    assert session._is_news(record(OSError("another")))
+    ended = record(ConnectionResetError("Connection reset by peer"))
+    assert session._is_news(ended)
+    ended.msg = "Exception while sending command."
+    assert not session._is_news(ended)
+    assert session._is_news(logging.LogRecord("root", logging.ERROR, "", 1, "it", (), None))

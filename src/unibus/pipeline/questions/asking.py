@@ -1,11 +1,13 @@
 """The questions that there are. Nothing else is answered, whoever asks."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from unibus.errors import BusError, QueryStopped, UsageError
+from unibus.errors import BusError, QueryStopped, SparkLost, UsageError
+from unibus.pipeline.lost import ATTEMPTS, lost
 from unibus.pipeline.questions.answer import Answer
 from unibus.pipeline.questions.channels import channels
 from unibus.pipeline.questions.consumers import consumers
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from unibus.pipeline.lake import Lake
+
+log = logging.getLogger("unibus")
 
 REPORTS: Final[dict[str, "Callable[[SparkSession, Lake, Request], Answer]"]] = {
     "channels": channels,
@@ -42,7 +46,7 @@ def answer(spark: "SparkSession", lake: "Lake", request: Request, gone: threadin
     is_query = request.question == "sql"
     with stopping(spark, request.time_s if is_query else None, gone) as stopped:
         try:
-            found = question(spark, lake, request)
+            found = _again_if_lost(lambda: question(spark, lake, request), stopped)
         except BusError:
             raise
         except Exception as error:
@@ -54,6 +58,23 @@ def answer(spark: "SparkSession", lake: "Lake", request: Request, gone: threadin
             raise told from None
     found.seconds = time.monotonic() - started_s
     return found
+
+
+def _again_if_lost(ask: Callable[[], Answer], stopped: threading.Event) -> Answer:
+    """A question changes nothing, so one whose worker ended is asked again; not where we stopped the work ourselves."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return ask()
+        except BusError:
+            raise
+        except Exception as error:
+            ended = lost(error)
+            if ended is None or stopped.is_set():
+                raise
+            if isinstance(ended, SparkLost) or attempt == ATTEMPTS - 1:
+                raise ended from error
+            log.warning("%s; the question is asked again", ended.what)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _stopped(request: Request, gone: threading.Event | None) -> QueryStopped:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from unibus.errors import BusError, StoreBusy
+from unibus.errors import BusError, SparkLost, StoreBusy
 from unibus.pipeline.questions.answer import Answer
 from unibus.pipeline.questions.asking import REPORTS, answer
 from unibus.pipeline.questions.request import REPORT_ROWS, Found, Refusal, Reply, Request
@@ -44,8 +44,10 @@ _PLUGIN: Final = "org.apache.spark.sql.connect.SparkConnectPlugin"
 class Answers:
     """Answers questions about one lake, by sessions of its own: what one question sets up disturbs no other."""
 
-    def __init__(self, spark: "SparkSession", lake: "Lake") -> None:
+    def __init__(self, spark: "SparkSession", lake: "Lake", lost: threading.Event | None = None) -> None:
+        """`lost` is set when Spark has ended, and no question can be answered any more."""
         self._lake = lake
+        self._lost = lost or threading.Event()
         self._kept: dict[Request, tuple[int, Answer]] = {}
         self._sessions: queue.LifoQueue[SparkSession] = queue.LifoQueue()
         for _ in range(AT_ONCE):
@@ -58,6 +60,8 @@ class Answers:
                 return Reply(found=self._found(request.text))
             return Reply(answer=self._answer(request, gone))
         except BusError as error:
+            if isinstance(error, SparkLost):
+                self._lost.set()
             return Reply(refusal=Refusal.of(error))
         except Exception as error:
             text = str(error).strip().partition("\n")[0][:300]
@@ -123,10 +127,12 @@ def check_free(port: int) -> None:
 
 
 @contextlib.contextmanager
-def answering(folder: Path, lake: "Lake", spark: "SparkSession", connect: str) -> Iterator[Address]:
+def answering(
+    folder: Path, lake: "Lake", spark: "SparkSession", connect: str, lost: threading.Event | None = None
+) -> Iterator[Address]:
     """The socket is open until the block is left. It is opened, and the address written, when Spark is warm: the first
     question is answered as quickly as the next."""
-    answers = Answers(spark, lake)
+    answers = Answers(spark, lake, lost)
     answers.warm()
     with open_door(folder, connect, answers) as address:
         yield address
