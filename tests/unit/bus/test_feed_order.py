@@ -6,6 +6,7 @@ before one that failed and keeps its place, nor while a claim of such a message 
 
 import asyncio
 import logging
+import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -382,3 +383,39 @@ def test_an_urgent_message_that_may_not_be_received_holds_back_nothing(channel_r
     gate.open()
     until(lambda: len(gate.messages) >= AHEAD)
     assert [message.body for message in gate.messages if message.body != "urgent"] == list(range(AHEAD))
+
+
+# All of it together
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_lost_or_doubled_while_messages_overtake_and_fail(channel_rig: Rig, seed: int) -> None:
+    # Publishers in threads, of all priorities; handlers that fail; members of the group that come and go.
+    done: list[object] = []
+
+    def handler(message: Message) -> None:
+        assert isinstance(message.body, int)
+        if message.body % 7 == 0 and message.delivery_count == 1:
+            raise ValueError("not now")
+        done.append(message.body)
+
+    def publish(first: int) -> None:
+        chance = random.Random(seed + first)
+        for body in range(first, first + 150):
+            channel_rig.publish("c", body, priority=chance.choice([0, 25, 50, 100]))
+
+    options = {"group": "g", "concurrency": 4, "retry_attempts": 5, "retry_delay": 0}
+    channel_rig.subscribe("c", handler, **options)
+    threads = [threading.Thread(target=publish, args=(first,), daemon=True) for first in (0, 1_000, 2_000)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        channel_rig.do(channel_rig.subscribe("c", handler, **options).cancel)
+        threads[0].join(0.002)
+        threads[-1].join(0.002)
+    assert channel_rig.drain(3 * GUARD_S)
+    assert sorted(done, key=str) == sorted(
+        [body + first for first in (0, 1_000, 2_000) for body in range(150)], key=str
+    )
+    assert channel_rig.counts(GROUP) == EMPTY
+    assert channel_rig.bus.metrics("c")["dispatched"] == len(done)
