@@ -59,12 +59,12 @@ class MessageBus(Face):
         self,
         channel: object,
         payload: object = None,
-        priority: int | None = None,
-        trace_id: str | None = None,
+        priority: object = None,
+        trace_id: object = None,
         headers: Mapping[str, HeaderValue] | None = None,
-        correlation_id: str | None = None,
+        correlation_id: object = None,
         ttl: object = None,
-        dedup_key: str | None = None,
+        dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
     ) -> Awaitable[Message]:
         """Publish to a channel, or publish a Message. `fields` sets any other field of the envelope by its name.
@@ -109,7 +109,7 @@ class MessageBus(Face):
         return messages[0]
 
     def publish_many(
-        self, channel: str, payloads: Iterable[object], priority: int | None = None, **fields: object
+        self, channel: str, payloads: Iterable[object], priority: object = None, **fields: object
     ) -> Awaitable[list[Message]]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         self._only_in_memory("publish many at once, all or none")
@@ -131,7 +131,7 @@ class MessageBus(Face):
         await self._publish_when_room(target, messages)
         return messages
 
-    def publish_json(self, channel: str, value: object, priority: int | None = None) -> Awaitable[Message]:
+    def publish_json(self, channel: str, value: object, priority: object = None) -> Awaitable[Message]:
         """Publish anything that JSON can express, as plain JSON values; SerializationFailed for anything else."""
         return self.publish(channel, self._json(value), priority)
 
@@ -139,12 +139,12 @@ class MessageBus(Face):
         self,
         channel: object,
         payload: object = None,
-        priority: int | None = None,
-        trace_id: str | None = None,
+        priority: object = None,
+        trace_id: object = None,
         headers: Mapping[str, HeaderValue] | None = None,
-        correlation_id: str | None = None,
+        correlation_id: object = None,
         ttl: object = None,
-        dedup_key: str | None = None,
+        dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
     ) -> Message:
         """Publish from any thread without awaiting. On an event loop's thread it never blocks: no room is QueueFull."""
