@@ -243,21 +243,21 @@ class MessageBus(Face):
 
     def create_queue(self, name: str, **settings: object) -> Pending[None]:
         """Make a queue. The same settings again are no change; others raise EntityExists."""
-        return self._hub.queues().create(QUEUE, name, settings)
+        return self._hub.queues().outside_of_transactions().create(QUEUE, name, settings)
 
     def create_topic(self, name: str, **settings: object) -> Pending[None]:
-        return self._hub.queues().create(TOPIC, name, settings)
+        return self._hub.queues().outside_of_transactions().create(TOPIC, name, settings)
 
     def create_subscription(self, topic: str, name: str, **settings: object) -> Pending[None]:
         """Make a subscription, which is received from as `topic/Subscriptions/name`."""
-        return self._hub.queues().create_subscription(topic, name, settings)
+        return self._hub.queues().outside_of_transactions().create_subscription(topic, name, settings)
 
     def update_entity(self, name: str, **settings: object) -> Pending[None]:
-        return self._hub.queues().update(name, settings)
+        return self._hub.queues().outside_of_transactions().update(name, settings)
 
     def delete_entity(self, name: str) -> Pending[None]:
         """Delete an entity with everything in it."""
-        return self._hub.queues().delete(name)
+        return self._hub.queues().outside_of_transactions().delete(name)
 
     @property
     def entities(self) -> Entities:

@@ -196,19 +196,19 @@ class SyncMessageBus(Face):
         return self._hub.outboxes().relay(path, again, adopt).wait()
 
     def create_queue(self, name: str, **settings: object) -> None:
-        self._hub.queues().create(QUEUE, name, settings).wait()
+        self._hub.queues().outside_of_transactions().create(QUEUE, name, settings).wait()
 
     def create_topic(self, name: str, **settings: object) -> None:
-        self._hub.queues().create(TOPIC, name, settings).wait()
+        self._hub.queues().outside_of_transactions().create(TOPIC, name, settings).wait()
 
     def create_subscription(self, topic: str, name: str, **settings: object) -> None:
-        self._hub.queues().create_subscription(topic, name, settings).wait()
+        self._hub.queues().outside_of_transactions().create_subscription(topic, name, settings).wait()
 
     def update_entity(self, name: str, **settings: object) -> None:
-        self._hub.queues().update(name, settings).wait()
+        self._hub.queues().outside_of_transactions().update(name, settings).wait()
 
     def delete_entity(self, name: str) -> None:
-        self._hub.queues().delete(name).wait()
+        self._hub.queues().outside_of_transactions().delete(name).wait()
 
     @property
     def entities(self) -> SyncEntities:
