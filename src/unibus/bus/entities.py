@@ -11,7 +11,7 @@ from unibus.bus.names import folded_name
 from unibus.bus.queues import Queues
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import AZURE, Filter, SqlFilter
-from unibus.core.life.commands import Declare, DropRule, SetRule
+from unibus.core.life.commands import Command, Declare, DropRule, SetRule
 from unibus.core.life.entity import (
     DEAD_LETTERS,
     KIND_NAMES,
@@ -60,15 +60,18 @@ class Entities:
         return self._declare(subscription_path(topic, checked_subscription(name)), SUBSCRIPTION, settings)
 
     def _declare(self, name: str, kind: int, settings: dict[str, object]) -> Pending[None]:
-        return self._queues.store.apply([Declare(name, kind, checked_settings(settings))]).seen_as(_nothing)
+        return self._apply(Declare(name, kind, checked_settings(settings)))
+
+    def _apply(self, command: Command) -> Pending[None]:
+        return self._queues.outside_of_transactions().store.apply([command]).seen_as(_nothing)
 
     def update(self, name: str, **settings: object) -> Pending[None]:
         """Change the settings that are named; the others stay."""
-        return self._queues.update(name, settings)
+        return self._queues.outside_of_transactions().update(name, settings)
 
     def delete(self, name: str) -> Pending[None]:
         """With everything in it."""
-        return self._queues.delete(name)
+        return self._queues.outside_of_transactions().delete(name)
 
     def get(self, name: str) -> Pending[EntityInfo]:
         """EntityNotFound if there is none. Case does not matter."""
@@ -94,12 +97,11 @@ class Entities:
         return self._set_rule(topic, subscription, rule_of(name, filter, action), True)
 
     def _set_rule(self, topic: str, subscription: str, rule: Rule, update: bool) -> Pending[None]:
-        command = SetRule(subscription_path(topic, subscription), rule, update)
-        return self._queues.store.apply([command]).seen_as(_nothing)
+        return self._apply(SetRule(subscription_path(topic, subscription), rule, update))
 
     def delete_rule(self, topic: str, subscription: str, name: str) -> Pending[None]:
         """Without any rule a subscription gets nothing."""
-        return self._queues.store.apply([DropRule(subscription_path(topic, subscription), name)]).seen_as(_nothing)
+        return self._apply(DropRule(subscription_path(topic, subscription), name))
 
     def get_rule(self, topic: str, subscription: str, name: str) -> Pending[Rule]:
         path = subscription_path(topic, subscription)

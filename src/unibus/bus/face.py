@@ -372,16 +372,20 @@ class Face:
     # Written as parameters and not as **fields, which a compiled method takes a hundred nanoseconds to collect.
     def _cold(
         self,
-        trace_id: str | None,
+        trace_id: object,
         headers: Mapping[str, HeaderValue] | None,
-        correlation_id: str | None,
+        correlation_id: object,
         ttl: object,
-        dedup_key: str | None,
+        dedup_key: object,
         fields: Mapping[str, object] | None,
     ) -> Cold | None:
-        """The cold part from keywords, or None; what is wrong with them is counted and raised."""
+        """The cold part from keywords, or None; what is wrong with them is counted and raised.
+
+        Keywords of users are objects here and in the calls that take them: with a narrower type the compiled form
+        raises TypeError before it can be checked, named and counted.
+        """
         given: dict[str, object] = dict(fields) if fields is not None else {}
-        named = {
+        named: dict[str, object] = {
             "trace_id": trace_id,
             "headers": headers,
             "correlation_id": correlation_id,

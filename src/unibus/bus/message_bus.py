@@ -60,12 +60,12 @@ class MessageBus(Face):
         self,
         channel: object,
         payload: object = None,
-        priority: int | None = None,
-        trace_id: str | None = None,
+        priority: object = None,
+        trace_id: object = None,
         headers: Mapping[str, HeaderValue] | None = None,
-        correlation_id: str | None = None,
+        correlation_id: object = None,
         ttl: object = None,
-        dedup_key: str | None = None,
+        dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
     ) -> Awaitable[Message]:
         """Publish to a channel, or publish a Message. `fields` sets any other field of the envelope by its name.
@@ -110,7 +110,7 @@ class MessageBus(Face):
         return messages[0]
 
     def publish_many(
-        self, channel: str, payloads: Iterable[object], priority: int | None = None, **fields: object
+        self, channel: str, payloads: Iterable[object], priority: object = None, **fields: object
     ) -> Awaitable[list[Message]]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         self._only_in_memory("publish many at once, all or none")
@@ -132,7 +132,7 @@ class MessageBus(Face):
         await self._publish_when_room(target, messages)
         return messages
 
-    def publish_json(self, channel: str, value: object, priority: int | None = None) -> Awaitable[Message]:
+    def publish_json(self, channel: str, value: object, priority: object = None) -> Awaitable[Message]:
         """Publish anything that JSON can express, as plain JSON values; SerializationFailed for anything else."""
         return self.publish(channel, self._json(value), priority)
 
@@ -140,12 +140,12 @@ class MessageBus(Face):
         self,
         channel: object,
         payload: object = None,
-        priority: int | None = None,
-        trace_id: str | None = None,
+        priority: object = None,
+        trace_id: object = None,
         headers: Mapping[str, HeaderValue] | None = None,
-        correlation_id: str | None = None,
+        correlation_id: object = None,
         ttl: object = None,
-        dedup_key: str | None = None,
+        dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
     ) -> Message:
         """Publish from any thread without awaiting. On an event loop's thread it never blocks: no room is QueueFull."""
@@ -244,21 +244,21 @@ class MessageBus(Face):
 
     def create_queue(self, name: str, **settings: object) -> Pending[None]:
         """Make a queue. The same settings again are no change; others raise EntityExists."""
-        return self._hub.queues().create(QUEUE, name, settings)
+        return self._hub.queues().outside_of_transactions().create(QUEUE, name, settings)
 
     def create_topic(self, name: str, **settings: object) -> Pending[None]:
-        return self._hub.queues().create(TOPIC, name, settings)
+        return self._hub.queues().outside_of_transactions().create(TOPIC, name, settings)
 
     def create_subscription(self, topic: str, name: str, **settings: object) -> Pending[None]:
         """Make a subscription, which is received from as `topic/Subscriptions/name`."""
-        return self._hub.queues().create_subscription(topic, name, settings)
+        return self._hub.queues().outside_of_transactions().create_subscription(topic, name, settings)
 
     def update_entity(self, name: str, **settings: object) -> Pending[None]:
-        return self._hub.queues().update(name, settings)
+        return self._hub.queues().outside_of_transactions().update(name, settings)
 
     def delete_entity(self, name: str) -> Pending[None]:
         """Delete an entity with everything in it."""
-        return self._hub.queues().delete(name)
+        return self._hub.queues().outside_of_transactions().delete(name)
 
     @property
     def entities(self) -> Entities:

@@ -78,7 +78,7 @@ class Publishing:
             if not self._has_room(target, needed):
                 return None
             pending = self._queues.store.apply(commands)
-            self._pay(target, _stored(pending))
+            self._pay_stored(target, pending)
             self._published(target, messages, pending)
         return pending
 
@@ -137,6 +137,12 @@ class Publishing:
             self._left[target.name] = target.stored_max - held
         return self._left[target.name] >= count
 
+    def _pay_stored(self, target: Channel, pending: Pending[list[object]]) -> None:
+        """For what was stored: a duplicate spends neither rate nor room."""
+        if target.bucket is not None or target.stored_max:
+            stored = [each for each in pending.value or [] if isinstance(each, SendResult) and not each.duplicate]
+            self._pay(target, len(stored))
+
     def _pay(self, target: Channel, count: int) -> None:
         if target.bucket is not None:
             target.bucket.try_acquire(count, self._exchange.monotonic_ns())
@@ -167,7 +173,7 @@ class Publishing:
                 if not self._has_room(target, needed):
                     raise queue_full(target, messages)
                 pending = self._queues.store.apply(commands)
-                self._pay(target, _stored(pending))
+                self._pay_stored(target, pending)
                 if self._echoes.are_wanted(target):
                     self._echoes.follow(pending, messages)  # In the order of decisions: under the same lock.
                     return pending
@@ -210,11 +216,6 @@ class Publishing:
     def stop(self) -> None:
         for line in list(self._lines.values()):
             line.close()
-
-
-def _stored(pending: Pending[list[object]]) -> int:
-    """How many were no duplicates."""
-    return len([each for each in pending.value or [] if isinstance(each, SendResult) and not each.duplicate])
 
 
 def call_when_done(pending: Pending[T], call: Callable[[Pending[T]], None]) -> None:

@@ -27,7 +27,7 @@ from unibus.core.message import Message
 from unibus.core.pattern import is_wildcard
 from unibus.core.payload import Payload
 from unibus.core.priority import Priority, checked_priority
-from unibus.errors import MessageNotFound, NameInvalid, UsageError
+from unibus.errors import MessageNotFound, NameInvalid, TransactionInvalid, UsageError
 from unibus.stores.durability import Durability
 from unibus.stores.pending import Pending, answered
 from unibus.stores.store import Store
@@ -233,6 +233,18 @@ class Queues:
         return self.store.peek(entity, from_sequence, count).seen_as(_decoded)
 
     # Entities
+
+    def outside_of_transactions(self) -> "Queues":
+        """These verbs, for calls on entities: TransactionInvalid where a transaction is open.
+
+        They act at once, so a transaction could not take them back.
+        """
+        if self.exchange.transactions and current(self.store) is not None:
+            raise TransactionInvalid(
+                "entities and rules cannot be created, changed or deleted inside of a transaction",
+                "do it before the transaction or after it; send creates a missing queue by itself",
+            )
+        return self
 
     def create(self, kind: int, name: str, settings: Mapping[str, object]) -> Pending[None]:
         path = checked_entity_name(name)

@@ -58,12 +58,12 @@ class SyncMessageBus(Face):
         self,
         channel: object,
         payload: object = None,
-        priority: int | None = None,
-        trace_id: str | None = None,
+        priority: object = None,
+        trace_id: object = None,
         headers: Mapping[str, HeaderValue] | None = None,
-        correlation_id: str | None = None,
+        correlation_id: object = None,
         ttl: object = None,
-        dedup_key: str | None = None,
+        dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
     ) -> Message:
         """Publish to a channel, or publish a Message; safe from any thread. See the async face for the promises."""
@@ -91,7 +91,7 @@ class SyncMessageBus(Face):
         return message
 
     def publish_many(
-        self, channel: str, payloads: Iterable[object], priority: int | None = None, **fields: object
+        self, channel: str, payloads: Iterable[object], priority: object = None, **fields: object
     ) -> list[Message]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         target = self._exchange.channel(channel)
@@ -105,7 +105,7 @@ class SyncMessageBus(Face):
             self._refused(target, messages, verdict)
         return messages
 
-    def publish_json(self, channel: str, value: object, priority: int | None = None) -> Message:
+    def publish_json(self, channel: str, value: object, priority: object = None) -> Message:
         """Publish anything that JSON can express, as plain JSON values; SerializationFailed for anything else."""
         return self.publish(channel, self._json(value), priority)
 
@@ -113,12 +113,12 @@ class SyncMessageBus(Face):
         self,
         channel: object,
         payload: object = None,
-        priority: int | None = None,
-        trace_id: str | None = None,
+        priority: object = None,
+        trace_id: object = None,
         headers: Mapping[str, HeaderValue] | None = None,
-        correlation_id: str | None = None,
+        correlation_id: object = None,
         ttl: object = None,
-        dedup_key: str | None = None,
+        dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
     ) -> Message:
         """The same as publish, for code that is shared with the async face."""
@@ -196,19 +196,19 @@ class SyncMessageBus(Face):
         return self._hub.outboxes().relay(path, again, adopt).wait()
 
     def create_queue(self, name: str, **settings: object) -> None:
-        self._hub.queues().create(QUEUE, name, settings).wait()
+        self._hub.queues().outside_of_transactions().create(QUEUE, name, settings).wait()
 
     def create_topic(self, name: str, **settings: object) -> None:
-        self._hub.queues().create(TOPIC, name, settings).wait()
+        self._hub.queues().outside_of_transactions().create(TOPIC, name, settings).wait()
 
     def create_subscription(self, topic: str, name: str, **settings: object) -> None:
-        self._hub.queues().create_subscription(topic, name, settings).wait()
+        self._hub.queues().outside_of_transactions().create_subscription(topic, name, settings).wait()
 
     def update_entity(self, name: str, **settings: object) -> None:
-        self._hub.queues().update(name, settings).wait()
+        self._hub.queues().outside_of_transactions().update(name, settings).wait()
 
     def delete_entity(self, name: str) -> None:
-        self._hub.queues().delete(name).wait()
+        self._hub.queues().outside_of_transactions().delete(name).wait()
 
     @property
     def entities(self) -> SyncEntities:

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
-    from unibus.testing.contracts.mending import FormerContract, MoveContract, PositionContract, SeeingContract
+    from unibus.testing.contracts.forwards import (
+        DuplicateBeforeQuotaContract,
+        ForwardedDeadLetterContract,
+        ForwardedDuplicateContract,
+        ForwardLimitContract,
+    )
+    from unibus.testing.contracts.mending import (
+        DeadLetterContract,
+        FormerContract,
+        MoveContract,
+        PositionContract,
+        SeeingContract,
+    )
     from unibus.testing.contracts.routes import ForwardContract, TopicContract
     from unibus.testing.contracts.rules import RuleContract
     from unibus.testing.contracts.servers import (
@@ -41,8 +53,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchContract",
     "CatalogContract",
+    "DeadLetterContract",
     "DedupContract",
     "DeferContract",
+    "DuplicateBeforeQuotaContract",
     "EntityContract",
     "ExpiryContract",
     "Fault",
@@ -50,6 +64,9 @@ __all__ = [
     "FolderDisk",
     "FormerContract",
     "ForwardContract",
+    "ForwardLimitContract",
+    "ForwardedDeadLetterContract",
+    "ForwardedDuplicateContract",
     "HistoryContract",
     "IdleContract",
     "Letter",
@@ -93,6 +110,11 @@ _HOMES = {
     "FaultStore": "fault_store",
     "FolderDisk": "files",
     "ForwardContract": "contracts.routes",
+    "DuplicateBeforeQuotaContract": "contracts.forwards",
+    "ForwardLimitContract": "contracts.forwards",
+    "ForwardedDeadLetterContract": "contracts.forwards",
+    "ForwardedDuplicateContract": "contracts.forwards",
+    "DeadLetterContract": "contracts.mending",
     "FormerContract": "contracts.mending",
     "MoveContract": "contracts.mending",
     "PositionContract": "contracts.mending",

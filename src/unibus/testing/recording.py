@@ -64,12 +64,12 @@ class RecordingBus(MessageBus):
         self,
         channel: object,
         payload: object = None,
-        priority: int | None = None,
-        trace_id: str | None = None,
+        priority: object = None,
+        trace_id: object = None,
         headers: Mapping[str, HeaderValue] | None = None,
-        correlation_id: str | None = None,
+        correlation_id: object = None,
         ttl: object = None,
-        dedup_key: str | None = None,
+        dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
     ) -> Awaitable[Message]:
         return super().publish(
@@ -139,12 +139,12 @@ class RecordingSyncBus(SyncMessageBus):
         self,
         channel: object,
         payload: object = None,
-        priority: int | None = None,
-        trace_id: str | None = None,
+        priority: object = None,
+        trace_id: object = None,
         headers: Mapping[str, HeaderValue] | None = None,
-        correlation_id: str | None = None,
+        correlation_id: object = None,
         ttl: object = None,
-        dedup_key: str | None = None,
+        dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
     ) -> Message:
         return super().publish(

@@ -243,6 +243,45 @@ def test_scheduling_and_cancelling_inside(rig: Rig) -> None:
 # Savepoints
 
 
+ENTITY_CALLS: list[Callable[[Any], object]] = [
+    lambda bus: bus.create_queue("new"),
+    lambda bus: bus.create_topic("new"),
+    lambda bus: bus.create_subscription("t", "new"),
+    lambda bus: bus.update_entity("q", max_count=5),
+    lambda bus: bus.delete_entity("q"),
+    lambda bus: bus.entities.create_queue("new"),
+    lambda bus: bus.entities.create_topic("new"),
+    lambda bus: bus.entities.create_subscription("t", "new"),
+    lambda bus: bus.entities.update("q", max_count=5),
+    lambda bus: bus.entities.delete("q"),
+    lambda bus: bus.entities.create_rule("t", "s", "new", "1 = 1"),
+    lambda bus: bus.entities.update_rule("t", "s", "$Default", "1 = 1"),
+    lambda bus: bus.entities.delete_rule("t", "s", "$Default"),
+]
+
+
+def test_entities_are_no_part_of_a_transaction(rig: Rig) -> None:
+    rig.create_queue("q")
+    rig.create_topic("t")
+    rig.create_subscription("t", "s")
+    before = rig.entities()
+
+    async def script(steps: Steps) -> None:
+        async with steps.transaction():
+            await steps.send("q", "kept")
+            for call in ENTITY_CALLS:
+                with pytest.raises(TransactionInvalid) as caught:
+                    call(steps.bus)
+                assert "before the transaction" in caught.value.hint
+            await steps.do(lambda: steps.bus.receive_batch("missing", 1, timeout=0))  # It makes the queue itself.
+
+    inside(rig, script)
+    after = {info.name: info for info in rig.entities()}
+    assert (after.pop("missing").active, after.pop("q").active) == (0, 1)
+    assert after == {info.name: info for info in before if info.name != "q"}
+    rig.create_queue("new")
+
+
 def test_a_savepoint_that_is_left_well_goes_with_the_outer_one(rig: Rig) -> None:
     async def script(steps: Steps) -> None:
         async with steps.transaction():

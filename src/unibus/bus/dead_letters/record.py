@@ -1,7 +1,7 @@
 # mypyc: compiled
 """The record of a death, as it is read from a message that waits.
 
-It stands in the overlay of a stored message, so that thousands of letters can be judged and moved without reading a
+It stands in the overlay of a stored message, so that thousands of letters can be judged without reading a
 body. What is read here is read once for each of them: hence compiled.
 """
 

@@ -15,7 +15,7 @@ from unibus.bus.dead_letters.record import RECOVERY_HEADER, died_ns, number_in, 
 from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult, RecoveryResult
 from unibus.bus.dead_letters.rules import Judge, RecoveryAction, RecoveryRule
 from unibus.bus.dead_letters.steps import Steps
-from unibus.bus.dead_letters.sweep import STOPPED, Bulk, Decide, Refusal, Sweep, task_for
+from unibus.bus.dead_letters.sweep import STOPPED, Bulk, Decide, Refusal, Sweep, own_ttls, task_for
 from unibus.bus.queues import Queues
 from unibus.bus.transactions import current
 from unibus.core.cold import HeaderValue
@@ -88,8 +88,8 @@ class Recovery:
         if entry is None:
             return RecoveryResult(False, why, _id(which))
         entities = yield from entities_of(self._store)
-        data = self._store.data_of([entry]).get(entry, b"")
-        task = task_for(entry, data, action, target, entities, self._recoveries_max, bulk)
+        ttl_ns = own_ttls(self._store, [entry]).get(entry, 0)
+        task = task_for(entry, ttl_ns, action, target, entities, self._recoveries_max, bulk)
         if isinstance(task, Refusal):
             return RecoveryResult(False, task.why, entry.who.message_id, entry.entity.name, int(entry.sequence))
         return (yield from self._carry_out(entry, task.command))

@@ -23,6 +23,7 @@ from unibus.core.life.states import LOCKED
 from unibus.core.limiter import TokenBucket
 from unibus.errors import BusClosed, BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
+from unibus.stores.store import Store
 
 Progress: TypeAlias = Callable[[int, int], object]
 Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
@@ -35,6 +36,10 @@ STEPS_PER_SECOND: Final = 10
 STOPPED: Final = (StoreFailed, StoreFull, StoreUnavailable, BusClosed)
 """Errors of the store, not of a letter: nothing more can be done."""
 
+READ_BYTES: Final = 4 * 1024 * 1024
+"""Messages of so many bytes are read at once."""
+
+_MOVES: Final = (RecoveryAction.RETRY, RecoveryAction.REDIRECT)
 DISCARDED: Final = "discarded from the dead letters"
 
 
@@ -83,14 +88,14 @@ class Refusal(NamedTuple):
 
 def task_for(
     entry: Entry,
-    data: bytes | None,
+    ttl_ns: int,
     action: RecoveryAction,
     target: str,
     entities: Entities,
     recoveries_max: int,
     bulk: Bulk,
 ) -> Task | Refusal:
-    """The command for one letter, or what speaks against it. `data` is the message; None where nothing is moved."""
+    """The command for one letter, or what speaks against it. `ttl_ns` is its own time-to-live (`own_ttls`)."""
     message_id, place = entry.who.message_id, entry.entity.name
     if action is RecoveryAction.DISCARD:
         return Task(message_id, action, Remove(place, int(entry.sequence), DISCARDED))
@@ -108,8 +113,25 @@ def task_for(
     command = Move(place, int(entry.sequence), target)
     command.action = MOVE_RETRY if action is RecoveryAction.RETRY else MOVE_REDIRECT
     command.overlay = second_life(entry, bulk.keep_record)
-    command.ttl_ns = own_ttl_ns(data) if data else 0
+    command.ttl_ns = ttl_ns
     return Task(message_id, action, command)
+
+
+def own_ttls(store: Store, entries: list[Entry]) -> dict[Entry, int]:
+    """The time-to-live that each was sent with, in nanoseconds; 0 for none. One that is gone by now is left out.
+
+    It is only in the message itself, so the messages are read, a few at a time: they may be large.
+    """
+    found: dict[Entry, int] = {}
+    some: list[Entry] = []
+    size = 0
+    for at, entry in enumerate(entries, 1):
+        some.append(entry)
+        size += entry.who.size
+        if size >= READ_BYTES or at == len(entries):
+            found.update({each: own_ttl_ns(data) for each, data in store.data_of(some).items()})
+            some, size = [], 0
+    return found
 
 
 class Sweep:
@@ -144,15 +166,15 @@ class Sweep:
 
     def _tasks(self, entries: list[Entry], decide: Decide) -> list[Task]:
         tasks: list[Task] = []
-        # Only to know the time-to-live of each. One that is gone by now is skipped when its command is carried out.
-        data = {} if self._bulk.dry_run else self._queues.store.data_of(entries)
-        for entry in entries:
-            action, target = decide(entry)
+        decisions = [(entry, *decide(entry)) for entry in entries]
+        moved = [entry for entry, action, _ in decisions if action in _MOVES and not self._bulk.dry_run]
+        ttls = own_ttls(self._queues.store, moved)
+        for entry, action, target in decisions:
             if action is RecoveryAction.MANUAL_REVIEW:
                 self.result.manual_review += 1
                 continue
             task = task_for(
-                entry, data.get(entry), action, target, self._found.entities, self._recoveries_max, self._bulk
+                entry, ttls.get(entry, 0), action, target, self._found.entities, self._recoveries_max, self._bulk
             )
             if isinstance(task, Task):
                 task.command.raises = False

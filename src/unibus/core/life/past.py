@@ -110,5 +110,6 @@ class Beginning:
             if left_ns >= 0:
                 parcel = Parcel(change.who, change.priority, left_ns)
                 parcel.data = change.data
+                parcel.dedup_key = None if cold is None else cold.dedup_key
                 copies += arrive_by_rules(book, subscription, parcel, now_ns)
         return copies

@@ -175,6 +175,7 @@ def _store_former(book: Book, command: Send, former: Former, now_ns: i64) -> Sen
         parcel = Parcel(who, command.priority, max(1, former.expires_ns - now_ns) if former.expires_ns else 0)
         parcel.data = command.data
         parcel.overlay = former.overlay
+        parcel.dedup_key = command.dedup_key
         route(book, entity, parcel, key, now_ns)
         return SendResult(entity.name, sequence, who.message_id, False)
     count = former.delivery_count

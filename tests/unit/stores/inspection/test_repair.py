@@ -126,6 +126,30 @@ def test_a_whole_store_has_no_findings(kind: str, every: int, tmp_path: Path, cl
     assert files_of(path) == before
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_forwards_that_came_to_duplicates_or_were_refused_are_whole(
+    kind: str, tmp_path: Path, clock: VirtualClock
+) -> None:
+    """In the order in which a fan-out writes them; what was forwarded is known after a restart, too."""
+    path = tmp_path / "store"
+    rig = Rig(opened(kind, path, clock), clock)
+    rig.queue("known", dedup_window=600)
+    rig.queue("full", max_count=1)
+    rig.topic("t")
+    rig.subscription("t", "here")
+    for name, target in (("one", "known"), ("two", "full"), ("three", "known"), ("four", "full")):
+        rig.subscription("t", name, forward_to=target)
+    rig.run(sending("t", "a", message_id="a"), sending("t", "b", message_id="b"), sending("t", "a", message_id="a"))
+    held = ids_in(rig.store)
+    rig.store.close()
+    assert check(str(path)).findings == []
+    store = opened(kind, path, clock)
+    assert (ids_in(store), store.check()) == (held, [])
+    assert (held["known"], held["full"], held["t/Subscriptions/here"]) == (["a", "b"], ["a"], ["a", "b", "a"])
+    assert Rig(store, clock).send("known", "again", message_id="b").duplicate
+    store.close()
+
+
 def break_group(kind: str, path: Path, seq: int) -> None:
     """The change `seq` is not what was written."""
     if kind == "sqlite":
