@@ -201,7 +201,7 @@ class Exchange:
                     try:
                         self.run_inline(group, parcel.message)
                     except BaseException as error:
-                        failure = failure or error
+                        failure = error if failure is None else failure
                 elif group.idle > 0:
                     wake(group)
         if failure is not None:
