@@ -95,7 +95,7 @@ class BusAftermath(Aftermath):
             try:
                 self._bury_casualty(channel, casualty)
             except BaseException as error:
-                failure = failure or error
+                failure = error if failure is None else failure
         if failure is not None:
             raise failure
 

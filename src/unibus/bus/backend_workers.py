@@ -1,7 +1,9 @@
 """The workers of a bus that stands on a MessageBackend.
 
-A message is acknowledged only after its handler returned, or after it stands somewhere else: requeued, or in the
-dead-letter topic. Whoever is cancelled in the middle of a handler puts its message back.
+A message is acknowledged only after its handler returned, or after it is in another place: requeued, or in the
+dead-letter topic. A worker that is cancelled in the middle of a handler puts its message back. Nothing else ends a
+worker but the end of the program: what a handler raises is a failed delivery, and what the backend raises is logged,
+counted and tried again (backend_settling.py).
 """
 
 import asyncio
@@ -9,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator
 from typing import Final, cast
 
+from unibus.bus.backend_settling import BackendCounts, BackendSettling, ends_program, is_cancelled
 from unibus.bus.backends import MessageBackend
 from unibus.bus.delivery import call
 from unibus.bus.group import Consumer, Group
@@ -37,13 +40,30 @@ READ_AGAIN_S: Final = 1.0
 """How long a worker waits after its backend failed to read."""
 
 
+Work = Callable[[Consumer, Message], Awaitable[None]]
+"""How a handler is called: on the loop, or in a thread."""
+
+
 class BackendSubscription:
     """The handle of one subscription. It may be awaited, which does no more than give it back."""
 
-    def __init__(self, topic: str, number: int, tasks: "list[asyncio.Task[None]]") -> None:
+    def __init__(
+        self, topic: str, number: int, tasks: "list[asyncio.Task[None]]", counts: BackendCounts | None = None
+    ) -> None:
         self.id = number
         self.channel = topic
         self._tasks = tasks
+        self._counts = counts or BackendCounts()
+
+    @property
+    def errors(self) -> int:
+        """Deliveries that failed: the handler raised, or could not be called."""
+        return self._counts.errors
+
+    @property
+    def backend_errors(self) -> int:
+        """Calls of the backend that failed. Each was tried again."""
+        return self._counts.backend_errors
 
     @property
     def active(self) -> bool:
@@ -71,6 +91,7 @@ class BackendWorkers:
         self.backend = backend
         self._clock = clock
         self._chance = chance
+        self._settling = BackendSettling(backend)
         self._subscriptions: dict[int, BackendSubscription] = {}
         self._closing: asyncio.Task[BusError | None] | None = None
 
@@ -100,8 +121,9 @@ class BackendWorkers:
                 "a bus on a backend subscribes on a running loop", "call it inside of async def"
             ) from None
         work = self._work_async if plan.is_async else self._work_in_thread
-        tasks = [loop.create_task(self._worker(topic, consumer, work)) for _ in range(concurrency)]
-        self._subscriptions[number] = BackendSubscription(topic, number, tasks)
+        counts = BackendCounts()
+        tasks = [loop.create_task(self._worker(topic, consumer, work, counts)) for _ in range(concurrency)]
+        self._subscriptions[number] = BackendSubscription(topic, number, tasks, counts)
         return self._subscriptions[number]
 
     def unsubscribe(self, wanted: object) -> bool:
@@ -142,56 +164,76 @@ class BackendWorkers:
         await cast(Awaitable[object], call(consumer, message))
 
     async def _work_in_thread(self, consumer: Consumer, message: Message) -> None:
-        await asyncio.to_thread(call, consumer, message)
+        raised = await asyncio.to_thread(_raised_by, consumer, message)
+        if raised is not None:
+            raise raised
 
-    async def _worker(
-        self, topic: str, consumer: Consumer, work: Callable[[Consumer, Message], Awaitable[None]]
-    ) -> None:
-        while True:
-            view = await self._next(topic)
+    async def _worker(self, topic: str, consumer: Consumer, work: Work, counts: BackendCounts) -> None:
+        while not is_cancelled():  # A handler may have caught the cancellation that was meant for its worker.
+            view = await self._next(topic, counts)
             view.message.delivery_count += 1
             try:
-                await self._handled(consumer, view, work)
-            except asyncio.CancelledError:
-                # Cancelled in the handler, or while it waited for its retry: not lost, and not settled either.
-                await self.backend.requeue(view)
-                await self.backend.acknowledge(view)
-                raise
-            await self.backend.acknowledge(view)
+                is_settled = await self._handled(consumer, view, work, counts)
+            except GeneratorExit:
+                raise  # The loop was closed: nothing can be awaited any more.
+            except BaseException as error:
+                # Ended in the handler, or while it waited for its retry: not lost, and not settled either.
+                await self._settling.put_back(view, counts)
+                if ends_program(error):
+                    raise
+                log.error("%r could not be settled, and is delivered again: %r", view.message, error)
+                continue
+            if is_settled:
+                await self._settling.acknowledge(view, counts)
 
-    async def _next(self, topic: str) -> BusMessage:
+    async def _next(self, topic: str, counts: BackendCounts) -> BusMessage:
         while True:
             try:
                 return await self.backend.get(topic)
-            except Exception as error:
+            except BaseException as error:
+                if ends_program(error):
+                    raise
                 # A worker that ended here would look alive and get nothing any more.
+                counts.backend_errors += 1
                 log.error("the backend cannot read %r, trying again: %r", topic, error)
                 await asyncio.sleep(READ_AGAIN_S)
 
-    async def _handled(
-        self, consumer: Consumer, view: BusMessage, work: Callable[[Consumer, Message], Awaitable[None]]
-    ) -> None:
+    async def _handled(self, consumer: Consumer, view: BusMessage, work: Work, counts: BackendCounts) -> bool:
+        """Let the handler work. False if the message is in no place from which it could be acknowledged."""
         try:
             await work(consumer, view.message)
-        except Exception as error:
-            await self._failed(consumer, view, error)
+        except BaseException as error:
+            if ends_program(error):
+                raise
+            counts.errors += 1
+            return await self._failed(consumer, view, error, counts)
+        return True
 
-    async def _failed(self, consumer: Consumer, view: BusMessage, error: Exception) -> None:
+    async def _failed(self, consumer: Consumer, view: BusMessage, error: BaseException, counts: BackendCounts) -> bool:
         message = view.message
         unfit = isinstance(error, PayloadMismatch)
         if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.DEAD_LETTER:
-            await self._bury(consumer, message, error)
-        else:
-            delay_ns: int = consumer.retry.delay_ns(message.delivery_count, self._chance())
-            await asyncio.sleep(delay_ns / 1e9)
-            await self.backend.requeue(view)
+            return await self._bury(consumer, view, error, counts)
+        delay_ns: int = consumer.retry.delay_ns(message.delivery_count, self._chance())
+        await asyncio.sleep(delay_ns / 1e9)
+        return await self._settling.requeue(view, counts)
 
-    async def _bury(self, consumer: Consumer, message: Message, error: Exception) -> None:
+    async def _bury(self, consumer: Consumer, view: BusMessage, error: BaseException, counts: BackendCounts) -> bool:
+        message = view.message
         if is_sub_queue(message.channel):
             log.error("%r failed as a dead letter and is dropped", message)
-            return
+            return True
         reason = PAYLOAD_MISMATCH if isinstance(error, PayloadMismatch) else MAX_DELIVERY_COUNT_EXCEEDED
         place, group = sub_queue(message.channel), consumer.group.name
         letter = dead_letter(message, place, reason, error, group, self._clock.wall_ns())
         log.warning("%r is a dead letter in %r (%s)", message, letter.channel, reason)
-        await self.backend.publish(BusMessage(letter))
+        return await self._settling.dead_letter(view, letter, counts)
+
+
+def _raised_by(consumer: Consumer, message: Message) -> BaseException | None:
+    """Call the handler in its thread. What it raises is returned: a future refuses or changes some exceptions."""
+    try:
+        call(consumer, message)
+    except BaseException as error:
+        return error
+    return None

@@ -63,7 +63,11 @@ class InMemoryQueueBackend:
                 return BusMessage(message)
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(topic, []).append(waiter)
-            await waiter
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._leave(topic, waiter)
+                raise
 
     async def requeue(self, message: BusMessage) -> None:
         inner = message.message
@@ -78,6 +82,14 @@ class InMemoryQueueBackend:
 
     def _queue(self, topic: str) -> PriorityQueue[Message]:
         return self._queues.setdefault(topic, PriorityQueue(0))
+
+    def _leave(self, topic: str, waiter: "asyncio.Future[None]") -> None:
+        """It was cancelled. If it had been woken, the message that it was woken for is for another one."""
+        waiting = self._waiting.get(topic, [])
+        if waiter in waiting:
+            waiting.remove(waiter)
+        elif self._queue(topic).size:
+            self._wake(topic)
 
     def _wake(self, topic: str) -> None:
         waiting = self._waiting.get(topic, [])

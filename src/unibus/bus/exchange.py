@@ -201,7 +201,7 @@ class Exchange:
                     try:
                         self.run_inline(group, parcel.message)
                     except BaseException as error:
-                        failure = failure or error
+                        failure = error if failure is None else failure
                 elif group.idle > 0:
                     wake(group)
         if failure is not None:
@@ -314,6 +314,8 @@ class Exchange:
     def refusal(self, channel: Channel, item: object, verdict: i64) -> PublishError:
         """The error for a verdict, counted by kind."""
         count = len(item) if isinstance(item, list) else 1
+        if isinstance(item, Message):
+            item.release()
         error = self._rate_limited(channel, count) if verdict == RATE_LIMITED else queue_full(channel, item)
         channel.metrics.count_refusal(error, count)
         return error

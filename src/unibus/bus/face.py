@@ -326,7 +326,7 @@ class Face:
             self._exchange.check_size(channel.channel, channel.body)
             if channel.cold is not None and channel.cold.scheduled_at_ns:
                 raise cannot_schedule()
-            return channel if channel.sequence == 0 else channel.fresh()
+            return channel if channel.take() else channel.fresh()
         if not isinstance(channel, str):
             raise UsageError(f"a channel is named by text, not {type(channel).__name__}")
         return self._exchange.envelope(self._exchange.channel(channel), payload, priority, cold)

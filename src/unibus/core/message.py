@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from unibus.core.atomic import atomic
 from unibus.core.cold import NO_HEADERS, NO_TRACE, Cold, HeaderValue
 from unibus.core.payload import Buffer, Payload
 from unibus.core.priority import Priority, checked_priority
@@ -36,6 +37,7 @@ class Message:
         self.expires_ns: i64 = 0  # Wall time; 0 = never.
         self.delivery_count: i64 = 0
         self.cold = cold
+        self._is_taken = False  # A publish uses this very object: see `take`.
         # Until the id is read, `_id` holds the stamper's prefix and `_number` the count; after that, the text and 0.
         self._id = stamper.prefix
         self._number = stamper.next_number()
@@ -173,6 +175,17 @@ class Message:
         other.delivery_count = 0
         return other
 
+    def take(self) -> bool:
+        """True for the one publish that may use this very object. Others publish a copy, with a sequence of its own."""
+        if self._is_taken or self.sequence:
+            return False
+        self._is_taken = True
+        return True
+
+    def release(self) -> None:
+        """The publish was refused: the next one may use the object."""
+        self._is_taken = False
+
     def _placed_like(self, other: "Message") -> "Message":
         self.priority = other.priority
         self.sequence = other.sequence
@@ -183,6 +196,9 @@ class Message:
     def __repr__(self) -> str:
         # Never shows or decodes the body: it may be secret, huge or hostile.
         return f"<Message {self.id} on {self.channel!r} #{self.sequence} priority {self.priority}>"
+
+
+atomic(Message, "take")
 
 
 def restored(id: str, channel: str, body: object, timestamp_ns: int, cold: Cold | None) -> Message:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, eager_switching, run_together
 from unibus.bus.sync_bus import SyncMessageBus
+from unibus.core.message import Message
 from unibus.errors import ChannelExists, QueueFull, RateLimited
 
 ROUNDS = 200
@@ -161,3 +162,39 @@ def test_a_dedup_key_is_accepted_once_under_threads(sync_bus: SyncMessageBus) ->
         run_together(8, lambda number: [sync_bus.publish("c", dedup_key=f"k{step}") for step in range(100)] and None)
     assert sync_bus.queue_size("c") == 100
     assert sync_bus.snapshot("c").channels[0].outcomes["duplicate"] == 700
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "group"])
+def test_one_message_published_by_many_threads_gets_a_sequence_for_each(kept: bool) -> None:
+    bus = SyncMessageBus()
+    bus.create_channel("c")
+    bus.stop(GUARD_S)
+    if not kept:
+        bus.subscribe("c", Collector())
+    with eager_switching():
+        for _ in range(ROUNDS // 2):
+            message = Message.new("c", "shared")
+            published: list[Message] = []
+
+            def publish(number: int, message: Message = message, published: list[Message] = published) -> None:
+                published.append(bus.publish(message))
+
+            run_together(4, publish)
+            assert len({each.sequence for each in published}) == 4
+            assert {each.id for each in published} == {message.id}
+            waiting = [each for each in (bus.pop("c") for _ in range(4)) if each is not None]
+            assert sorted(each.sequence for each in waiting) == sorted(each.sequence for each in published)
+            assert len({id(each) for each in waiting}) == 4
+    bus.close(1)
+
+
+def test_a_message_that_was_refused_is_published_itself_the_next_time(sync_bus: SyncMessageBus) -> None:
+    sync_bus.create_channel("c", max_queue_size=1)
+    sync_bus.publish("c", 1)
+    message = Message.new("c", 2)
+    with pytest.raises(QueueFull):
+        sync_bus.publish(message)
+    assert sync_bus.pop("c") is not None
+    assert sync_bus.publish(message) is message
+    assert message.sequence == 2
+    assert sync_bus.publish_from_sync(Message.new("d")).sequence == 1
