@@ -61,6 +61,10 @@ class Steward:
     def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
         raise NotImplementedError
 
+    def report_unrouted(self, channel: Channel) -> None:
+        """No subscriber takes the messages of the channel. Called until it has set `is_unrouted_reported`."""
+        raise NotImplementedError
+
 
 @final
 class Exchange:
@@ -131,7 +135,11 @@ class Exchange:
                 wake(group)
             return ACCEPTED
         if channel.plain and channel.offer_nobody(message):
-            return ACCEPTED if channel.declared else UNROUTED
+            if channel.declared:
+                return ACCEPTED
+            if not channel.is_unrouted_reported:
+                self.steward.report_unrouted(channel)
+            return UNROUTED
         return self._post_all(channel, [message])
 
     def post_many(self, channel: Channel, messages: list[Message]) -> i64:
@@ -156,6 +164,8 @@ class Exchange:
             return self._post_all(channel, messages)
         if channel.casualties:
             self.steward.bury(channel, channel.take_casualties())
+        if verdict == UNROUTED and not channel.is_unrouted_reported:
+            self.steward.report_unrouted(channel)
         if verdict <= UNROUTED:
             for parcel in parcels:
                 self._hand_over(parcel)
