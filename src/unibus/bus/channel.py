@@ -61,6 +61,7 @@ class Channel:
         self.name = name
         self.declared = declared  # Made by create_channel: keeps messages while nobody subscribes.
         self.metrics = ChannelMetrics(name)
+        self.is_unrouted_reported = False  # The log has said that no subscriber takes its messages.
         self.sequence: i64 = 0
         self.stored_max: i64 = 0  # The bound of what a store keeps; 0 = none.
         self.max_size: i64 = 0

@@ -77,6 +77,10 @@ class Steward:
     def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
         raise NotImplementedError
 
+    def report_unrouted(self, channel: Channel) -> None:
+        """No subscriber takes the messages of the channel. Called until it has set `is_unrouted_reported`."""
+        raise NotImplementedError
+
 
 @final
 class Exchange:
@@ -149,7 +153,11 @@ class Exchange:
                 wake(group)
             return ACCEPTED
         if channel.plain and channel.offer_nobody(message):
-            return ACCEPTED if channel.declared else UNROUTED
+            if channel.declared:
+                return ACCEPTED
+            if not channel.is_unrouted_reported:
+                self.steward.report_unrouted(channel)
+            return UNROUTED
         return self._post_all(channel, [message], False)
 
     def post_many(self, channel: Channel, messages: list[Message], in_turn: bool = False) -> i64:
@@ -177,6 +185,8 @@ class Exchange:
             return self._post_all(channel, messages, in_turn)
         try:
             self._bury(channel)
+            if verdict == UNROUTED and not channel.is_unrouted_reported:
+                self.steward.report_unrouted(channel)
         finally:
             if verdict <= UNROUTED:
                 self._hand_over(parcels)

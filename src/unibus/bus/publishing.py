@@ -79,7 +79,8 @@ class Publishing:
                 return None
             pending = self._queues.store.apply(commands)
             self._pay_stored(target, pending)
-            self._published(target, messages, pending)
+            unrouted = self._published(target, messages, pending)
+        self._report(target, unrouted)  # Not under the lock: a handler of the log is code of the user's.
         return pending
 
     def _collect(
@@ -98,7 +99,9 @@ class Publishing:
             transaction.add(command, result)
         transaction.otherwise(lambda: self._promise(target.name, -needed))
         transaction.when_stored(lambda: self._promise(target.name, -needed))
-        transaction.when_stored(lambda: self._published(target, messages, answered(list(results))))
+        transaction.when_stored(
+            lambda: self._report(target, self._published(target, messages, answered(list(results))))
+        )
         return answered([])
 
     def _promise(self, channel: str, count: int) -> None:
@@ -149,20 +152,24 @@ class Publishing:
         if target.stored_max and count:
             self._left[target.name] -= count
 
-    def _published(self, target: Channel, messages: list[Message], pending: Pending[list[object]]) -> None:
-        fresh: list[Message] = []
+    def _published(self, target: Channel, messages: list[Message], pending: Pending[list[object]]) -> int:
+        """Count them, and let listeners hear them. Gives how many no subscriber takes."""
+        fresh: list[SendResult] = []
         for message, result in zip(messages, pending.value or [], strict=False):  # A store that failed gives none.
             assert isinstance(result, SendResult)
             message.sequence = result.sequence
             if result.duplicate:
                 target.metrics.count("duplicate")
             else:
-                fresh.append(message)
+                fresh.append(result)
         if fresh and self._echoes.are_wanted(target):
             self._echoes.follow(pending, messages)
-        else:
-            for _ in fresh:
-                target.metrics.count("published")
+            return 0
+        return _count(target, fresh)
+
+    def _report(self, target: Channel, unrouted: int) -> None:
+        if unrouted and not target.is_unrouted_reported:
+            self._registry.report_unrouted(target)
 
     def send(self, target: Channel, messages: list[Message], commands: list[Send]) -> Pending[list[object]]:
         """Store what a protocol server sends to the topic of this channel: by the same rules, but never waiting."""
@@ -180,8 +187,14 @@ class Publishing:
         except BusError as error:
             target.metrics.count_refusal(error, len(messages))
             raise
-        call_when_done(pending, partial(_count, target))
+        call_when_done(pending, partial(self._count_sent, target))
         return pending
+
+    def _count_sent(self, target: Channel, pending: Pending[list[object]]) -> None:
+        sent = [each for each in (pending.value if pending.error is None else []) if isinstance(each, SendResult)]
+        for _ in [each for each in sent if each.duplicate]:
+            target.metrics.count("duplicate")
+        self._report(target, _count(target, [each for each in sent if not each.duplicate]))
 
     # Room
 
@@ -227,10 +240,13 @@ def call_when_done(pending: Pending[T], call: Callable[[Pending[T]], None]) -> N
         pending.then(loop, call)
 
 
-def _count(target: Channel, pending: Pending[list[object]]) -> None:
-    for result in pending.value if pending.error is None else []:
-        if isinstance(result, SendResult):
-            target.metrics.count("duplicate" if result.duplicate else "published")
+def _count(target: Channel, fresh: list[SendResult]) -> int:
+    """What the store has taken for a group, or for the first one, and what no group takes. Gives the latter."""
+    unrouted = 0
+    for result in fresh:
+        target.metrics.count("published" if result.is_routed else "unrouted")
+        unrouted += not result.is_routed
+    return unrouted
 
 
 def _command(target: Channel, message: Message) -> Send:

@@ -16,11 +16,12 @@ from unibus.bus.channel import (
     Casualty,
     Channel,
 )
-from unibus.bus.exchange import Exchange, Steward
+from unibus.bus.exchange import Exchange, Steward, is_internal
 from unibus.bus.group import Group
 from unibus.bus.names import checked_name
 from unibus.bus.pattern_names import PatternNames
 from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, BusConfig, ChannelConfig, UnaskedSize
+from unibus.bus.unrouted import UnroutedWarnings
 from unibus.core.atomic import LOCK
 from unibus.core.deadletter import is_sub_queue
 from unibus.core.dedup import Deduplicator
@@ -54,10 +55,11 @@ class Registry(Steward):
         self._configs: dict[str, ChannelConfig] = {}
         self._folded: dict[str, str] = {}
         self._implicit: dict[str, None] = {}  # Made by a publish, without a subscriber; the oldest first.
-        self._ours: set[str] = set()  # Dead-letter channels that the bus made; whoever creates them has the say.
+        self.dead_letter_queues: set[str] = set()  # Channels that the bus made; create_channel takes them over.
         self.patterns = PatternNames(exchange.channels)
         self._floor = 0  # No sequence of a forgotten channel is given again.
         self.retired = ChannelMetrics()
+        self._unrouted = UnroutedWarnings()
         self.durable: list[Group] = []  # Those that hand out what a store keeps.
         self.leaving: list[Group] = []  # Groups without subscribers, until their last handler has returned.
         self.bury_casualties: Callable[[Channel, list[Casualty]], None] = _nobody
@@ -75,7 +77,7 @@ class Registry(Steward):
         rules = self._rules(config)
         with LOCK:
             channel = self._exchange.channels.get(name)
-            if channel is not None and channel.declared and name not in self._ours:
+            if channel is not None and channel.declared and name not in self.dead_letter_queues:
                 if self._configs[name] == config:
                     return channel
                 if not update:
@@ -87,7 +89,7 @@ class Registry(Steward):
                 channel = self._make(name)
             channel.declared = True
             self._implicit.pop(name, None)
-            self._ours.discard(name)
+            self.dead_letter_queues.discard(name)
             self._configure(channel, config, rules)
         channel.blocked.wake_first()
         return channel
@@ -102,12 +104,8 @@ class Registry(Steward):
                 channel = self.create(
                     name if channel is None else channel.name, bounded if is_sub_queue(name) else unbounded
                 )
-                self._ours.add(channel.name)
+                self.dead_letter_queues.add(channel.name)
             return channel
-
-    def is_dead_letter_queue(self, name: str) -> bool:
-        """Whether the bus made it, for the dead-lettered messages of other channels."""
-        return name in self._ours
 
     def missing(self, name: str) -> Channel:
         try:
@@ -144,6 +142,11 @@ class Registry(Steward):
 
     def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
         self.bury_casualties(channel, casualties)
+
+    def report_unrouted(self, channel: Channel) -> None:
+        channel.is_unrouted_reported = True  # First: a handler of the log may publish to this very channel.
+        if not is_internal(channel.name):
+            self._unrouted.report(channel.name)
 
     def set_config(self, config: BusConfig) -> None:
         """For the channels that are made from now on."""

@@ -148,6 +148,7 @@ class Transaction:
             if given is not None and isinstance(result, SendResult):
                 given.sequence = result.sequence
                 given.duplicate = result.duplicate
+                given.is_routed = result.is_routed
                 given.durability = result.durability
 
     async def __aenter__(self) -> "Transaction":

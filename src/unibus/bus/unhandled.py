@@ -156,7 +156,7 @@ class Unhandled:
         return [(count, f"{count} of channel {name!r}, which has no subscriber") for count, name in kept]
 
     def _is_for_dead_letters(self, name: str) -> bool:
-        return is_internal(name) or self._registry.is_dead_letter_queue(name)
+        return is_internal(name) or name in self._registry.dead_letter_queues
 
 
 def _left_in(store: Store) -> list[tuple[int, str]]:

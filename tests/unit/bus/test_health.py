@@ -199,11 +199,13 @@ from unibus.sync import MessageBus as SyncBus
 async def on_a_loop():
     bus = MessageBus(sys.argv[1])
     await bus.send_many("q", list(range(100)))
+    bus.create_channel("c")
     await bus.publish("c", "published")
 
 def in_a_thread():
     bus = SyncBus(sys.argv[1])
     bus.send_many("q", list(range(100)))
+    bus.create_channel("c")
     bus.publish("c", "published")
 
 asyncio.run(on_a_loop()) if sys.argv[2] == "async" else in_a_thread()
@@ -221,7 +223,7 @@ def test_a_process_that_ends_without_close_loses_nothing_it_was_promised(tmp_pat
     bus = SyncMessageBus(tmp_path / "bus.db")
     assert [message.body for message in bus.receive_batch("q", 200, timeout=0)] == list(range(100))
     rows, _ = bus.events_after(0)
-    assert "c" in [row.channel for row in rows if row.kind == "published"]
+    assert "c" in [row.channel for row in rows if row.kind == "sent"]
     bus.close()
 
 

@@ -250,13 +250,17 @@ Command: TypeAlias = (
 @final
 @mypyc_attr(acyclic=True)
 class SendResult:
-    """What became of a send. `duplicate`: it was known already, and nothing was stored."""
+    """What became of a send. `duplicate`: it was known already, and nothing was stored.
+
+    `is_routed` is False where no subscription of a topic took it, and the topic keeps nothing.
+    """
 
     def __init__(self, entity: str, sequence: int, message_id: str, duplicate: bool) -> None:
         self.entity = entity
         self.sequence = sequence
         self.id = message_id
         self.duplicate = duplicate
+        self.is_routed = True
         self.durability = ""
 
     def __repr__(self) -> str:

@@ -143,6 +143,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     sequence = entity.sequence + 1
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     settings = entity.settings
+    copies: i64 = 1
     if visible_ns or is_stored_in(entity):
         entry = Entry(entity, sequence, who, command.priority, command.data)
         if command.ttl_ns or settings.ttl_ns:
@@ -155,8 +156,11 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
         parcel.message = command.message
         parcel.arrivals = command.arrivals
         parcel.dedup_key = command.dedup_key
-        route(book, entity, parcel, key, now_ns)
-    return SendResult(entity.name, sequence, who.message_id, False)
+        copies = route(book, entity, parcel, key, now_ns)
+    result = SendResult(entity.name, sequence, who.message_id, False)
+    if copies == 0:
+        result.is_routed = False
+    return result
 
 
 def _store_former(book: Book, command: Send, former: Former, now_ns: i64) -> SendResult:
