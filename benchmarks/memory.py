@@ -5,6 +5,9 @@ measured in a process of its own, so that nobody profits from memory that anothe
 Python's allocator sees it (tracemalloc), and as the operating system does (resident memory), which also sees what
 libraries allocate on their own. The peers queue (priority, sequence, message) with a small slotted message; the
 limit is a deque of bare (priority, sequence, payload) tuples. pyee and blinker queue nothing. Target: 200 bytes.
+
+The last figure is of another kind: what stays in memory for a message that waits in a SQLite store while its body is on
+disk only. It bounds how large a backlog can be.
 """
 
 import asyncio
@@ -23,11 +26,15 @@ from functools import partial
 from pathlib import Path
 from time import time_ns
 
+from benchmarks.disk import scratch
 from benchmarks.measure import PAYLOAD, PRIORITY, Options, check_delivered, rounds_of
 from benchmarks.report import Figure, Report
 
 MESSAGES = 200_000
 TARGET_BYTES = 200.0
+BATCH = 1_000
+STORED_BODY = "x" * 1_000
+"""So large that bodies left in memory would be seen in the figure."""
 
 Fill = Callable[[int], AbstractContextManager[Callable[[], int]]]
 """Queues so many messages and keeps them until it is left; gives how to ask how many it holds."""
@@ -47,7 +54,13 @@ class PeerMessage:
 def run(options: Options) -> Report:
     # Memory hardly varies between rounds, and every round starts a process.
     few = Options(min(options.rounds, 3), options.quick)
-    return Report("memory", tuple(_figure(figure, meter, few) for figure, meter in METERS.items()))
+    return Report("memory", (*(_figure(figure, meter, few) for figure, meter in METERS.items()), _stored(few)))
+
+
+def _stored(options: Options) -> Figure:
+    trials = {"ours": partial(_in_own_process, growth_bytes, stored)}
+    best = min(rounds_of(trials, options.count(MESSAGES), options)["ours"])
+    return Figure("stored message, body on disk, resident", "bytes", best)
 
 
 def _figure(figure: str, meter: Meter, options: Options) -> Figure:
@@ -85,6 +98,16 @@ def resident_bytes(fill: Fill, count: int) -> float:
     return (after - before) / count
 
 
+def growth_bytes(fill: Fill, count: int) -> float:
+    """What so many messages more take: the caches of a store, which have a size of their own, are filled before."""
+    with fill(count) as held:
+        gc.collect()
+        before = _resident_now()
+        check_delivered(held(), count)
+        gc.collect()
+        return (_resident_now() - before) / count
+
+
 def _warm_up(fill: Fill) -> None:
     """Imports and first-use caches are not part of a message."""
     with fill(10) as held:
@@ -113,6 +136,23 @@ def ours(count: int) -> Iterator[Callable[[], int]]:
         yield lambda: bus.queue_size("c") or 0
     finally:
         bus.close(0)
+
+
+@contextmanager
+def stored(count: int) -> Iterator[Callable[[], int]]:
+    """In a store that keeps as few bodies in memory as it can. What it gives sends as many again and counts these."""
+    from unibus.sync import MessageBus
+
+    def send() -> int:
+        before = bus.entities.get("q").active
+        for start in range(0, count, BATCH):
+            bus.send_many("q", [STORED_BODY] * min(BATCH, count - start))
+        return bus.entities.get("q").active - before
+
+    with scratch() as folder, MessageBus(f"sqlite:///{folder}/backlog.db?durability=D1&memory_budget_mb=1") as bus:
+        bus.create_queue("q")
+        check_delivered(send(), count)
+        yield send
 
 
 @contextmanager

@@ -6,7 +6,7 @@ PRIORITY_MAX: Final = 255
 """One byte, as the first design has it."""
 
 CHANNEL_NAME_BYTES_MAX: Final = 260
-"""Azure Service Bus allows 260 characters for a queue's path; a name must fit every door."""
+"""Azure Service Bus allows 260 characters for a queue's path; a name must fit every endpoint."""
 
 MESSAGE_ID_CHARS_MAX: Final = 128
 """Azure's bound for MessageId, SessionId and PartitionKey."""

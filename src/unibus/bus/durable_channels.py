@@ -107,7 +107,7 @@ class DurableChannels:
     # Publishing
 
     def publish(self, target: Channel, message: Message) -> Publication[Message]:
-        """Store it for every group. An error means that it was not stored."""
+        """Store it for every group. An error but StoreFailed means that it was not stored."""
         return self._publishing.publish(target, [message]).seen_as(lambda _: message)
 
     def publish_now(self, target: Channel, message: Message, may_block: bool) -> Message:

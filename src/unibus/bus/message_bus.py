@@ -70,7 +70,8 @@ class MessageBus(Face):
     ) -> Awaitable[Message]:
         """Publish to a channel, or publish a Message. `fields` sets any other field of the envelope by its name.
 
-        The message is admitted before this returns; an error means that it was not and never will be delivered.
+        The message is admitted before this returns. An error means that it was not and will not be delivered; but for
+        StoreFailed: then the outcome is unknown until the store is opened again.
         Awaiting waits for room where the channel's drop_policy is `block`, lets handlers run, and gives the message.
         """
         exchange = self._exchange

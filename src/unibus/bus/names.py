@@ -14,7 +14,7 @@ def folded_name(name: object) -> str:
 
 
 def checked_name(name: object) -> str:
-    """A name that every door can carry: text, not empty, printable, not too long (a sub-queue's suffix aside)."""
+    """A name that every endpoint can carry: text, not empty, printable, not too long (a sub-queue's suffix aside)."""
     if not isinstance(name, str):
         raise NameInvalid(f"a channel name is text, not {type(name).__name__}")
     own = name[: -len(SUB_QUEUE) - 1] if is_sub_queue(name) else name

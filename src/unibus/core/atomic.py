@@ -19,7 +19,7 @@ from _thread import RLock
 from collections.abc import Callable
 from typing import Final
 
-COMPILED: Final = not __file__.endswith(".py")
+COMPILED: Final = not __file__.endswith((".py", ".pyc"))  # Bytecode without sources is plain Python, too.
 
 LOCK: Final = RLock()
 

@@ -1,7 +1,7 @@
 """Network endpoints: bytes of other programs become calls of the broker operations, and their results become bytes.
 
     accept ─▶ Port ─▶ first byte ─┬─ 0x16 ─▶ TLS ─▶ first byte inside ─┐
-                                  ├─ 'A' ───▶ AMQP                     │
+                                  ├─ 'A' ───▶ AMQP: refused            │
                                   └─ else ──▶ HttpConnection ◀─────────┘
                                                   │ ASGI
                                                   ▼

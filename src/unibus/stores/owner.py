@@ -1,11 +1,12 @@
-"""One owner for one store: a lock file beside it that names the process that holds it.
+"""One owner for one store on one machine: a lock file beside it that names the process that holds it.
 
 The lock belongs to the operating system and ends with the process, however it ends; the text in the file is for people.
 A store can be named in several ways, and all of them have to lead to one lock:
 
     symbolic link, relative path, ..    the lock file is beside the real file (`os.path.realpath`)
     hard link                           two real paths, each with a -wal of its own: refused
-    bind mount, renamed while open      two real paths: the table of what this process has open, by device and inode
+    bind mount, renamed while open      two real paths: the table of what this process has open, by device and inode;
+                                        another process is not noticed
 
 The database file itself is never locked or opened here: POSIX locks belong to a process and not to a descriptor, so
 closing a second descriptor of the file would drop the locks that SQLite holds on it.

@@ -1,6 +1,9 @@
 """A package that is not compiled says so where people look, once, and a checkout does not sound like a problem."""
 
+import importlib.util
+import inspect
 import logging
+import py_compile
 from pathlib import Path
 
 import pytest
@@ -77,3 +80,18 @@ def test_health_has_a_word_for_it_and_no_problem(face: type) -> None:
     health = face().health_check()
     assert (health.status, health.problem) == ("healthy", "")
     assert health.build == ("compiled" if COMPILED else "plain")
+
+
+def test_a_package_without_its_sources_is_not_taken_for_a_compiled_one(tmp_path: Path) -> None:
+    """Bytecode without .py files is plain Python: it needs the lock, and says that it is plain."""
+    source = Path(inspect.getfile(build_kind)).parents[1] / "core" / "atomic.py"
+    if not source.is_file():
+        pytest.skip("the compiled package has no source to make bytecode of")
+    py_compile.compile(str(source), str(tmp_path / "atomic.pyc"), doraise=True)
+    spec = importlib.util.spec_from_file_location("atomic", tmp_path / "atomic.pyc")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.__file__ == str(tmp_path / "atomic.pyc")
+    assert module.COMPILED is False

@@ -1,4 +1,8 @@
-"""Who may do what: the one home of access decisions. Every door asks here, and none has rules of its own.
+"""Who may do what: the decisions about access to the entities of a bus.
+
+The HTTP endpoint asks here before every operation that needs a right; it is the only endpoint of this version, and has
+no rules of its own. A bus inside a program asks nothing, nor does a command that opens the file of a store. `unibus
+pipeline serve` has no entities: its socket is its user's alone.
 
     token or key ──▶ identify ──▶ Claims ──▶ permit(right, target) ──▶ Granted
                         │                        │

@@ -1,5 +1,5 @@
 # mypyc: compiled
-"""What can be set on a queue, a topic or a subscription: checked here, once, for every door."""
+"""What can be set on a queue, a topic or a subscription: checked here, once, for every caller."""
 
 import difflib
 from collections.abc import Mapping
