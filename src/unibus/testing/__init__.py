@@ -44,7 +44,10 @@ if TYPE_CHECKING:
     )
     from unibus.testing.fault_store import FaultStore
     from unibus.testing.files import FolderDisk
-    from unibus.testing.model import Letter, ModelStore, Post, Rules
+    from unibus.testing.model.letters import Letter
+    from unibus.testing.model.parts import Post, Rules
+    from unibus.testing.model.rules import ModelRule
+    from unibus.testing.model.store import ModelStore
     from unibus.testing.power import Fault, SimulatedDisk
     from unibus.testing.recording import RecordingBus, RecordingSyncBus
     from unibus.testing.store_contract import OpenStore, Rig, StoreContract
@@ -72,6 +75,7 @@ __all__ = [
     "Letter",
     "ListedSessionContract",
     "LockContract",
+    "ModelRule",
     "ModelStore",
     "MomentContract",
     "MoveContract",
@@ -120,18 +124,19 @@ _HOMES = {
     "PositionContract": "contracts.mending",
     "SeeingContract": "contracts.mending",
     "HistoryContract": "contracts.whole",
-    "Letter": "model",
+    "Letter": "model.letters",
     "LockContract": "contracts.delivery",
-    "ModelStore": "model",
+    "ModelRule": "model.rules",
+    "ModelStore": "model.store",
     "OpenStore": "store_contract",
     "OrderContract": "contracts.delivery",
-    "Post": "model",
+    "Post": "model.parts",
     "ProcessedContract": "contracts.delivery",
     "QuotaContract": "contracts.whole",
     "RecordingBus": "recording",
     "RecordingSyncBus": "recording",
     "Rig": "store_contract",
-    "Rules": "model",
+    "Rules": "model.parts",
     "RuleContract": "contracts.rules",
     "ScheduleContract": "contracts.timing",
     "SessionContract": "contracts.sessions",

@@ -12,7 +12,7 @@ import unibus
 from unibus import testing
 
 HERE = Path(testing.__file__).parent
-OWN = ("__init__", "plugin", "disk", "rig")
+OWN = ("__init__", "plugin", "disk", "rig", "admission", "boxes", "deadlines")
 """The package itself, the fixtures, and what only the others use."""
 
 

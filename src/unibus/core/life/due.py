@@ -77,14 +77,17 @@ class Due:
         return first
 
     def pop(self, now_ns: i64) -> Timed | None:
-        """Something that is due by now. What changed its mind meanwhile is put in order anew."""
+        """Something that is due by now, by the order of deadlines. What moved meanwhile is put in order again."""
         while True:
             self._open(now_ns)
             if not self._near or self._near[0][0] > now_ns:
                 return None
-            item = heapq.heappop(self._near)[2]
+            first = heapq.heappop(self._near)
+            when_ns: i64 = first[0]
+            item = first[2]
             deadline_ns = self._taken(item)
-            if deadline_ns and deadline_ns <= now_ns:
+            # A later deadline waits for its turn even if it is over by now: others may come before it.
+            if deadline_ns and deadline_ns <= when_ns:
                 return item
             if deadline_ns:
                 self.add(item, deadline_ns)

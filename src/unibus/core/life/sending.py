@@ -276,26 +276,37 @@ def _arrive(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64) -> i64:
         return 1
     changed = arrival.message
     if changed is not None:
-        parcel = _changed_by_action(changed, arrival.entity, parcel)
+        parcel = _changed_by_action(book, changed, arrival.entity, parcel)
     return route(book, arrival.entity, parcel, None, now_ns)
 
 
-def _changed_by_action(changed: Message, subscription: Entity, before: Parcel) -> Parcel:
-    """A rule action makes another message, with data of its own."""
+def _changed_by_action(book: Book, changed: Message, subscription: Entity, before: Parcel) -> Parcel:
+    """A rule action makes another message, with data of its own.
+
+    It lives as long as the message that it was made of, unless the action sets a time to live: what was sent with the
+    message may be over by now, or not count any more (a dead letter does not expire).
+    """
     data = encode(changed)
     cold = changed.cold
     session_id = None if cold is None else cold.session_id
     correlation_id = None if cold is None else cold.correlation_id
-    topic = subscription.topic
-    ttl_ns = effective_ttl_ns(0 if cold is None else cold.ttl_ns, 0 if topic is None else topic.settings.ttl_ns)
     who = Who(changed.id, len(data), session_id, correlation_id, changed.trace_id)
-    parcel = Parcel(who, changed.priority, ttl_ns)
+    parcel = Parcel(who, changed.priority, before.ttl_ns)
+    own_ns = _sent_ttl_ns(changed)
+    if own_ns != _sent_ttl_ns(before.content(book)):
+        topic = subscription.topic
+        parcel.ttl_ns = effective_ttl_ns(own_ns, 0 if topic is None else topic.settings.ttl_ns)
     parcel.data = data
     parcel.message = changed
     parcel.hops = before.hops
     parcel.way = before.way
     parcel.dedup_key = None if cold is None else cold.dedup_key
     return parcel
+
+
+def _sent_ttl_ns(message: Message) -> i64:
+    cold = message.cold
+    return 0 if cold is None else cold.ttl_ns
 
 
 def is_taken(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> bool:
@@ -321,7 +332,7 @@ def _is_arrival_taken(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64)
     if arrival.error:
         return True
     if arrival.message is not None:
-        parcel = _changed_by_action(arrival.message, arrival.entity, parcel)
+        parcel = _changed_by_action(book, arrival.message, arrival.entity, parcel)
     return is_taken(book, arrival.entity, parcel, now_ns)
 
 

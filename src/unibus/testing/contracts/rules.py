@@ -1,5 +1,7 @@
 """The contract of rules: who of a topic's subscriptions gets a message, in what form, and what is judged when."""
 
+from datetime import timedelta
+
 import pytest
 
 from unibus.core.codec import encode
@@ -27,6 +29,17 @@ def publish(rig: Rig, body: object, visible_ns: int = 0, **given: HeaderValue) -
     [result] = rig.run(command)
     assert isinstance(result, SendResult)
     return result
+
+
+def lasting(entity: str, seconds: int) -> Send:
+    """A send of a message with a time to live, in the envelope too: that is what an action reads."""
+    message = Message.new(entity, "lasting", 50)
+    message.cold = Cold()
+    message.cold.ttl_ns = seconds * SECOND
+    data = encode(message)
+    command = Send(entity, Who(message.id, len(data)), data, 50)
+    command.ttl_ns = seconds * SECOND
+    return command
 
 
 def ruled(rig: Rig, name: str, *rules: Rule, **settings: str | int | float | bool | None) -> str:
@@ -71,6 +84,24 @@ class RuleContract(Contract):
         found = rig.claim(both, 10, lock=False)
         assert bodies(found) == ["a", "a"]
         assert [headers(each) for each in found] == [{"color": "red"}, {"urgent": True}]
+
+    def test_a_copy_that_an_action_changed_lives_as_long_as_the_others(self, rig: Rig) -> None:
+        """A dead letter does not expire, whatever it was sent with; and a forward may have shortened the time."""
+        rig.topic("t")
+        plain = rig.subscription("t", "plain", default_ttl=None)
+        changed = ruled(rig, "changed", Rule("r", TrueFilter(), stamp("seen")), default_ttl=None)
+        span = SqlRuleAction("SET sys.TimeToLive = @span", {"@span": timedelta(seconds=7)})
+        own = ruled(rig, "own", Rule("r", TrueFilter(), span), default_ttl=None)
+        rig.queue("dying", forward_dead_letters_to="t")
+        rig.queue("short", forward_to="t", default_ttl=5)
+        rig.update("t", default_ttl=None)
+        rig.run(lasting("dying", 60))
+        rig.settle(DEAD_LETTER, rig.one("dying"))
+        rig.run(lasting("short", 60))
+        now_ns = rig.now_ns()
+        assert [each.expires_ns for each in rig.peek(plain)] == [0, now_ns + 5 * SECOND]
+        assert [each.expires_ns for each in rig.peek(changed)] == [0, now_ns + 5 * SECOND]
+        assert [each.expires_ns for each in rig.peek(own)] == [now_ns + 7 * SECOND] * 2
 
     def test_an_action_with_a_forward_leaves_the_data_of_later_copies_alone(self, rig: Rig) -> None:
         """Each subscription stores the message with its own data, whatever a subscription before it forwarded."""

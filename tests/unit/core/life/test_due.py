@@ -47,6 +47,16 @@ def test_what_is_due_comes_in_order_whatever_the_distance() -> None:
     assert found == sorted(times)
 
 
+def test_a_deadline_that_moved_waits_for_those_before_it() -> None:
+    """Also where all of them are over by the time of the look: a store may have been asleep."""
+    due = Due()
+    moved, other = entry(5 * SECOND), entry(6 * SECOND)
+    due.add(moved, 5 * SECOND)
+    due.add(other, 6 * SECOND)
+    moved.expires_ns = 7 * SECOND
+    assert popped(due, 10 * SECOND) == [6 * SECOND, 7 * SECOND]
+
+
 def test_the_next_look_is_never_late() -> None:
     due = Due()
     due.add(entry(1_000 * SECOND), 1_000 * SECOND)

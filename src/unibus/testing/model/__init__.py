@@ -1,0 +1,76 @@
+"""A store in the fewest words: what queues, topics, rules and sessions promise, without any thought of speed.
+
+Random tests run a real store beside this one and compare the two after every step. So it shares no rule with
+core/life: it looks through everything it has for every question, and works out what is due by trying all of it.
+Locks get the tokens that the real store drew, and a message is known by its text.
+
+    letters.py      a message, a session
+    rules.py        conditions and statements of a rule, with their meaning and their text in SQL
+    parts.py        an entity with its settings; what is sent
+    admission.py    what is refused: by a full entity, and by the target of a forward
+    boxes.py        where a message goes
+    deadlines.py    what time does to it
+    store.py        what can be asked for: `ModelStore`
+"""
+
+from unibus.testing.model.boxes import HOPS_MAX, Boxes, Copy
+from unibus.testing.model.letters import SECOND, Held, Letter, Value
+from unibus.testing.model.parts import Box, Post, Rules
+from unibus.testing.model.rules import (
+    DEFAULT,
+    Adds,
+    Always,
+    Both,
+    Compares,
+    Condition,
+    Correlates,
+    Divides,
+    Either,
+    IsNull,
+    ModelRule,
+    Never,
+    NoAnswer,
+    Not,
+    Removes,
+    Sets,
+    SetsCorrelation,
+    SetsQuotient,
+    SetsSession,
+    Statement,
+)
+from unibus.testing.model.store import Desk, ModelStore
+
+__all__ = [
+    "DEFAULT",
+    "HOPS_MAX",
+    "SECOND",
+    "Adds",
+    "Always",
+    "Both",
+    "Box",
+    "Boxes",
+    "Compares",
+    "Condition",
+    "Copy",
+    "Correlates",
+    "Desk",
+    "Divides",
+    "Either",
+    "Held",
+    "IsNull",
+    "Letter",
+    "ModelRule",
+    "ModelStore",
+    "Never",
+    "NoAnswer",
+    "Not",
+    "Post",
+    "Removes",
+    "Rules",
+    "Sets",
+    "SetsCorrelation",
+    "SetsQuotient",
+    "SetsSession",
+    "Statement",
+    "Value",
+]

@@ -1,0 +1,197 @@
+"""Where a message of the model goes: into an entity, in copies to subscriptions, further on, to the dead letters."""
+
+from dataclasses import dataclass, replace
+
+from unibus.core.deadletter import (
+    ATTEMPTS_HEADER,
+    FILTER_EVALUATION_FAILED,
+    MAX_TRANSFER_HOP_COUNT_EXCEEDED,
+    REASON_HEADER,
+    SESSION_ID_IS_NULL,
+    SOURCE_HEADER,
+    TIME_HEADER,
+    sub_queue,
+)
+from unibus.errors import EntityNotFound
+from unibus.testing.model.admission import refusal_of_forward
+from unibus.testing.model.letters import Letter, Value
+from unibus.testing.model.parts import Box, Rules
+from unibus.testing.model.rules import ModelRule, NoAnswer
+
+HOPS_MAX = 4
+TARGET_MISSING = "ForwardTargetNotFound"
+
+
+@dataclass
+class Copy:
+    """What a subscription gets of a message. With `failed` it gets it as a dead letter."""
+
+    box: Box
+    letter: Letter
+    failed: bool = False
+
+
+class Boxes:
+    """All of them by name, and what happens to letters once it was asked for."""
+
+    def __init__(self) -> None:
+        self.boxes: dict[str, Box] = {}
+        self.sequences: dict[str, int] = {}  # Of boxes that are gone.
+        self.now_ns = 0
+        self.has_ties = False  # Several deadlines at one instant have stored messages: `Letter.tie`.
+        self._tie = 0
+
+    def make(self, name: str, rules: Rules) -> None:
+        self.boxes[name] = Box(name, rules, self.sequences.get(name, 0))
+        topic, is_subscription, _ = name.partition("/Subscriptions/")
+        if is_subscription and "$" not in name:
+            self._hand_kept(self.boxes[topic], name)
+
+    def change(self, name: str, rules: Rules) -> None:
+        self.box(name).rules = rules
+
+    def set_rules(self, name: str, rules: tuple[ModelRule, ...]) -> None:
+        self.change(name, replace(self.box(name).rules, rules=rules))
+
+    def drop(self, name: str) -> None:
+        gone = [name, *(self.subscriptions(name))]
+        for other in [*gone, *map(sub_queue, gone)]:
+            if other in self.boxes:
+                self.sequences[other] = self.boxes.pop(other).sequence
+
+    def subscriptions(self, topic: str) -> list[str]:
+        return [name for name in self.boxes if name.startswith(f"{topic}/Subscriptions/") and "$" not in name]
+
+    def box(self, name: str) -> Box:
+        if name not in self.boxes:
+            raise EntityNotFound(name)
+        return self.boxes[name]
+
+    def dead_box(self, name: str) -> Box:
+        """The box of the dead letters of a box, made when it is needed."""
+        if self.box(name).rules.is_dead:
+            return self.box(name)
+        if sub_queue(name) not in self.boxes:
+            self.make(sub_queue(name), Rules(is_dead=True))
+        return self.boxes[sub_queue(name)]
+
+    # What becomes of a letter
+
+    def stores(self, box: Box) -> bool:
+        """Whether what arrives at a box stays there."""
+        if box.rules.is_topic:
+            return box.rules.keeps and not self.subscriptions(box.name)
+        return not box.rules.forward_to
+
+    def _store(self, box: Box, letter: Letter, ttl_ns: int, from_ns: int) -> None:
+        letter.sequence = box.next_sequence()
+        letter.expires_ns = from_ns + ttl_ns if ttl_ns else 0
+        self._place(box, letter)
+
+    def _place(self, box: Box, letter: Letter) -> None:
+        letter.tie = self._tie
+        self.has_ties = self.has_ties or self._tie > 0
+        box.letters[letter.sequence] = letter
+
+    def _arrive(self, box: Box, letter: Letter, ttl_ns: int) -> int:
+        """Where it ends: here, in copies, or further on. Returns how many copies were stored."""
+        rules = box.rules
+        ttl_ns = shorter(ttl_ns, rules.ttl_ns)
+        if self.stores(box) and rules.by_session and letter.session is None:
+            self._refuse(box, letter, SESSION_ID_IS_NULL)
+        elif self.stores(box):
+            self._store(box, letter, ttl_ns, self.now_ns)
+        elif rules.is_topic:
+            box.next_sequence()
+            return sum([self._enter(copy, ttl_ns) for copy in self.copies(self.subscriptions(box.name), letter)])
+        else:
+            return self._forward(box, letter, ttl_ns)
+        return 1
+
+    def _forward(self, box: Box, letter: Letter, ttl_ns: int) -> int:
+        target = self.boxes.get(box.rules.forward_to)
+        reason = TARGET_MISSING
+        if target is not None:
+            reason = MAX_TRANSFER_HOP_COUNT_EXCEEDED if letter.hops >= HOPS_MAX else ""
+            reason = reason or refusal_of_forward(box, target, letter)
+        if target is None or reason:
+            self._refuse(box, letter, reason)
+            return 1
+        box.next_sequence()
+        return self._arrive(target, replace(letter, hops=letter.hops + 1), ttl_ns)
+
+    def copies(self, subscriptions: list[str], letter: Letter) -> list[Copy]:
+        """One for all rules without an action that take it, one for each of the others; one for all that fail."""
+        found: list[Copy] = []
+        failed: list[Copy] = []
+        for box in [self.boxes[name] for name in subscriptions]:
+            whole = False
+            for rule in box.rules.rules:
+                try:
+                    if not rule.takes(letter):
+                        continue
+                except NoAnswer:
+                    failed.append(Copy(box, replace(letter), True))
+                    continue
+                try:
+                    if rule.action or not whole:
+                        found.append(Copy(box, rule.changed(letter)))
+                except NoAnswer:
+                    found.append(Copy(box, replace(letter), True))
+                whole = whole or not rule.action
+        return first_failures([*found, *failed])
+
+    def _enter(self, copy: Copy, ttl_ns: int) -> int:
+        if not copy.failed:
+            return self._arrive(copy.box, copy.letter, ttl_ns)
+        self._refuse(copy.box, copy.letter, FILTER_EVALUATION_FAILED)
+        return 1
+
+    def _refuse(self, box: Box, letter: Letter, reason: str) -> None:
+        """A letter that cannot be stored where it arrived: into the dead letters of that box."""
+        box.next_sequence()
+        self._store(self.dead_box(box.name), self._dead(box, letter, reason), 0, 0)
+
+    def _hand_kept(self, topic: Box, subscription: str) -> None:
+        """A new subscription gets what its topic has kept."""
+        for letter in [each for each in topic.letters.values() if each.state == "active"]:
+            ttl_ns = max(1, letter.expires_ns - self.now_ns) if letter.expires_ns else 0
+            for copy in self.copies([subscription], replace(letter)):
+                self._enter(copy, ttl_ns)
+            del topic.letters[letter.sequence]
+
+    def _dead(self, box: Box, letter: Letter, reason: str) -> Letter:
+        """As it is with the record of its death."""
+        record: dict[str, Value] = {
+            REASON_HEADER: reason,
+            SOURCE_HEADER: box.name,
+            ATTEMPTS_HEADER: letter.count,
+            TIME_HEADER: self.now_ns,
+        }
+        dead = Letter(letter.text, letter.priority, letter.session, 0, hops=letter.hops)
+        dead.headers, dead.correlation = {**letter.headers, **record}, letter.correlation
+        return dead
+
+    def _bury(self, box: Box, letter: Letter, reason: str) -> None:
+        """Where dead letters are forwarded to; into the dead letters of the box where that takes none."""
+        dead = self._dead(box, letter, reason)
+        dead.hops += 1
+        target = self.boxes.get(box.rules.dead_letters_to)
+        stays = target is None or target is box or box.rules.is_dead or letter.hops >= HOPS_MAX
+        if stays or target is None or self._arrive(target, replace(dead), 0) == 0:
+            self._store(self.dead_box(box.name), dead, 0, 0)
+        del box.letters[letter.sequence]
+
+
+def first_failures(copies: list[Copy]) -> list[Copy]:
+    """A box gets one dead letter of a message, however many rules fail, and none where it does without them."""
+    kept: list[Copy] = []
+    for copy in copies:
+        again = any([each.failed and each.box is copy.box for each in kept])
+        if not copy.failed or (copy.box.rules.buries_unanswered and not again):
+            kept.append(copy)
+    return kept
+
+
+def shorter(one_ns: int, other_ns: int) -> int:
+    return min(one_ns, other_ns) if one_ns and other_ns else one_ns or other_ns

@@ -1,0 +1,287 @@
+"""Rules of a subscription: each condition and statement knows what it means, and its text in the language of filters.
+
+A condition is True, False or None (UNKNOWN), or raises NoAnswer. A rule takes a message only where it is True. This is
+a small part of the language, worked out by hand: it must not use the filters that it is compared with.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from unibus.testing.model.letters import Letter, Value
+
+
+class NoAnswer(Exception):
+    """A condition or a statement that cannot be worked out for this message."""
+
+
+class Condition(Protocol):
+    @property
+    def sql(self) -> str: ...
+
+    def verdict(self, letter: Letter) -> bool | None: ...
+
+
+class Statement(Protocol):
+    @property
+    def sql(self) -> str: ...
+
+    def changed(self, letter: Letter) -> Letter: ...
+
+
+def literal(value: Value) -> str:
+    if value is None:
+        return "NULL"
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def equal(one: Value, other: Value) -> bool | None:
+    """UNKNOWN for what is missing, and for a text beside a number."""
+    if one is None or other is None or isinstance(one, str) != isinstance(other, str):
+        return None
+    return one == other
+
+
+# Conditions
+
+
+@dataclass(frozen=True)
+class Always:
+    sql = "1 = 1"
+
+    def verdict(self, letter: Letter) -> bool | None:
+        return True
+
+
+@dataclass(frozen=True)
+class Never:
+    sql = "1 = 2"
+
+    def verdict(self, letter: Letter) -> bool | None:
+        return False
+
+
+@dataclass(frozen=True)
+class Correlates:
+    """A correlation filter: all that is given has to be equal."""
+
+    correlation: str | None = None
+    properties: tuple[tuple[str, Value], ...] = ()
+
+    @property
+    def sql(self) -> str:
+        own = [] if self.correlation is None else [f"sys.CorrelationId = {literal(self.correlation)}"]
+        return " AND ".join([*own, *[f"{name} = {literal(value)}" for name, value in self.properties]])
+
+    def verdict(self, letter: Letter) -> bool | None:
+        own = self.correlation is None or letter.correlation == self.correlation
+        return own and all(equal(letter.headers.get(name), value) is True for name, value in self.properties)
+
+
+@dataclass(frozen=True)
+class Compares:
+    """`sign` is one of = <> < >; only numbers are compared by < and > here."""
+
+    name: str
+    sign: str
+    value: Value
+
+    @property
+    def sql(self) -> str:
+        return f"{self.name} {self.sign} {literal(self.value)}"
+
+    def verdict(self, letter: Letter) -> bool | None:
+        have = letter.headers.get(self.name)
+        same = equal(have, self.value)
+        if same is None or self.sign == "=":
+            return same
+        if self.sign == "<>":
+            return not same
+        if not isinstance(have, int) or not isinstance(self.value, int):
+            raise ValueError(f"the model compares no text: {self.sql}")
+        return have < self.value if self.sign == "<" else have > self.value
+
+
+@dataclass(frozen=True)
+class IsNull:
+    name: str
+
+    @property
+    def sql(self) -> str:
+        return f"{self.name} IS NULL"
+
+    def verdict(self, letter: Letter) -> bool | None:
+        return letter.headers.get(self.name) is None
+
+
+@dataclass(frozen=True)
+class Divides:
+    """`number` divided by a property is more than 1. There is no answer where the property is 0."""
+
+    number: int
+    name: str
+
+    @property
+    def sql(self) -> str:
+        return f"{self.number} / {self.name} > 1"
+
+    def verdict(self, letter: Letter) -> bool | None:
+        found = quotient(self.number, letter.headers.get(self.name))
+        return None if found is None else found > 1
+
+
+@dataclass(frozen=True)
+class Not:
+    part: Condition
+
+    @property
+    def sql(self) -> str:
+        return f"NOT ({self.part.sql})"
+
+    def verdict(self, letter: Letter) -> bool | None:
+        found = self.part.verdict(letter)
+        return None if found is None else not found
+
+
+@dataclass(frozen=True)
+class Both:
+    one: Condition
+    other: Condition
+
+    @property
+    def sql(self) -> str:
+        return f"({self.one.sql}) AND ({self.other.sql})"
+
+    def verdict(self, letter: Letter) -> bool | None:
+        found = (self.one.verdict(letter), self.other.verdict(letter))
+        return False if False in found else None if None in found else True
+
+
+@dataclass(frozen=True)
+class Either:
+    one: Condition
+    other: Condition
+
+    @property
+    def sql(self) -> str:
+        return f"({self.one.sql}) OR ({self.other.sql})"
+
+    def verdict(self, letter: Letter) -> bool | None:
+        found = (self.one.verdict(letter), self.other.verdict(letter))
+        return True if True in found else None if None in found else False
+
+
+def quotient(number: int, divisor: Value) -> int | None:
+    """Of whole numbers from 0 on. NULL for what is missing or no number."""
+    if not isinstance(divisor, int):
+        return None
+    if divisor == 0:
+        raise NoAnswer("a whole number divided by zero")
+    return number // divisor
+
+
+# Statements
+
+
+def with_header(letter: Letter, name: str, value: Value) -> Letter:
+    return replace(letter, headers={**letter.headers, name: value})
+
+
+@dataclass(frozen=True)
+class Sets:
+    name: str
+    value: Value
+
+    @property
+    def sql(self) -> str:
+        return f"SET {self.name} = {literal(self.value)}"
+
+    def changed(self, letter: Letter) -> Letter:
+        return with_header(letter, self.name, self.value)
+
+
+@dataclass(frozen=True)
+class Adds:
+    """One more than the property is. What is no number becomes NULL."""
+
+    name: str
+
+    @property
+    def sql(self) -> str:
+        return f"SET {self.name} = {self.name} + 1"
+
+    def changed(self, letter: Letter) -> Letter:
+        have = letter.headers.get(self.name)
+        return with_header(letter, self.name, have + 1 if isinstance(have, int) else None)
+
+
+@dataclass(frozen=True)
+class SetsQuotient:
+    """There is no answer where the divisor is 0."""
+
+    name: str
+    number: int
+    divisor: str
+
+    @property
+    def sql(self) -> str:
+        return f"SET {self.name} = {self.number} / {self.divisor}"
+
+    def changed(self, letter: Letter) -> Letter:
+        return with_header(letter, self.name, quotient(self.number, letter.headers.get(self.divisor)))
+
+
+@dataclass(frozen=True)
+class Removes:
+    name: str
+
+    @property
+    def sql(self) -> str:
+        return f"REMOVE {self.name}"
+
+    def changed(self, letter: Letter) -> Letter:
+        return replace(letter, headers={name: value for name, value in letter.headers.items() if name != self.name})
+
+
+@dataclass(frozen=True)
+class SetsSession:
+    session: str | None
+
+    @property
+    def sql(self) -> str:
+        return f"SET sys.SessionId = {literal(self.session)}"
+
+    def changed(self, letter: Letter) -> Letter:
+        return replace(letter, session=self.session)
+
+
+@dataclass(frozen=True)
+class SetsCorrelation:
+    correlation: str | None
+
+    @property
+    def sql(self) -> str:
+        return f"SET sys.CorrelationId = {literal(self.correlation)}"
+
+    def changed(self, letter: Letter) -> Letter:
+        return replace(letter, correlation=self.correlation)
+
+
+@dataclass(frozen=True)
+class ModelRule:
+    """A rule with statements changes the message that it takes; one without leaves it as it is."""
+
+    name: str
+    condition: Condition
+    action: tuple[Statement, ...] = ()
+
+    def takes(self, letter: Letter) -> bool:
+        return self.condition.verdict(letter) is True
+
+    def changed(self, letter: Letter) -> Letter:
+        changed = replace(letter)
+        for statement in self.action:
+            changed = statement.changed(changed)
+        return changed
+
+
+DEFAULT = ModelRule("$Default", Always())
