@@ -198,7 +198,9 @@ def trace(
 def _about_unread(paths: list[str]) -> str:
     shown = ", ".join(printable(each) for each in paths[:UNREAD_SHOWN])
     more = len(paths) - UNREAD_SHOWN
-    what = "1 segment" if len(paths) == 1 else f"{len(paths)} segments"
+    are_segments = all(each.endswith(".parquet") for each in paths)
+    one, several = ("segment", "segments") if are_segments else ("source", "segments or sources")
+    what = f"1 {one}" if len(paths) == 1 else f"{len(paths)} {several}"
     return f"{what} could not be read: {shown}{f' and {more} more' if more > 0 else ''}"
 
 
@@ -213,5 +215,5 @@ def _found(path: Path, id: str, source: list[str] | None) -> Found:
         open_lake(path)  # A name that was mistyped is told, and not answered out of whatever is here.
     with extras():
         from unibus.pipeline.questions.tracing import find_events
-    with opened_sources(path, source) as sources:
+    with opened_sources(path, source, keep_damaged=True) as sources:
         return find_events(sources, id)

@@ -324,3 +324,15 @@ def test_a_source_that_is_set_aside_is_a_warning(shell: Any, asked: Asked, tmp_p
     result = shell(*run, "--bad", "fail")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "manifest.jsonl is damaged" in result.stderr
+
+
+def test_a_trace_is_found_beside_a_source_that_is_damaged(shell: Any, asked: Asked, tmp_path: Path) -> None:
+    captures = tmp_path / "captures"
+    shutil.copytree(asked.captures, captures)
+    first, second = sorted(path.name for path in captures.iterdir())
+    wanted = next(each["message_id"] for each in asked.of("sent") if each["domain"] == second)
+    (captures / first / "capture.json").write_bytes(b"{")
+    result = shell("pipeline", "trace", wanted, "--from", str(captures))
+    assert result.exit_code == 0
+    assert {json.loads(line)["domain"] for line in result.stdout.splitlines()} == {second}
+    assert result.stderr == f"1 source could not be read: {captures / first}\n"

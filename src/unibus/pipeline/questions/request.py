@@ -32,7 +32,7 @@ class Found(msgspec.Struct):
     by: str
     events: list[Event]
     unread: list[str] = []
-    """Segments that could not be read."""
+    """Segments, and whole sources, that could not be read."""
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def opened_sources(lake: "Lake") -> Iterator[list[EventSource]]:
-    """Those that the lake was made from; none where it remembers none."""
+def opened_sources(lake: "Lake", keep_damaged: bool = False) -> Iterator[list[EventSource]]:
+    """Those that the lake was made from; none where it remembers none. See `open_sources` for `keep_damaged`."""
     places = lake.sources()
-    sources = open_sources(places) if places else []
+    sources = open_sources(places, keep_damaged) if places else []
     try:
         yield sources
     finally:

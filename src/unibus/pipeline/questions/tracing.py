@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from unibus.capture.event_source import EventSource, Piece
 from unibus.capture.schema import EVENTS
 from unibus.core.life.events import Event
+from unibus.errors import CaptureDamaged, StoreDamaged
 from unibus.pipeline.questions.bloom import groups_that_may_hold
 from unibus.pipeline.questions.request import Found
 
@@ -44,11 +45,19 @@ class Reading:
         self.unread: set[str] = set()
         self._wanted = wanted
 
+    def _pieces(self, source: EventSource) -> list[Piece]:
+        """A source that is damaged hides only what is in it, and is named."""
+        try:
+            return source.pieces(source.first() - 1, source.last()) if source.last() else []
+        except (CaptureDamaged, StoreDamaged):
+            self.unread.add(source.where)
+            return []
+
     def events(self, sources: Sequence[EventSource], columns: Sequence[str]) -> list[Event]:
         found: list[Event] = []
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             for source in sources:
-                pieces = source.pieces(source.first() - 1, source.last()) if source.last() else []
+                pieces = self._pieces(source)
                 files = [piece for piece in pieces if piece.path is not None]
                 for table in pool.map(lambda piece: self._tried(piece, columns), files):
                     found += events_of(table)

@@ -97,7 +97,7 @@ class Answers:
             self._sessions.put(spark)
 
     def _found(self, wanted: str) -> Found:
-        with opened_sources(self._lake) as sources:
+        with opened_sources(self._lake, keep_damaged=True) as sources:
             return find_events(sources, wanted)
 
 
