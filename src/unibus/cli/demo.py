@@ -38,7 +38,8 @@ def demo(
             _tell_the_story(bus, screen, seconds)
     finally:
         # Also after Ctrl-C, which then goes on to `main` and becomes the exit code.
-        bus.close(CLOSE_TIMEOUT_S)
+        with _quiet_log():  # A short story leaves messages that its slow handler did not get to.
+            bus.close(CLOSE_TIMEOUT_S)
         screen.summary(time.monotonic() - began_s)
 
 
