@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from unibus.bus.channel import Channel
 from unibus.bus.settings import SubscribeOptions
 from unibus.core.deadletter import is_sub_queue
-from unibus.core.pattern import Pattern, is_wildcard, name_text
+from unibus.core.pattern import Pattern, is_wildcard
 from unibus.errors import NameInvalid
 from unibus.stores.store import Store
 
@@ -54,17 +54,14 @@ class PatternNames:
 
     def read(self, target: str | Pattern, options: SubscribeOptions) -> str | Pattern:
         """What `subscribe` is asked for: a Pattern in place of a text that is one."""
-        if "match" in options or not isinstance(target, (str, bytes)):
+        if "match" in options or not isinstance(target, str) or not is_wildcard(target) or self.exists(target):
             return target
-        text = name_text(target)
-        if not is_wildcard(text) or self.exists(text):
-            return target
-        pattern = Pattern.wildcard(text)
+        pattern = Pattern.wildcard(target)
         if self.is_durable and not self._is_logged:
             self._is_logged = True
             log.warning(
                 "subscriptions to patterns are not stored: what is published while this process is down does not "
                 "reach %r; pass match='wildcard' if that is intended",
-                text,
+                target,
             )
         return pattern

@@ -97,7 +97,8 @@ class SubscribeOptions(TypedDict, total=False):
     `requeue="back"` sends a failed message to the end of its level instead of back to its place.
     On a persistent channel: `start` is where a new group begins ("end", "beginning", a sequence, a datetime), and
     `idempotent=True` remembers with each acknowledgement that this message was handled, for as long as a message
-    may live there: one that comes again, or is sent twice under one id, is not handled twice.
+    may live there: one that is sent again under its id is not handled again. Where the process ends between the
+    handler and the acknowledgement, the handler is called again.
     """
 
     group: str | None

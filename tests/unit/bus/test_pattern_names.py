@@ -98,10 +98,6 @@ def test_a_decorator_and_the_form_with_a_module_take_patterns(sync_bus: SyncMess
     assert sorted(seen) == [("decorated", 1), ("module", 1)]
 
 
-def test_bytes_are_read_like_text(sync_bus: SyncMessageBus) -> None:
-    assert sync_bus.subscribe(b"a.*", Collector()).pattern == Pattern.wildcard("a.*")  # type: ignore[call-overload]
-
-
 def test_a_pattern_that_mixes_letters_and_wildcards_is_refused(sync_bus: SyncMessageBus) -> None:
     with pytest.raises(NameInvalid, match="mixes letters"):
         sync_bus.subscribe("a.*.b*", Collector())
