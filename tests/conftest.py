@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from unibus.errors import BusError, StoreFailed
-from unibus.stores import embedded
+from unibus.stores import embedded, snapshot_limits
 
 # A shell starts a command in the background (two of the three runs of `make test`) with SIGINT ignored, and every
 # program that a test starts and interrupts would inherit that: it would not end.
@@ -50,3 +50,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         yield Path(name)
+
+
+@pytest.fixture
+def log_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is closed takes no snapshot, so that all of it is in the log: as after a crash."""
+    monkeypatch.setattr(snapshot_limits, "AT_CLOSE", False)

@@ -94,6 +94,19 @@ HISTORY_AGE_S_DEFAULT: Final = 7 * 24 * 3600.0
 HISTORY_BYTES_DEFAULT: Final = 1_000_000_000
 """How much of the past a store keeps."""
 
+SNAPSHOT_BYTES_MAX: Final = 256 * 1024 * 1024
+SNAPSHOT_BYTES_MIN: Final = 256 * 1024
+JSON_SNAPSHOT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Changes since the last snapshot of a store: what recovery may have to read, and history cannot lose yet. JSON is read
+more slowly. Between these bounds it follows the limit of history."""
+
+SNAPSHOT_AGE_S_MAX: Final = 3600.0
+SNAPSHOT_AGE_S_MIN: Final = 60.0
+"""Of the oldest change since the last snapshot. Nothing is trimmed more often than once a minute."""
+
+SNAPSHOT_AT_CLOSE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Messages that a store may hold for a snapshot at close to write all of them again: about a second."""
+
 MEMORY_HISTORY_BYTES_DEFAULT: Final = 64 * 1024 * 1024
 """How much of the past a store in memory keeps: of bodies that were removed from their queues, mostly."""
 
@@ -141,5 +154,7 @@ ATOM_ELEMENTS_MAX: Final = 20_000
 """Bounds of one administration document. Azure's largest entity, 12 authorization rules and all, takes about 10 KB."""
 
 assert LOCK_DURATION_S_DEFAULT <= LOCK_DURATION_S_MAX
+assert SNAPSHOT_BYTES_MIN <= JSON_SNAPSHOT_BYTES_MAX <= SNAPSHOT_BYTES_MAX
+assert SNAPSHOT_AGE_S_MIN <= SNAPSHOT_AGE_S_MAX
 assert DEDUP_WINDOW_S_MIN <= DEDUP_WINDOW_S_DEFAULT <= DEDUP_WINDOW_S_MAX
 assert RETRY_DELAY_S_DEFAULT <= RETRY_DELAY_S_MAX

@@ -17,6 +17,7 @@ from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.memory import MemoryJournal
 from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.stores.pending import Pending
+from unibus.stores.snapshot_limits import SnapshotLimits
 from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
 from unibus.testing.store_contract import OpenStore, StoreContract
 from unibus.testing.virtual_clock import VirtualClock
@@ -25,22 +26,24 @@ TINY_MB = 0.0001
 """A hundred bytes: nearly every body stays on disk."""
 
 
-def on_sqlite(path: Path, clock: VirtualClock, every: int, memory_mb: float) -> EmbeddedStore:
+def on_sqlite(path: Path, clock: VirtualClock, every: int, memory_mb: float, at_close: bool = True) -> EmbeddedStore:
     return EmbeddedStore(
         SqliteJournal(str(path / "bus.db")),
         clock,
         clock.timers(lambda: True),
         snapshot_every=every,
+        snapshot_limits=SnapshotLimits(at_close=at_close),
         memory_budget_mb=memory_mb,
     )
 
 
-def on_jsonfile(path: Path, clock: VirtualClock, every: int, memory_mb: float) -> EmbeddedStore:
+def on_jsonfile(path: Path, clock: VirtualClock, every: int, memory_mb: float, at_close: bool = True) -> EmbeddedStore:
     return EmbeddedStore(
         JsonFileJournal(str(path / "bus")),
         clock,
         clock.timers(lambda: True),
         snapshot_every=every,
+        snapshot_limits=SnapshotLimits(at_close=at_close, rewrites=True),
         memory_budget_mb=memory_mb,
     )
 
@@ -153,10 +156,11 @@ class TestSqliteThatSnapshotsAllTheTime(StoreContract):
 
 
 class TestSqliteReopened(StoreContract):
-    @pytest.fixture(params=[5, 200_000], ids=["snapshots", "log"])
+    @pytest.fixture(params=[(5, False), (200_000, False), (200_000, True)], ids=["snapshots", "log", "closed"])
     def open_store(self, folder: Path, request: pytest.FixtureRequest) -> OpenStore:
         def open_store(clock: VirtualClock) -> Store:
-            return Reopening(partial(on_sqlite, folder, clock, request.param, TINY_MB))
+            every, at_close = request.param
+            return Reopening(partial(on_sqlite, folder, clock, every, TINY_MB, at_close))
 
         return open_store
 
@@ -174,11 +178,11 @@ class TestJsonFileThatSnapshotsAllTheTime(StoreContract):
 
 
 class TestJsonFileReopened(StoreContract):
-    """Partly from a snapshot and partly from the log."""
+    """Partly from a snapshot and partly from the log, or from what was saved at close."""
 
-    @pytest.fixture
-    def open_store(self, folder: Path) -> OpenStore:
+    @pytest.fixture(params=[False, True], ids=["snapshots", "closed"])
+    def open_store(self, folder: Path, request: pytest.FixtureRequest) -> OpenStore:
         def open_store(clock: VirtualClock) -> Store:
-            return Reopening(partial(on_jsonfile, folder, clock, 7, TINY_MB))
+            return Reopening(partial(on_jsonfile, folder, clock, 7, TINY_MB, request.param))
 
         return open_store

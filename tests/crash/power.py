@@ -139,8 +139,12 @@ class Machine:
                 worker.flush()
                 self._pass_time(worker.store)
 
+    def read_all(self, store: EmbeddedStore) -> None:
+        """Of history, before it is trimmed: from time to time, and at close."""
+        read_history(store, self.ledger, len(self.ledger.ops))
+
     def _pass_time(self, store: EmbeddedStore) -> None:
-        read_history(store, self.ledger, len(self.ledger.ops))  # Before it is forgotten.
+        self.read_all(store)
         self.clock.advance(self.chance.choice((0.5, 2, 6, 61)), settle=False)
         if self.chance.random() < 0.3:
             self._trim(store)
@@ -166,6 +170,7 @@ class Machine:
         try:
             self.work(worker, STEPS)
             worker.flush()
+            self.read_all(worker.store)
             worker.store.close()
         except (BusError, apsw.Error):
             self._cut(worker.store)
@@ -195,6 +200,7 @@ class Machine:
     def _close(self, worker: Worker) -> None:
         self.work(worker, self.chance.randrange(STEPS))
         worker.flush()
+        self.read_all(worker.store)
         worker.store.close()
         self.floor = len(self.ledger.ops)
 
@@ -250,6 +256,7 @@ def receive_everything(machine: Machine, seed: str) -> None:
     machine.clock.advance(1_000, settle=False)
     check_sessions(worker, ledger)
     drain(worker)
+    machine.read_all(store)
     store.close()
     store = machine.start()
     audit(store, ledger, len(ledger.ops))

@@ -91,6 +91,8 @@ def strike(seed: str, fault: Fault, site: int, kind: str) -> bool:
         check_stopped(store)  # But where only somebody who reads history could not, it goes on.
     machine.disk.heal()
     if store is not None:
+        if store.health().ok:
+            machine.read_all(store)  # Closing it trims history.
         machine.let_go(store)
     ledger = machine.ledger
     store = machine.start()

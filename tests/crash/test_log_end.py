@@ -86,6 +86,7 @@ def place(kind: str, tmp_path: Path) -> Place:
     return Place(kind, tmp_path)
 
 
+@pytest.mark.usefixtures("log_only")
 @kinds
 @pytest.mark.parametrize("changes", [1, 3])
 def test_a_log_that_was_cut_after_an_orderly_close_is_damaged(place: Place, changes: int) -> None:
@@ -97,6 +98,7 @@ def test_a_log_that_was_cut_after_an_orderly_close_is_damaged(place: Place, chan
     assert str(place.path) in caught.value.what
 
 
+@pytest.mark.usefixtures("log_only")
 @kinds
 def test_an_empty_log_after_an_orderly_close_is_damaged(place: Place) -> None:
     place.fill()
@@ -105,6 +107,7 @@ def test_an_empty_log_after_an_orderly_close_is_damaged(place: Place) -> None:
         place.bodies()
 
 
+@pytest.mark.usefixtures("log_only")
 @kinds
 def test_what_was_there_at_the_last_opening_must_still_be_there_after_a_kill(place: Place, tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
@@ -123,6 +126,7 @@ def test_what_a_killed_process_wrote_can_be_cut_unnoticed(place: Place, tmp_path
     assert copy.bodies() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.usefixtures("log_only")
 @kinds
 @pytest.mark.parametrize("seq", [None, 0, 2])
 def test_a_store_of_another_version_opens(place: Place, seq: int | None) -> None:

@@ -53,6 +53,7 @@ class Committer:
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = _nobody
         self.on_full: Callable[[], None] = _nobody  # After each group that a full disk has taken.
+        self.on_snapshot: Callable[[], None] = _nobody  # After each snapshot that is complete.
         self.written = book.seq
         self._journal = journal
         self._book = book
@@ -226,6 +227,8 @@ class Committer:
             if part is not None:
                 with self._lock:
                     self._snapshot.wrote(part)
+                if part.last is not None and not part.put_off:
+                    self.on_snapshot()
             if self._journal.reserve.full:
                 self.on_full()
         if group.absent:

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 from mypy_extensions import i64
@@ -29,7 +29,7 @@ from unibus.core.life.past import Beginning
 from unibus.core.life.sending import entries_of, page_of, queue_of, receiving_from
 from unibus.core.life.sessions import accept, held_session
 from unibus.core.life.states import GONE
-from unibus.errors import BusClosed, BusError, StoreFailed
+from unibus.errors import BusClosed, StoreFailed
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
 from unibus.stores.catalog import EmbeddedCatalog
 from unibus.stores.checking import checked
@@ -42,7 +42,9 @@ from unibus.stores.history import EmbeddedHistory
 from unibus.stores.info_of import info_of
 from unibus.stores.journal import Journal, checked_level
 from unibus.stores.pending import Pending, answered
+from unibus.stores.retention import Retention
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
+from unibus.stores.snapshot_limits import SnapshotLimits
 from unibus.stores.space import Space
 from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
 from unibus.stores.switching import switching
@@ -51,11 +53,6 @@ from unibus.stores.watchers import Watchers
 
 log = logging.getLogger("unibus")
 T = TypeVar("T")
-
-TRIM_EVERY_NS: Final = 60_000_000_000
-TRIM_ON_NS: Final = 10_000_000
-"""Where there is more to forget than one step takes, so much time for others comes before the next."""
-
 
 # Not final: the test kit looks at every store here before it closes.
 before_close: "Callable[[EmbeddedStore], None] | None" = None
@@ -73,6 +70,7 @@ class EmbeddedStore:
         durability: Durability | None = None,
         memory_budget_mb: float = MEMORY_BUDGET_MB_DEFAULT,
         snapshot_every: int = EVERY_CHANGES,
+        snapshot_limits: SnapshotLimits | None = None,
         most: dict[int, int] | None = None,
     ) -> None:
         """`most` bounds how many entities of a kind may be made. More that are there already stay."""
@@ -81,17 +79,18 @@ class EmbeddedStore:
         self._level_name = self.durability.name
         self._syncs = self.durability >= Durability.D2
         self._journal = journal
-        self._timers = timers
-        self._monotonic_ns = clock.monotonic_ns
+        self._timers, self._monotonic_ns = timers, clock.monotonic_ns
         self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
         self._lock = threading.RLock()
         self._in_memory = journal.durability == Durability.D0
         self._book = _empty_book(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
         covered = journal.load(self._book)
         self._book.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
-        self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every)
+        limits = snapshot_limits or SnapshotLimits()
+        self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every, limits)
         self._watchers = Watchers(self._book, self._lock)
         self._committer = Committer(journal, self._book, self._lock, self._snapshot)
+        self._retention = Retention(self._committer, self._snapshot, self._lock, timers, self.now_ns)
         # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
         self._book.fetch = self._committer.fetch
         syncs = self._syncs and not self._in_memory
@@ -106,14 +105,13 @@ class EmbeddedStore:
                 self._space.entered()
         self._armed_ns: i64 = NEVER
         self._seq_before: i64 = 0  # Where the book stood when this call began.
-        self._closed, self._closing = False, ClosingSteps()
-        self._opened_by = 0  # The process that opened it, where this is a child of that.
+        self._closed, self._closing, self._opened_by = False, ClosingSteps(), 0  # The last one: see `_leave_to_parent`.
         self._tokens = Tokens()
         # Whoever waits for messages looks again, and is told.
         self._committer.on_failure = self._watchers.wake_all
         if not self._in_memory:
             switching.quicken(self)
-            timers.after(TRIM_EVERY_NS, self._trim)
+            self._retention.start()
         self._fork_mark = on_fork(lambda pid: _leave_to_parent(self, pid))
         with self._lock:
             self._arm(self.now_ns())
@@ -283,15 +281,6 @@ class EmbeddedStore:
             if self._armed_ns == NEVER:
                 self._arm(self.now_ns())
 
-    def _trim(self) -> None:
-        if not self._closed and self._committer.failure is None:
-            more = False
-            try:
-                more = self._committer.trim(self.now_ns())
-            except BusError as error:
-                log.warning("history could not be trimmed: %s", error)
-            self._timers.after(TRIM_ON_NS if more else TRIM_EVERY_NS, self._trim)
-
     # Reading
 
     def watch(self, entity: str, call: Callable[[], None]) -> Callable[[], None]:
@@ -419,11 +408,13 @@ class EmbeddedStore:
             before_close(self)
         with self._lock:
             self._closed = True
+        self._retention.close()
         if self._space is not None:
             self._space.close()
         steps: list[Callable[[], None]] = [
             self._watchers.wake_all,
             self._committer.close,
+            self._retention.save,
             partial(switching.restore, self),
             partial(under, self._lock, self._book.let_go),
             self._journal.close,

@@ -14,9 +14,11 @@ from unibus.errors import BusError, ConfigInvalid, StoreFailed, StoreFull, Store
 from unibus.limits import (
     HISTORY_AGE_S_DEFAULT,
     HISTORY_BYTES_DEFAULT,
+    JSON_SNAPSHOT_BYTES_MAX,
     MEMORY_BUDGET_MB_DEFAULT,
     MEMORY_HISTORY_BYTES_DEFAULT,
     RESERVE_MB_DEFAULT,
+    SNAPSHOT_BYTES_MAX,
 )
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
@@ -24,6 +26,7 @@ from unibus.stores.journal import Journal
 from unibus.stores.journals.memory import MemoryJournal
 from unibus.stores.reserve import Reserve
 from unibus.stores.snapshot import EVERY_CHANGES
+from unibus.stores.snapshot_limits import limits_for
 from unibus.stores.store import Store
 
 log = logging.getLogger("unibus")
@@ -175,6 +178,9 @@ class _Chosen:
         self.reserve_bytes = round(_number(options, "reserve_mb", RESERVE_MB_DEFAULT) * 1024 * 1024)
         self.most = {kind: round(_number(options, name, 0)) for name, kind in _MOST.items() if name in options}
         self.snapshot_every = snapshot_every
+        rewrites = snapshot_every == JSON_EVERY_CHANGES
+        bytes_max = JSON_SNAPSHOT_BYTES_MAX if rewrites else SNAPSHOT_BYTES_MAX
+        self.snapshot_limits = limits_for(self.history_bytes, self.history_age_s, bytes_max, rewrites)
 
 
 def _embedded(journal: Journal, chosen: _Chosen, clock: Clock, timers: Timers) -> EmbeddedStore:
@@ -186,6 +192,7 @@ def _embedded(journal: Journal, chosen: _Chosen, clock: Clock, timers: Timers) -
             durability=chosen.durability,
             memory_budget_mb=chosen.memory_budget_mb,
             snapshot_every=chosen.snapshot_every,
+            snapshot_limits=chosen.snapshot_limits,
             most=chosen.most,
         )
     except BaseException:

@@ -13,10 +13,13 @@ that are partly newer ends in the same state, because every change is absolute.
 from collections.abc import Callable
 from typing import Final
 
+from mypy_extensions import i64
+
 from unibus.core.life.book import MARK_PROCESSED, MARK_SENT, Book
 from unibus.core.life.entity import FOREVER_NS, Entity, Entry
 from unibus.core.life.states import GONE
 from unibus.stores.journal import EntityRow, Journal, Slice, Summary
+from unibus.stores.snapshot_limits import SnapshotLimits
 
 PART_ENTRIES = 500  # Not final, so that tests can make pieces of one message.
 PART_BYTES: Final = 4_000_000
@@ -32,12 +35,27 @@ EVERY_CHANGES: Final = 500_000
 class Snapshot:
     """Decides when a snapshot is due and what its next piece is. Called under the store's lock, while committing."""
 
-    def __init__(self, journal: Journal, book: Book, now_ns: Callable[[], int], covered: int, every: int) -> None:
-        self.seq = covered  # What the last complete one covers.
+    def __init__(
+        self,
+        journal: Journal,
+        book: Book,
+        now_ns: Callable[[], int],
+        covered: int,
+        every: int,
+        limits: SnapshotLimits,
+    ) -> None:
+        """For a book that was just loaded, so that all it has replayed came after the snapshot."""
+        self.seq: i64 = covered  # What the last complete one covers.
         self._now_ns = now_ns
-        self.every = every
+        self.every: i64 = every
+        self._limits = limits
         self._journal = journal
         self._book = book
+        self._weight: i64 = 0  # Of all changes that the last one covers.
+        self._due_weight: i64 = self._next_weight()  # Of all changes, when the next one is due.
+        self._wanted: i64 = 0  # A snapshot that covers this change is wanted, however few there are.
+        # When the oldest change took place that no snapshot covers, within a minute; 0 if there is none.
+        self._since_ns: i64 = min(book.replayed_ns, now_ns())
         self._running = False
         self._copies_saved = False
         self._begun_at = 0
@@ -51,9 +69,47 @@ class Snapshot:
         self._resume_ns = 0  # and when it is tried again.
 
     def is_due(self, seq: int) -> bool:
-        if not self._journal.snapshots or not (self._running or seq - self.seq >= self.every):
+        if not self._journal.snapshots or not (
+            self._running
+            or seq - self.seq >= self.every
+            or self._book.weight >= self._due_weight
+            or self._wanted > self.seq
+        ):
             return False
         return self._resume_ns == 0 or self._now_ns() >= self._resume_ns
+
+    def _next_weight(self) -> i64:
+        weight: i64 = self._limits.weight
+        if self._limits.rewrites:
+            weight = max(weight, self._live_bytes())
+        return self._weight + weight
+
+    def _live_bytes(self) -> i64:
+        size: i64 = 0
+        for entity in self._book.entities.values():
+            size += entity.size_bytes
+        return size
+
+    def want_if_old(self) -> bool:
+        """Called about once a minute, under the store's lock: whether the oldest change waits for too long by now."""
+        if not self._journal.snapshots or self._book.seq <= self.seq:
+            self._since_ns = 0
+            return False
+        now_ns: i64 = self._now_ns()
+        if self._since_ns == 0:
+            self._since_ns = now_ns
+        if now_ns - self._since_ns >= self._limits.age_ns:
+            self._wanted = self._book.seq
+        return self._wanted > self.seq
+
+    def want_at_close(self) -> bool:
+        """The last one, of everything. Not where nothing has changed, and not where it would take long."""
+        if not (self._journal.snapshots and self._limits.at_close) or self._book.seq <= self.seq:
+            return False
+        if self._limits.rewrites and self._live_bytes() > self._limits.at_close_bytes_max:
+            return False
+        self._wanted = self._book.seq
+        return True
 
     def next_part(self, seq: int, wanted: set[tuple[int, int]]) -> Slice | None:
         """The next piece, if there is one to write; `seq` is that of the last change in the group it goes with.
@@ -104,6 +160,8 @@ class Snapshot:
             self._running = False
             self._marks, self._dropped, self._entities = [], [], []
             self.seq = part.last.seq
+            self._since_ns = 0
+            self._due_weight = self._next_weight()
 
     def _late_copies(self) -> list[Entry]:
         """Copies, made since, of messages from before: what they are copies of may be in no row, and not in the log."""
@@ -118,6 +176,7 @@ class Snapshot:
         self._running = True
         self._copies_saved = False
         self._begun_at = seq
+        self._weight = book.weight
         self._entries, book.unsaved = book.unsaved, []
         self._gone, book.gone = book.gone, []
         self._marks, book.unsaved_marks = book.unsaved_marks, []

@@ -21,6 +21,7 @@ from unibus.stores.journals.sqlite_file import Transaction, open_file
 from unibus.stores.journals.sqlite_index import SqliteIndex
 from unibus.stores.reserve import Reserve
 from unibus.stores.snapshot import PUT_OFF_NS, Snapshot
+from unibus.stores.snapshot_limits import SnapshotLimits
 from unibus.testing.virtual_clock import VirtualClock
 
 MINUTE_S = PUT_OFF_NS / 1e9
@@ -36,7 +37,7 @@ class Pieces:
         self.journal = MemoryJournal()
         self.journal.snapshots = True
         self.now_ns = 1_000
-        self.snapshot = Snapshot(self.journal, Book(0), lambda: self.now_ns, 0, 10)
+        self.snapshot = Snapshot(self.journal, Book(0), lambda: self.now_ns, 0, 10, SnapshotLimits())
 
     def next(self, seq: int) -> Slice | None:
         return self.snapshot.next_part(seq, set())

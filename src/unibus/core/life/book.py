@@ -73,6 +73,7 @@ class Book:
         # What all changes so far weigh, replayed ones included: about the memory that they take. Counted while they are
         # applied, because a journal that had to look at each change again would cost every message a Python call.
         self.weight: i64 = 0
+        self.replayed_ns: i64 = 0  # When the first change took place that was replayed.
         self.woken: list[Entity] = []
         # True while a decision changes the state. An exception meanwhile leaves half of a decision in memory, and the
         # store has to stop; one before that is a refusal and changes nothing.

@@ -136,6 +136,8 @@ def replay(book: Book, change: Change) -> None:
     """A decision of the past, from the journal. Not strict, it may be about what is gone by now."""
     book.seq += 1
     book.weight += CHANGE_WEIGHT
+    if book.replayed_ns == 0:
+        book.replayed_ns = change.at_ns
     if book.strict or change.entity in book.entities or isinstance(change, (Declared, Advanced)):
         _play(book, change)
     elif isinstance(change, Passed):

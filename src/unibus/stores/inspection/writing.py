@@ -40,7 +40,7 @@ def write_sqlite(path: str, salvage: Salvage, files: StoreFiles) -> None:
                 log_bytes += len(records)
             for part in _parts(salvage, files):
                 save_part(connection, part, salvage.book.seq)
-            save_summary(connection, summary_of(salvage.book), log_bytes)
+            save_summary(connection, summary_of(salvage.book), log_bytes, salvage.history_from)
             now_ns = time.time_ns()
             cursors = [value for each in files.readers() for value in (each.name, each.seq, now_ns, each.missed)]
             insert(connection, "cursors", cursors, 4)

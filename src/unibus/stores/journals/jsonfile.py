@@ -313,6 +313,7 @@ class JsonFileJournal:
             try:
                 if not self.held.release_all():
                     self._write_reached()
+                    self._snapshots.abandon()
                     self.reserve.close()
                 try:
                     self._snapshots.close()

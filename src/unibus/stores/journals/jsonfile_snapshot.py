@@ -9,6 +9,7 @@ Only files of entities that have changed are written anew. A message that did no
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -323,6 +324,13 @@ class Snapshots:
         self._taken, self._gone, self._entities = {}, {}, {}
         self.close()
         self._files.remove(self._path(PART))
+
+    def abandon(self) -> None:
+        """At close: the pieces of a snapshot that found no space are removed. If not now, then by the next start."""
+        if self.is_running():
+            self.close()
+            with suppress(OSError):
+                self._files.remove(self._path(PART))
 
     def close(self) -> None:
         if self._handle >= 0:

@@ -18,6 +18,9 @@ from unibus.errors import DAMAGED_HINT, StoreDamaged
 REACHED: Final = "reached"
 """What the number is called in the file."""
 
+OLDEST: Final = "oldest"
+"""The first change that a SQLite log has, or would have if all of it was trimmed."""
+
 NOT_LOADED: Final = -1
 """The number of a journal that was not read yet: it may not write one."""
 

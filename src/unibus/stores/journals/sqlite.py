@@ -27,7 +27,7 @@ from unibus.stores.durability import Durability
 from unibus.stores.forked import hold_at_fork
 from unibus.stores.held_files import HeldFiles
 from unibus.stores.journal import Slice
-from unibus.stores.journals.log_end import NOT_IN_ORDER, NOT_LOADED, REACHED
+from unibus.stores.journals.log_end import NOT_IN_ORDER, NOT_LOADED, OLDEST, REACHED
 from unibus.stores.journals.outside_cursors import shown_cursors
 from unibus.stores.journals.sqlite_bodies import GROUP, Bodies
 from unibus.stores.journals.sqlite_checkpoints import Checkpoints
@@ -62,7 +62,9 @@ _ROW_BYTES: Final = 4 * PAGE_BYTES
 """What a row costs in the write-ahead log beside its content: parts of pages, and pages that know of the others."""
 
 TRIM_ROWS: Final = 500
-"""Groups that are forgotten in one step: what a commit may have to wait for."""
+TRIM_PAGES: Final = 2_000
+"""Groups, and pages of their data, that are forgotten in one step: what a commit may have to wait for. The file gets
+smaller by as much as was freed, so that it follows the limit."""
 
 
 class SqliteJournal:
@@ -170,7 +172,8 @@ class SqliteJournal:
             self._failed = True
             raise self._failure(error) from error
         self._last = last
-        self._log_bytes += len(records)
+        if changes:  # Else there is no row: a piece of a snapshot alone, or a sync.
+            self._log_bytes += len(records)
 
     def is_quick(self) -> bool:
         if self._checkpoints.is_near(CHECKPOINT_BYTES) or self._groups.is_index_due():
@@ -271,15 +274,23 @@ class SqliteJournal:
     def trim(self, now_ns: int, up_to_seq: int) -> bool:
         """Whole rows from the old end, as long as they are too old or all of it is too much; a few at a time."""
         sql = "SELECT last, at_ns, length(records) FROM log WHERE last <= ? ORDER BY seq LIMIT ?"
-        cut, freed, rows = 0, 0, 0
+        cut, freed, rows, is_more = 0, 0, 0, False
         with self._at_the_file():
             for last, at_ns, size in self._connection.execute(sql, (up_to_seq, TRIM_ROWS)):
                 if at_ns >= now_ns - self._history_age_ns and self._log_bytes - freed <= self._history_bytes:
                     break
                 cut, freed, rows = last, freed + size, rows + 1
+                is_more = rows == TRIM_ROWS or freed >= TRIM_PAGES * PAGE_BYTES
+                if is_more:
+                    break
             if cut:
                 self._forget(cut, freed)
-        return rows == TRIM_ROWS
+                # What is moved to make the file shorter is written to the log. Only a checkpoint cuts the file off, and
+                # an idle store writes no group that would bring one.
+                self._checkpoints.wal_bytes += freed // 2
+                if self._checkpoints.is_due(CHECKPOINT_BYTES):
+                    self._checkpoints.run(CHECKPOINT_BYTES)
+        return is_more
 
     def _forget(self, cut: int, freed: int) -> None:
         with Transaction(self._connection):
@@ -289,11 +300,11 @@ class SqliteJournal:
             self._connection.execute("DELETE FROM log WHERE last <= ?", (cut,))
             if self._groups.index is not None:
                 self._groups.index.forget(cut)
-            self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('log_bytes', ?)", (self._log_bytes - freed,))
+            insert(self._connection, "meta", ("log_bytes", self._log_bytes - freed, OLDEST, cut + 1), 2)
         self._oldest = cut + 1
         self._log_bytes -= freed
         self._bodies.forget()
-        self._connection.execute("PRAGMA incremental_vacuum(2000)").fetchall()
+        self._connection.execute(f"PRAGMA incremental_vacuum({2 * TRIM_PAGES})").fetchall()
 
     def missed(self, name: str) -> int:
         """How many events were forgotten before this reader had read them."""

@@ -93,7 +93,7 @@ class Groups:
                 save_part(self._connection, part, last)
                 wal_bytes += sum(len(data) for _, _, _, data in part.entries)
                 if part.last is not None:
-                    save_summary(self._connection, part.last, log_bytes)
+                    save_summary(self._connection, part.last, log_bytes, oldest)
         if self.index is not None and block is not None:
             wal_bytes += self.index.saved(block) * PAGE_BYTES
         self._checkpoints.wal_bytes += wal_bytes

@@ -14,7 +14,7 @@ from unibus.core.life.invariants import sequence_problem
 from unibus.core.life.playing import replay
 from unibus.core.life.standing import restore, restore_session
 from unibus.errors import StoreDamaged
-from unibus.stores.journals.log_end import REACHED, check_end
+from unibus.stores.journals.log_end import OLDEST, REACHED, check_end
 from unibus.stores.journals.sqlite_file import damaged
 from unibus.stores.journals.sqlite_rows import (
     SEQUENCE_BITS,
@@ -32,6 +32,7 @@ class Loading:
         self.log_bytes = 0
         self.domain = ""
         self.reached = 0  # The change that the log has reached at least (log_end.py).
+        self._oldest: int | None = None  # None in a file of an earlier version.
         self._connection = connection
         self._path = path
         self._book = book
@@ -42,7 +43,7 @@ class Loading:
         snapshot, overlap = self.load_snapshot()
         book.seq = snapshot
         self._replay(snapshot, overlap)
-        check_end(self._path, book.seq, self.reached, overlap)
+        check_end(self._path, self._log_end(), self.reached, overlap)
         problem = sequence_problem(book)
         if problem:
             raise damaged(self._path, problem)
@@ -53,6 +54,14 @@ class Loading:
         book.replaying = False
         return snapshot
 
+    def _log_end(self) -> int:
+        """The last change that the log has or had. A snapshot may cover all of it, so the state does not tell: what is
+        missing then is history."""
+        last = self._connection.execute("SELECT last FROM log ORDER BY seq DESC LIMIT 1").get
+        if last is None and self._oldest is not None:
+            return self._oldest - 1  # Everything before it was trimmed.
+        return self._book.seq if last is None else cast(int, last)
+
     def load_snapshot(self) -> tuple[int, int]:
         """The first half. Gives the change up to which the snapshot holds everything, and up to which it holds some."""
         book = self._book
@@ -61,6 +70,7 @@ class Loading:
         snapshot = cast(int, meta.get("snapshot", 0))
         self.domain = str(meta.get("domain", "local"))
         self.log_bytes = cast(int, meta.get("log_bytes", 0))
+        self._oldest = cast("int | None", meta.get(OLDEST))
         book.replaying = True
         self._load_entities()
         self._load_messages()

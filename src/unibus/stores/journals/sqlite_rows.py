@@ -10,6 +10,7 @@ import msgspec
 from unibus.core.life.changes import Change, SavedEntry, SavedSession
 from unibus.errors import StoreVersion
 from unibus.stores.journal import EntityRow, Slice, Summary
+from unibus.stores.journals.log_end import OLDEST
 from unibus.stores.journals.sqlite_file import damaged
 
 Bound: TypeAlias = int | float | str | bytes | None
@@ -69,15 +70,15 @@ def save_part(connection: apsw.Connection, part: Slice, last: int) -> None:
         connection.execute(f"DELETE FROM messages WHERE key IN ({', '.join('?' * len(some))})", some)
 
 
-def save_summary(connection: apsw.Connection, summary: Summary, log_bytes: int) -> None:
-    """The last piece, which makes the snapshot the one to begin with."""
+def save_summary(connection: apsw.Connection, summary: Summary, log_bytes: int, oldest: int) -> None:
+    """The last piece, which makes the snapshot the one to begin with. `oldest` is the first change of the log."""
     _save_entities(connection, summary)
     _save_sessions(connection, summary)
     insert(connection, "marks", [value for mark in summary.marks for value in mark], 4)
     for number, kind, over_ns in summary.marks_over:
         connection.execute("DELETE FROM marks WHERE entity = ? AND kind = ? AND at_ns < ?", (number, kind, over_ns))
     insert(connection, "positions", [value for pair in summary.positions.items() for value in pair], 2)
-    meta = ("snapshot", summary.seq, "overlap", summary.overlap, "log_bytes", log_bytes)
+    meta = ("snapshot", summary.seq, "overlap", summary.overlap, "log_bytes", log_bytes, OLDEST, oldest)
     insert(connection, "meta", meta, 2)
 
 

@@ -165,6 +165,7 @@ def break_group(kind: str, path: Path, seq: int) -> None:
     segment.write_bytes(b"\n".join(lines))
 
 
+@pytest.mark.usefixtures("log_only")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_comes_behind_an_unreadable_group_is_kept(kind: str, tmp_path: Path, clock: VirtualClock) -> None:
     path, new = tmp_path / "bus", tmp_path / "new"
@@ -198,6 +199,7 @@ def cut_log(kind: str, path: Path) -> None:
     segment.write_bytes(b"".join(segment.read_bytes().splitlines(keepends=True)[:-1]))
 
 
+@pytest.mark.usefixtures("log_only")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_log_that_lost_its_end_is_found_and_repaired(kind: str, tmp_path: Path, clock: VirtualClock) -> None:
     path, new = tmp_path / "bus", tmp_path / "new"
@@ -342,6 +344,7 @@ def zero_page_with(path: Path, text: bytes) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.usefixtures("log_only")
 def test_groups_behind_a_page_that_cannot_be_read_are_kept(tmp_path: Path, clock: VirtualClock) -> None:
     path, new = tmp_path / "bus.db", tmp_path / "new.db"
     store = opened("sqlite", path, clock)
@@ -361,6 +364,7 @@ def test_groups_behind_a_page_that_cannot_be_read_are_kept(tmp_path: Path, clock
     store.close()
 
 
+@pytest.mark.usefixtures("log_only")
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage_in_front_of_the_snapshot_touches_no_message(kind: str, tmp_path: Path, clock: VirtualClock) -> None:
     path, new = tmp_path / "bus", tmp_path / "new"

@@ -319,6 +319,7 @@ def test_the_domain_is_that_of_the_beginning(folder: Path) -> None:
     journal.close()
 
 
+@pytest.mark.usefixtures("log_only")
 def test_a_copy_without_its_empty_folders_is_whole(folder: Path) -> None:
     store = opened(folder)
     run(store, Declare("q", QUEUE, {}))
@@ -346,6 +347,7 @@ def test_what_was_begun_and_not_finished_is_cleared_away(full: EmbeddedStore, fo
     assert names(folder) == expected
 
 
+@pytest.mark.usefixtures("log_only")
 def test_a_snapshot_whose_files_have_not_got_their_names_yet(full: EmbeddedStore, folder: Path) -> None:
     """The state was replaced, and then the process died: the old files stand under the names."""
     before = bodies(full, "orders")
