@@ -291,7 +291,9 @@ def _lock(book: Book, entry: Entry, count: i64, token: bytes, consumer: str, at_
 def _renewed(book: Book, change: Renewed) -> None:
     entry = _moving(book, change.entity, change.sequence, "renewed")
     if entry is not None:
-        entry.due_ns = change.until_ns  # It stands among the deadlines already, with an earlier one.
+        entry.due_ns = change.until_ns
+        if entry.session is None:
+            book.due.add(entry, entry.due_ns)  # Nothing to do, unless the lock was cut: it has an earlier one already.
 
 
 def _returned(book: Book, change: Returned) -> None:
@@ -473,9 +475,7 @@ def _weight(value: object) -> int:
         return len(value) + 50
     if isinstance(value, dict):
         return 200 + sum([_weight(key) + _weight(each) for key, each in value.items()])
-    if isinstance(value, list):
-        return 60 + sum([_weight(each) for each in value])
-    return 30
+    return 60 + sum([_weight(each) for each in value]) if isinstance(value, list) else 30
 
 
 def _entity(book: Book, number: int) -> Entity:
