@@ -307,20 +307,10 @@ class Feed:
         if self._is_late(claimed, message):
             return True
         known = self.idempotent and self._queues.store.was_processed(self.entity, claimed.who.message_id)
-        if not known and self._is_accepted(message):
+        if not known and _is_accepted(self.group, self.entity, message):
             return False
         self._settle(claimed, Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token))
         return True
-
-    def _is_accepted(self, message: Message) -> bool:
-        accepts = self.group.filter
-        if accepts is None:
-            return True
-        try:
-            return bool(accepts(message))
-        except Exception as error:
-            log.warning("the filter of group %r on %r raised: %r", self.group.name, self.entity, error)
-            return False
 
     def _complete(self, claimed: Claimed) -> None:
         command = Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token)
@@ -390,6 +380,17 @@ class Feed:
             self._held.pop(claimed.sequence, None)
         if len(self._held) * 2 <= AHEAD:
             self.pull()
+
+
+def _is_accepted(group: Group, entity: str, message: Message) -> bool:
+    accepts = group.filter
+    if accepts is None:
+        return True
+    try:
+        return bool(accepts(message))
+    except Exception as error:
+        log.warning("the filter of group %r on %r raised: %r", group.name, entity, error)
+        return False
 
 
 def _uncount(metrics: ChannelMetrics | None) -> None:

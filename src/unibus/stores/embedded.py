@@ -20,7 +20,7 @@ from unibus.clock import Clock, Timers
 from unibus.core.life import batch
 from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book, owner_name
-from unibus.core.life.claiming import Claimed, claim, claim_deferred, deferred_entries, fire
+from unibus.core.life.claiming import Claimed, claim, claim_deferred, deferred_entries, fire, limit_locks
 from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.declaring import drop_idle
 from unibus.core.life.due import NEVER
@@ -106,14 +106,14 @@ class EmbeddedStore:
         self._armed_ns: i64 = NEVER
         self._seq_before: i64 = 0  # Where the book stood when this call began.
         self._closed, self._closing, self._opened_by = False, ClosingSteps(), 0  # The last one: see `_leave_to_parent`.
-        self._tokens = Tokens()
         # Whoever waits for messages looks again, and is told.
         self._committer.on_failure = self._watchers.wake_all
         if not self._in_memory:
             switching.quicken(self)
             self._retention.start()
-        self._fork_mark = on_fork(lambda pid: _leave_to_parent(self, pid))
+        self._tokens, self._fork_mark = Tokens(), on_fork(lambda pid: _leave_to_parent(self, pid))
         with self._lock:
+            limit_locks(self._book, self.now_ns())  # Written with the next group; before that, by the next open.
             self._arm(self.now_ns())
 
     def now_ns(self) -> int:

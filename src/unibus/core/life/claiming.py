@@ -11,7 +11,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from unibus.core.expiry import is_expired
 from unibus.core.life.book import Book
-from unibus.core.life.changes import Activated, Routed
+from unibus.core.life.changes import Activated, Renewed, Routed, SessionTaken
 from unibus.core.life.due import Timed
 from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry, Session, lock_ns_of
 from unibus.core.life.parcel import Parcel
@@ -39,6 +39,25 @@ def fire(book: Book, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool:
         done += 1
     book.deciding = False
     return done == at_most
+
+
+def limit_locks(book: Book, now_ns: i64) -> None:
+    """At open: no lock lasts longer than its duration from now on. One that does was made under a later clock, which
+    was set back since. What is scheduled or expires does so by the wall clock, and stays."""
+    book.deciding = True
+    for entity in list(book.entities.values()):
+        until_ns = now_ns + entity.settings.lock_ns
+        if entity.locked:
+            for entry in entity.entries.values():
+                if entry.state == LOCKED and entry.session is None and entry.due_ns > until_ns:
+                    note(book, Renewed(now_ns, entity.number, entry.sequence, until_ns))
+        for session in entity.sessions.values():
+            if session.token is not None and session.until_ns > until_ns:
+                taken = SessionTaken(
+                    now_ns, entity.number, entity.sequence, session.id, session.token, until_ns, session.consumer
+                )
+                note(book, taken)
+    book.deciding = False
 
 
 def _fire(book: Book, item: Timed, now_ns: i64) -> None:

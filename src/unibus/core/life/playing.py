@@ -52,6 +52,7 @@ from unibus.core.life.standing import (
     touch,
 )
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
+from unibus.core.life.weight import CHANGE_WEIGHT, weight_of
 from unibus.errors import DAMAGED_HINT, StoreDamaged
 
 _ENDS: Final = {
@@ -64,9 +65,6 @@ _ENDS: Final = {
     Moved: "moved",
 }
 
-
-CHANGE_WEIGHT: Final = 320
-"""What a change takes in memory besides the data in it: the object, its numbers, a lock token, the id of a message."""
 
 _End: TypeAlias = Completed | Expired | DeadLettered | Cancelled | Routed | Purged | Moved
 
@@ -199,7 +197,7 @@ def _store(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i6
     entity = entry.entity
     book.weight += entry.size
     if entry.overlay is not None:
-        book.weight += _weight(entry.overlay)
+        book.weight += weight_of(entry.overlay)
     if key is not None:
         _mark(book, entity, key, at_ns)
     if _is_new(book, entity, entry.sequence):
@@ -234,7 +232,7 @@ def _copied(book: Book, change: Copied) -> None:
     if change.dedup_key is not None:
         _mark(book, entity, change.dedup_key, change.at_ns)
     if change.overlay is not None:
-        book.weight += _weight(change.overlay)
+        book.weight += weight_of(change.overlay)
     if not _is_new(book, entity, change.sequence):
         return
     entry = Entry(entity, change.sequence, change.who, change.priority, None)
@@ -306,7 +304,7 @@ def _returned(book: Book, change: Returned) -> None:
     leave(book, entry)
     entry.delivery_count = change.delivery_count
     if change.overlay is not None:
-        book.weight += _weight(change.overlay)
+        book.weight += weight_of(change.overlay)
         entry.overlay = change.overlay
     if entry.was_deferred:
         enter(book, entry, DEFERRED)
@@ -324,7 +322,7 @@ def _deferred(book: Book, change: Deferred) -> None:
     if entry is not None:
         leave(book, entry)
         if change.overlay is not None:
-            book.weight += _weight(change.overlay)
+            book.weight += weight_of(change.overlay)
             entry.overlay = change.overlay
         entry.was_deferred = True  # It is from here on; a replay over a newer row says so as well.
         enter(book, entry, DEFERRED)
@@ -417,7 +415,7 @@ def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionSta
 
 
 def _declared(book: Book, change: Declared) -> None:
-    book.weight += _weight(change.settings)
+    book.weight += weight_of(change.settings)
     entity = book.entities.get(change.entity)
     if entity is not None:
         before = entity.settings
@@ -470,17 +468,6 @@ def _dropped(book: Book, change: Dropped) -> None:
         parent.dead = None
     if entity.wakers:
         book.woken.append(entity)
-
-
-def _weight(value: object) -> int:
-    """Of headers or settings: their text and bytes, and a little for everything else."""
-    if isinstance(value, (str, bytes)):
-        return len(value) + 50
-    if isinstance(value, dict):
-        return 200 + sum([_weight(key) + _weight(each) for key, each in value.items()])
-    if isinstance(value, list):
-        return 60 + sum([_weight(each) for each in value])
-    return 30
 
 
 def _entity(book: Book, number: int) -> Entity:

@@ -1,0 +1,63 @@
+"""The clock of the machine is set back between two runs: a lock does not last longer than its duration from then on."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from unibus.stores.opening import open_store
+from unibus.testing.contracts.rig import Rig
+from unibus.testing.virtual_clock import VirtualClock
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+schemes = pytest.mark.parametrize("scheme", ["sqlite", "jsonfile"])
+saved = pytest.mark.parametrize("is_saved", [True, False], ids=["snapshot", "log"])
+
+
+def opened(scheme: str, path: Path, now: datetime) -> Rig:
+    clock = VirtualClock(now)
+    return Rig(open_store(f"{scheme}:///{path}/bus", clock, clock.timers(lambda: True)), clock)
+
+
+@schemes
+@saved
+def test_locks_end_after_their_duration(
+    scheme: str, is_saved: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if not is_saved:
+        request.getfixturevalue("log_only")
+    rig = opened(scheme, tmp_path, NOON)
+    rig.queue("q", lock_duration=5)
+    rig.queue("s", lock_duration=5, requires_session=True)
+    rig.send("q", "locked")
+    rig.send("q", "later", visible_ns=rig.now_ns() + 10**9)
+    rig.send("s", "in a session", session_id="x")
+    rig.one("q")
+    rig.claim_in(rig.accept("s"))
+    rig.store.close()
+    rig = opened(scheme, tmp_path, NOON - timedelta(hours=1))
+    rig.advance(4)
+    assert rig.drain("q") == []
+    rig.advance(2)
+    assert rig.drain("q") == ["locked"], "a scheduled message waits for the wall clock"
+    assert [claimed.sequence for claimed in rig.claim_in(rig.accept("s", "x"))] == [1]
+    rig.advance(3600)
+    assert rig.drain("q") == ["later"]
+    assert rig.store.check() == []
+    rig.store.close()
+
+
+@schemes
+def test_a_lock_that_ends_in_time_is_left_alone(scheme: str, tmp_path: Path) -> None:
+    rig = opened(scheme, tmp_path, NOON)
+    rig.queue("q", lock_duration=60)
+    rig.send("q")
+    rig.one("q")
+    last = rig.store.health().last_seq
+    rig.store.close()
+    rig = opened(scheme, tmp_path, NOON + timedelta(seconds=10))
+    assert len(rig.events()) == last
+    rig.advance(51)
+    assert rig.info("q").active == 1
+    rig.store.close()
