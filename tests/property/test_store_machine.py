@@ -233,7 +233,7 @@ class Machine(RuleBasedStateMachine):
     def send_together(self, sends: list[tuple[str, dict[str, Any]]]) -> None:
         made = [(name, self.post(fields)) for name, fields in sends]
         found = self.both(
-            lambda: self.model.together([lambda each=each: self.model.send(*each) for each in made]),
+            lambda: self.model.together([lambda each=each: self.model.send(*each) for each in made], made),
             lambda: self.run(*[self.command(name, post) for name, post in made]),
         )
         if found is not None:
@@ -331,13 +331,12 @@ class Machine(RuleBasedStateMachine):
             wanted, command = self.settlement(verb, self.locks[pick % len(self.locks)], 0)
             steps.append(wanted)
             commands.append(command)
-        for name, fields in sends:
-            post = self.post(fields)
-            steps.append(lambda name=name, post=post: self.model.send(name, post))
-            commands.append(self.command(name, post))
+        made = [(name, self.post(fields)) for name, fields in sends]
+        steps += [lambda each=each: self.model.send(*each) for each in made]
+        commands += [self.command(name, post) for name, post in made]
         self.tick()
         try:
-            expected = self.model.together(steps)
+            expected = self.model.together(steps, made)
         except BusError:
             # Which of several errors is told is up to the store.
             with pytest.raises(BusError):

@@ -54,6 +54,10 @@ class SessionProof:
         return self.id, self.token
 
 
+class Undecided(Exception):
+    """Several deadlines at one instant wanted the same place, or the same dedup key: which got it is not promised."""
+
+
 class Pair:
     """`log` tells what was done, for who reads a failure."""
 
@@ -126,9 +130,14 @@ class Pair:
     def tick(self, seconds: int = 0) -> None:
         """No two steps happen at one instant, so that deadlines of different steps are never the same."""
         self.now_ns += seconds * SECOND + 1_000
-        self.model.tick(self.now_ns)
+        self.tick_model()
         if self.model.has_ties:
             self.compare()  # A verb that follows may need to know which message came first.
+
+    def tick_model(self) -> None:
+        self.model.tick(self.now_ns)
+        if self.model.is_undecided:
+            raise Undecided
 
     def both(self, wanted: Callable[[], Any], asked: Callable[[], Any]) -> tuple[Any, Any] | None:
         """What the model and what the store answer; None if both raise the same error."""
@@ -162,7 +171,7 @@ class Pair:
 
     def compare(self) -> None:
         # The store does what is due before it looks. A message that is abandoned after its time to live is due at once.
-        self.model.tick(self.now_ns)
+        self.tick_model()
         infos = {info.name: info for info in self.store.entities().wait(ANSWER_S)}
         same(sorted(infos), sorted(self.model.boxes), "entities")
         for name, box in self.model.boxes.items():

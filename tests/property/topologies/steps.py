@@ -31,10 +31,11 @@ from unibus.core.life.commands import (
 from unibus.core.life.envelope import message_of, overlay_of
 from unibus.errors import BusError
 from unibus.stores.store import Wish
-from unibus.testing.model import SECOND, Box, Letter
+from unibus.testing.model import SECOND, Box, Letter, Post
 
 Step: TypeAlias = Callable[[Pair, Random, str], None]
-Planned: TypeAlias = tuple[Callable[[], object], Command]
+Planned: TypeAlias = tuple[Callable[[], object], Command, tuple[str, Post] | None]
+"""A step of the model, the same for the store, and what it sends, if it is a send."""
 
 VERBS: Final = (COMPLETE, ABANDON, ABANDON, DEFER, DEAD_LETTER, DEAD_LETTER)
 
@@ -53,11 +54,11 @@ def planned_send(pair: Pair, chance: Random, text: str) -> Planned:
     name = sendable(pair, chance)
     post = worlds.post(chance, text, pair.now_ns)
     pair.log.append(f"  send to {name}: {post}")
-    return lambda: pair.model.send(name, post), worlds.stored_post(name, post)
+    return lambda: pair.model.send(name, post), worlds.stored_post(name, post), (name, post)
 
 
 def send(pair: Pair, chance: Random, text: str) -> None:
-    wanted, command = planned_send(pair, chance, text)
+    wanted, command, _ = planned_send(pair, chance, text)
     found = pair.both(wanted, lambda: pair.run(command))
     if found is not None:
         sequence, [result] = found
@@ -67,9 +68,10 @@ def send(pair: Pair, chance: Random, text: str) -> None:
 
 def together(pair: Pair, planned: list[Planned]) -> None:
     """All or nothing. Which of several errors is reported is up to the store."""
-    commands = [command for _, command in planned]
+    commands = [command for _, command, _ in planned]
+    sends = [sent for _, _, sent in planned if sent is not None]
     try:
-        expected = pair.model.together([wanted for wanted, _ in planned])
+        expected = pair.model.together([wanted for wanted, _, _ in planned], sends)
     except BusError as error:
         try:
             pair.run(*commands)
@@ -166,12 +168,12 @@ def planned_settle(pair: Pair, chance: Random) -> Planned:
         DEFER: lambda: model.defer(*where, headers),
         DEAD_LETTER: lambda: model.bury(*where, "broken", headers),
     }
-    return wanted[verb], command
+    return wanted[verb], command, None
 
 
 def settle(pair: Pair, chance: Random, text: str) -> None:
     if pair.locks:
-        wanted, command = planned_settle(pair, chance)
+        wanted, command, _ = planned_settle(pair, chance)
         pair.both(wanted, lambda: pair.run(command))
 
 
@@ -243,13 +245,13 @@ def session_step(pair: Pair, chance: Random, verb: int) -> Planned:
         LEAVE_SESSION: lambda: model.leave(held.entity, held.pair),
         SET_SESSION_STATE: lambda: model.set_state(held.entity, held.pair, command.state),
     }
-    return wanted[verb], command
+    return wanted[verb], command, None
 
 
 def change_session(pair: Pair, chance: Random, text: str) -> None:
     if pair.sessions:
         verb = chance.choice((RENEW_SESSION, LEAVE_SESSION, SET_SESSION_STATE))
-        wanted, command = session_step(pair, chance, verb)
+        wanted, command, _ = session_step(pair, chance, verb)
         found = pair.both(wanted, lambda: pair.run(command))
         if found is not None and verb == RENEW_SESSION:
             same(found[1], [found[0]], "the end of the session's lock")

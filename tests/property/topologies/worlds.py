@@ -81,7 +81,7 @@ def entity(chance: Random, name: str) -> Rules:
         ttl_ns=chance.choice((0, 0, 0, 30, 40)) * SECOND,
         buries_expired=chance.random() < 0.5,
         by_priority=chance.random() < 0.5,
-        count_max=some(chance, chance.randint(1, 4), 0.15, 0),
+        count_max=some(chance, chance.randint(1, 3), 0.3, 0),
     )
     if name in TOPICS:
         drawn = replace(drawn, is_topic=True, keeps=chance.random() < 0.3)
@@ -244,8 +244,10 @@ def stored_post(name: str, post: Post) -> Send:
         fields["session_id"] = post.session
     if post.correlation is not None:
         fields["correlation_id"] = post.correlation
+    if post.key is not None:
+        fields["dedup_key"] = post.key
     if post.ttl_ns:
         fields["ttl"] = post.ttl_ns / SECOND
     command = send_of(message.with_fields(fields), name)
-    command.visible_ns, command.dedup_key = post.visible_ns, post.key
+    command.visible_ns = post.visible_ns
     return command

@@ -1,39 +1,75 @@
 """What is refused: a send by a full entity, and a message by the target of a forward.
 
-The second is one function, `refusal_of_forward`, because it is the rule of the model that is most likely to change.
+The target of a forward is asked as it would be for a send: `answer_of_target`. What it refuses is a dead letter of the
+entity that forwards; what its duplicate detection knows is dropped.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from unibus.errors import QuotaExceeded
+from unibus.core.deadletter import ENTITY_DISABLED, QUOTA_EXCEEDED
 from unibus.testing.model.letters import Letter
 from unibus.testing.model.parts import Box
 
 
-def refusal_of_forward(source: Box, target: Box, letter: Letter) -> str:
-    """Why the target of a forward does not take a message, as the reason of the dead letter that it becomes.
+@dataclass
+class Answer:
+    """Of the target of a forward. `reason` is empty unless it refuses; it knows the message by `key` from now on."""
 
-    Empty: it takes the message. Today every target does, whatever its `count_max`, `status` and duplicate detection.
-    """
-    return ""
+    reason: str = ""
+    is_duplicate: bool = False
+    key: str | None = None
 
 
 @dataclass
 class Room:
-    """How many messages each box had when a batch began, and how many the batch has brought so far.
+    """How many messages each box had when a batch began, and how many its sends were granted.
 
-    What the batch settles makes no room for what it sends.
+    What the batch settles makes no room for what it sends, and a forward gets what the sends leave.
     """
 
     before: dict[str, int]
-    brought: Counter[str] = field(default_factory=Counter)
+    granted: Counter[str] = field(default_factory=Counter)
 
-    def take(self, box: Box) -> None:
-        if box.rules.count_max and self.before.get(box.name, 0) + self.brought[box.name] >= box.rules.count_max:
-            raise QuotaExceeded(box.name)
-        self.brought[box.name] += 1
+    def held(self, box: Box) -> int:
+        granted = self.granted[box.name]
+        return self.before.get(box.name, 0) + granted if granted else len(box.letters)
+
+    def has_place(self, box: Box) -> bool:
+        """For a send, which is checked before anything has changed."""
+        return not box.rules.count_max or self.before.get(box.name, 0) + self.granted[box.name] < box.rules.count_max
 
 
 def room_of(boxes: dict[str, Box]) -> Room:
     return Room({name: len(box.letters) for name, box in boxes.items()})
+
+
+def key_at_target(target: Box, letter: Letter) -> str | None:
+    """The sender's own key, or the id where the target compares ids. The key of a message that was stored is read only
+    where the target compares ids."""
+    if letter.fresh and letter.key is not None:
+        return letter.key
+    return (letter.key or letter.id) if target.rules.knows_ids else None
+
+
+def answer_of_target(target: Box, letter: Letter, stores: list[Box], room: Room | None, now_ns: int) -> Answer:
+    """`stores` are the boxes that would store the message; `room` is that of the batch that is carried out."""
+    if target.rules.is_dead:
+        return Answer()
+    if not target.rules.sends:
+        return Answer(ENTITY_DISABLED)
+    key = key_at_target(target, letter)
+    if key is not None and target.name in letter.way and target.knows(key, now_ns):
+        key = None  # A message is no duplicate of itself.
+    if key is not None and target.knows(key, now_ns):
+        return Answer(is_duplicate=True, key=key)
+    room = room or Room({})
+    adds: Counter[str] = Counter()
+    for box in stores:
+        if box.rules.count_max and room.held(box) + adds[box.name] >= box.rules.count_max:
+            return Answer(QUOTA_EXCEEDED)
+        adds[box.name] += 1
+    for name, count in adds.items():
+        if room.granted[name]:
+            room.granted[name] += count
+    return Answer(key=key)

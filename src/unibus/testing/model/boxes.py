@@ -13,7 +13,7 @@ from unibus.core.deadletter import (
     sub_queue,
 )
 from unibus.errors import EntityNotFound
-from unibus.testing.model.admission import refusal_of_forward
+from unibus.testing.model.admission import Answer, Room, answer_of_target
 from unibus.testing.model.letters import Letter, Value
 from unibus.testing.model.parts import Box, Rules
 from unibus.testing.model.rules import ModelRule, NoAnswer
@@ -39,7 +39,9 @@ class Boxes:
         self.sequences: dict[str, int] = {}  # Of boxes that are gone.
         self.now_ns = 0
         self.has_ties = False  # Several deadlines at one instant have stored messages: `Letter.tie`.
+        self.is_undecided = False  # One of them took a place or a dedup key that another one wanted.
         self._tie = 0
+        self._room: Room | None = None  # Of the batch that is carried out.
 
     def make(self, name: str, rules: Rules) -> None:
         self.boxes[name] = Box(name, rules, self.sequences.get(name, 0))
@@ -89,7 +91,7 @@ class Boxes:
         self._place(box, letter)
 
     def _place(self, box: Box, letter: Letter) -> None:
-        letter.tie = self._tie
+        letter.tie, letter.fresh, letter.way = self._tie, False, ()
         self.has_ties = self.has_ties or self._tie > 0
         box.letters[letter.sequence] = letter
 
@@ -103,22 +105,42 @@ class Boxes:
             self._store(box, letter, ttl_ns, self.now_ns)
         elif rules.is_topic:
             box.next_sequence()
-            return sum([self._enter(copy, ttl_ns) for copy in self.copies(self.subscriptions(box.name), letter)])
+            copies = self.copies(self.subscriptions(box.name), letter)
+            copies.sort(key=lambda copy: copy.box.rules.forward_to != "")  # Those that store come first.
+            return sum([self._enter(copy, ttl_ns) for copy in copies])
         else:
             return self._forward(box, letter, ttl_ns)
         return 1
 
     def _forward(self, box: Box, letter: Letter, ttl_ns: int) -> int:
         target = self.boxes.get(box.rules.forward_to)
-        reason = TARGET_MISSING
-        if target is not None:
-            reason = MAX_TRANSFER_HOP_COUNT_EXCEEDED if letter.hops >= HOPS_MAX else ""
-            reason = reason or refusal_of_forward(box, target, letter)
-        if target is None or reason:
-            self._refuse(box, letter, reason)
+        if target is None or letter.hops >= HOPS_MAX:
+            self._refuse(box, letter, TARGET_MISSING if target is None else MAX_TRANSFER_HOP_COUNT_EXCEEDED)
+            return 1
+        onward = replace(letter, hops=letter.hops + 1, way=(*letter.way, box.name))
+        answer = self._ask(target, onward)
+        if answer.reason:
+            self._refuse(box, letter, answer.reason)
             return 1
         box.next_sequence()
-        return self._arrive(target, replace(letter, hops=letter.hops + 1), ttl_ns)
+        return 0 if answer.is_duplicate else self._admit(target, onward, ttl_ns, answer)
+
+    def _ask(self, target: Box, letter: Letter) -> Answer:
+        """What the target of a forward says to a message."""
+        stores = [target]
+        if target.rules.is_topic and not self.stores(target):
+            copies = self.copies(self.subscriptions(target.name), letter)
+            stores = [copy.box for copy in copies if not copy.failed]
+        stores = [box for box in stores if self.stores(box)]
+        answer = answer_of_target(target, letter, stores, self._room, self.now_ns)
+        depends = answer.key is not None or any([box.rules.count_max for box in stores])
+        self.is_undecided = self.is_undecided or (depends and self._tie > 0)
+        return answer
+
+    def _admit(self, target: Box, letter: Letter, ttl_ns: int, answer: Answer) -> int:
+        if answer.key is not None:
+            target.marks[answer.key] = self.now_ns
+        return self._arrive(target, letter, ttl_ns)
 
     def copies(self, subscriptions: list[str], letter: Letter) -> list[Copy]:
         """One for all rules without an action that take it, one for each of the others; one for all that fail."""
@@ -164,23 +186,33 @@ class Boxes:
         """As it is with the record of its death."""
         record: dict[str, Value] = {
             REASON_HEADER: reason,
-            SOURCE_HEADER: box.name,
+            SOURCE_HEADER: self._source_of(box, letter),
             ATTEMPTS_HEADER: letter.count,
             TIME_HEADER: self.now_ns,
         }
         dead = Letter(letter.text, letter.priority, letter.session, 0, hops=letter.hops)
         dead.headers, dead.correlation = {**letter.headers, **record}, letter.correlation
+        dead.id, dead.key = letter.id, letter.key
         return dead
+
+    def _source_of(self, box: Box, letter: Letter) -> Value:
+        """Where it died. A dead letter did so before."""
+        return letter.headers.get(SOURCE_HEADER, box.name.rpartition("/")[0]) if box.rules.is_dead else box.name
 
     def _bury(self, box: Box, letter: Letter, reason: str) -> None:
         """Where dead letters are forwarded to; into the dead letters of the box where that takes none."""
         dead = self._dead(box, letter, reason)
         dead.hops += 1
         target = self.boxes.get(box.rules.dead_letters_to)
-        stays = target is None or target is box or box.rules.is_dead or letter.hops >= HOPS_MAX
-        if stays or target is None or self._arrive(target, replace(dead), 0) == 0:
+        stays = target is box or box.rules.is_dead or letter.hops >= HOPS_MAX
+        if target is None or stays or not self._forward_dead(target, dead):
             self._store(self.dead_box(box.name), dead, 0, 0)
         del box.letters[letter.sequence]
+
+    def _forward_dead(self, target: Box, dead: Letter) -> bool:
+        """Whether it is stored there. One that the target refuses or knows is not, and stays."""
+        answer = self._ask(target, dead)
+        return not answer.reason and not answer.is_duplicate and self._admit(target, replace(dead), 0, answer) > 0
 
 
 def first_failures(copies: list[Copy]) -> list[Copy]:

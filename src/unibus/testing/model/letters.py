@@ -16,6 +16,8 @@ class Letter:
 
     `headers` is never changed, only replaced: copies share it. `tie` is the instant of several deadlines, where the
     message was stored by one of them: which of them comes first is not promised. 0: it has its place.
+    `key` is the sender's dedup key. A message is `fresh`, and its key at hand, until it is stored. `way` are the boxes
+    that have forwarded it since.
     """
 
     text: str
@@ -33,6 +35,10 @@ class Letter:
     headers: Mapping[str, Value] = field(default_factory=dict)
     correlation: str | None = None
     tie: int = 0
+    id: str = ""
+    key: str | None = None
+    fresh: bool = False
+    way: tuple[str, ...] = ()
 
 
 @dataclass

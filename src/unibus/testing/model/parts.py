@@ -73,6 +73,6 @@ class Post:
     id: str = ""
 
     def letter(self) -> Letter:
-        return Letter(
-            self.text, self.priority, self.session, 0, headers=dict(self.headers), correlation=self.correlation
-        )
+        letter = Letter(self.text, self.priority, self.session, 0, headers=dict(self.headers))
+        letter.correlation, letter.id, letter.key, letter.fresh = self.correlation, self.id or self.text, self.key, True
+        return letter

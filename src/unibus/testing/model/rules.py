@@ -278,7 +278,7 @@ class ModelRule:
         return self.condition.verdict(letter) is True
 
     def changed(self, letter: Letter) -> Letter:
-        changed = replace(letter)
+        changed = replace(letter, fresh=letter.fresh or bool(self.action))
         for statement in self.action:
             changed = statement.changed(changed)
         return changed

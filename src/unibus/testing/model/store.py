@@ -1,12 +1,13 @@
 """What can be asked of the model: the verbs of a store, each in the fewest words."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from unibus.errors import (
     EntityDisabled,
     LockLost,
     MessageNotFound,
+    QuotaExceeded,
     SessionLocked,
     SessionLockLost,
     SessionRequired,
@@ -22,16 +23,13 @@ from unibus.testing.model.parts import Box, Post
 class Desk(TimedBoxes):
     """What goes in, and what operators do with what is there."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._room: Room | None = None  # Of the batch that is carried out.
-
     # All or nothing
 
-    def together(self, steps: list[Callable[[], object]]) -> list[object]:
+    def together(self, steps: list[Callable[[], object]], sends: Sequence[tuple[str, Post]] = ()) -> list[object]:
+        """`sends` are those among the steps: all of them are checked before the first step."""
         before = copy.deepcopy((self.boxes, self.sequences))
-        self._room = room_of(self.boxes)
         try:
+            self._room = self._granted(sends)
             return [step() for step in steps]
         except Exception:
             self.boxes, self.sequences = before
@@ -44,8 +42,9 @@ class Desk(TimedBoxes):
     def send(self, name: str, post: Post) -> int:
         """The sequence that the message got; 0 for a duplicate."""
         box = self.box(name)
-        self._check_send(box, post)
-        key = post.key or ((post.id or post.text) if box.rules.knows_ids else None)
+        if self._room is None:
+            self._granted([(name, post)])
+        key = self._key(box, post)
         if key is not None and box.knows(key, self.now_ns):
             return 0
         if key is not None:
@@ -59,18 +58,34 @@ class Desk(TimedBoxes):
             self._arrive(box, letter, post.ttl_ns)
         return sequence
 
-    def _check_send(self, box: Box, post: Post) -> None:
+    def _key(self, box: Box, post: Post) -> str | None:
+        return post.key or ((post.id or post.text) if box.rules.knows_ids else None)
+
+    def _granted(self, sends: Sequence[tuple[str, Post]]) -> Room:
+        """Check them, and give each its room. A duplicate needs none."""
+        room, keys = room_of(self.boxes), set()
+        for name, post in sends:
+            box = self.box(name)
+            key = self._key(box, post)
+            is_known = key is not None and (box.knows(key, self.now_ns) or (name, key) in keys)
+            keys.add((name, key))
+            self._check_send(box, post, is_known, room)
+        return room
+
+    def _check_send(self, box: Box, post: Post, is_known: bool, room: Room) -> None:
         if box.rules.is_dead or "/Subscriptions/" in box.name:
             raise UsageError(f"messages cannot be sent to {box.name!r} directly")
         if not box.rules.sends:
             raise EntityDisabled(box.name)
         self._check_session(box, post.session)
+        if is_known:
+            return
         is_later = post.visible_ns > self.now_ns
         copies = [] if is_later else self.copies(self.subscriptions(box.name), post.letter())
         if box.rules.is_topic and self.subscriptions(box.name) and not is_later:
-            self._check_room([each.box for each in copies if not each.failed])
+            self._check_room([each.box for each in copies if not each.failed], room)
         else:
-            self._check_room(self._targets(box))
+            self._check_room(self._targets(box), room)
 
     def _check_session(self, box: Box, session: str | None) -> None:
         if box.rules.by_session and session is None and not box.rules.forward_to:
@@ -80,12 +95,13 @@ class Desk(TimedBoxes):
         """Where a message of the box may be stored, whatever the rules say."""
         return [box, *[self.boxes[name] for name in self.subscriptions(box.name)]]
 
-    def _check_room(self, targets: list[Box]) -> None:
+    def _check_room(self, targets: list[Box], room: Room) -> None:
         """Each that would store it needs room. Where a message is forwarded to has no say in a send."""
-        room = self._room or room_of(self.boxes)
         for box in targets:
+            if self.stores(box) and not room.has_place(box):
+                raise QuotaExceeded(box.name)
             if self.stores(box):
-                room.take(box)
+                room.granted[box.name] += 1
 
     def cancel(self, name: str, sequence: int) -> None:
         letter = self.box(name).letters.get(sequence)
@@ -109,10 +125,15 @@ class Desk(TimedBoxes):
         letter = self.waiting(name, sequence)
         moved = Letter(letter.text, letter.priority, letter.session, 0)
         moved.headers, moved.correlation = letter.headers, letter.correlation
+        moved.id, moved.key = letter.id, letter.key
         self._check_taken(target, moved)
         self._check_session(box, letter.session)
-        self._check_room(self._targets(box))
-        self._arrive(box, moved, 0)
+        self._room = room_of(self.boxes)
+        try:
+            self._check_room(self._targets(box), self._room)
+            self._arrive(box, moved, 0)
+        finally:
+            self._room = None
         del self.box(name).letters[sequence]
 
     def _check_taken(self, target: str, letter: Letter) -> None:
@@ -175,7 +196,11 @@ class ModelStore(Desk):
     def lock(self, name: str, letter: Letter, token: bytes) -> None:
         letter.state, letter.token = "locked", token
         letter.count += 1
-        letter.until_ns = self.now_ns + self.box(name).rules.lock_ns
+        letter.until_ns = self.now_ns + self._lock_ns(name)
+
+    def _lock_ns(self, name: str) -> int:
+        """That of a dead-letter queue is that of its entity."""
+        return self.box(name.rpartition("/")[0] if self.box(name).rules.is_dead else name).rules.lock_ns
 
     def take(self, name: str, letter: Letter) -> None:
         del self.box(name).letters[letter.sequence]
@@ -218,7 +243,7 @@ class ModelStore(Desk):
 
     def renew(self, name: str, sequence: int, token: bytes) -> int:
         letter = self.locked(name, sequence, token)
-        letter.until_ns = self.now_ns + self.box(name).rules.lock_ns
+        letter.until_ns = self.now_ns + self._lock_ns(name)
         return letter.until_ns
 
     # Sessions
@@ -251,7 +276,7 @@ class ModelStore(Desk):
 
     def renew_session(self, name: str, session: tuple[str, bytes]) -> int:
         held = self._holder(name, session)
-        held.until_ns = self.now_ns + self.box(name).rules.lock_ns
+        held.until_ns = self.now_ns + self._lock_ns(name)
         return held.until_ns
 
     def leave(self, name: str, session: tuple[str, bytes]) -> None:
