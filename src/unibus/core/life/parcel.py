@@ -31,7 +31,7 @@ class Parcel:
         self.message: Message | None = None  # As it is with its overlay; read when a rule has to look at it.
         self.arrivals: list[Arrival] | None = None
         self.dedup_key: str | None = None  # The sender's; that of a stored message is in its data only.
-        self.way: list[Entity] | None = None  # The entities that forwarded it since it was sent or stored.
+        self.way: list[Entity] | None = None  # Forwarders and topics since it was sent or stored.
 
     def content(self, book: Book) -> Message:
         message = self.message
@@ -59,8 +59,12 @@ class Parcel:
         """One hop further: `entity` forwards it."""
         other = self.fork(ttl_ns)
         other.hops = self.hops + 1
-        other.way = [entity] if self.way is None else [*self.way, entity]
+        other.passed(entity)
         return other
+
+    def passed(self, entity: Entity) -> None:
+        """It comes from this entity, and is known there by itself."""
+        self.way = [entity] if self.way is None else [*self.way, entity]
 
     def was_forwarded_by(self, entity: Entity) -> bool:
         return self.way is not None and entity in self.way

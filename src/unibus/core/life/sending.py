@@ -266,7 +266,9 @@ def _fan_out(book: Book, topic: Entity, parcel: Parcel, key: str | None, now_ns:
             else:
                 stored += _arrive(book, arrival, parcel.fork(ttl_ns), now_ns)
     for arrival in forwards:
-        stored += _arrive(book, arrival, parcel.fork(ttl_ns), now_ns)
+        copy = parcel.fork(ttl_ns)
+        copy.passed(topic)  # Where forwards go in a circle through the topic, it is no duplicate of itself there.
+        stored += _arrive(book, arrival, copy, now_ns)
     return stored
 
 
@@ -313,6 +315,8 @@ def is_taken(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> bool:
     """Whether `route` would store the message at least once. Changes nothing."""
     if entity.kind == TOPIC and not is_stored_in(entity):
         router = book.router(entity)
+        parcel = parcel.fork(0)
+        parcel.passed(entity)
         if router.takes_all:
             return any([is_taken(book, each, parcel, now_ns) for each in entity.subscriptions])
         arrivals = router.arrivals(parcel.content(book))

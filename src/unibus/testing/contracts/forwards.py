@@ -279,6 +279,15 @@ class ForwardedDuplicateContract(Contract):
         assert [letter.body for letter in rig.dead("a")] == [1]
         assert [letter.body for letter in rig.dead("self")] == [2, 3]
 
+    def test_nor_where_the_circle_goes_through_a_topic(self, rig: Rig) -> None:
+        rig.topic("t", dedup_window=60)
+        rig.queue("back", forward_to="t")
+        path = rig.subscription("t", "s", forward_to="back")
+        rig.send("t", 1)
+        rig.queue("other")
+        rig.run(Move("other", rig.send("other", 2).sequence, "t"))
+        assert [letter.body for letter in rig.dead(path)] == [1, 2]
+
     def test_a_move_that_would_be_dropped_is_refused(self, rig: Rig) -> None:
         rig.queue("end", dedup_window=60)
         rig.queue("q", forward_to="end")

@@ -105,7 +105,7 @@ class Boxes:
             self._store(box, letter, ttl_ns, self.now_ns)
         elif rules.is_topic:
             box.next_sequence()
-            copies = self.copies(self.subscriptions(box.name), letter)
+            copies = self.copies(self.subscriptions(box.name), replace(letter, way=(*letter.way, box.name)))
             copies.sort(key=lambda copy: copy.box.rules.forward_to != "")  # Those that store come first.
             return sum([self._enter(copy, ttl_ns) for copy in copies])
         else:

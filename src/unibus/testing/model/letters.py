@@ -17,7 +17,7 @@ class Letter:
     `headers` is never changed, only replaced: copies share it. `tie` is the instant of several deadlines, where the
     message was stored by one of them: which of them comes first is not promised. 0: it has its place.
     `key` is the sender's dedup key. A message is `fresh`, and its key at hand, until it is stored. `way` are the boxes
-    that have forwarded it since.
+    that it has passed since.
     """
 
     text: str
