@@ -9,7 +9,7 @@ import pytest
 from tests.property.topologies.cases import check
 
 STEPS = 40
-SAMPLE = {"memory": 90, "sqlite": 60, "jsonfile": 30}
+SAMPLE = {"memory": 150, "sqlite": 90, "jsonfile": 60}
 PART = 30
 PARTS = [(kind, first) for kind, count in SAMPLE.items() for first in range(0, count, PART)]
 
