@@ -19,8 +19,9 @@ class TimedBoxes(Boxes):
         while due := [each for box in self.boxes.values() for each in self._deadlines(box) if 0 < each[0] <= now_ns]:
             first_ns = min([at_ns for at_ns, _ in due])
             at_once = [action for at_ns, action in due if at_ns == first_ns]
-            # The last one of several is still one of them.
-            self._tie = first_ns if len(at_once) > 1 or self._tie == first_ns else 0
+            # The last one of several is still one of them, and so is what follows from one and was due before them.
+            if first_ns > self._tie:
+                self._tie = first_ns if len(at_once) > 1 else 0
             at_once[0]()
         self._tie = 0
 
