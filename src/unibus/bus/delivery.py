@@ -85,7 +85,7 @@ class Delivery:
             if message is None:
                 self.aftermath.rested(group)
                 return False
-            if group.has_blocked() and message.delivery_count <= 1:  # A retry keeps its place.
+            if group.has_blocked():
                 wake_blocked(group)
             self.deliver(consumer, message)
             left -= 1
@@ -93,7 +93,7 @@ class Delivery:
 
     def prepare(self, consumer: Consumer, message: Message) -> bool:
         """What comes before every hand-over. False when the message has expired and is dealt with."""
-        if message.expires_ns and not self._is_alive(consumer, message):
+        if message.expires_ns and not self.aftermath.is_alive(consumer, message):
             return False
         if message.delivery_count == 0:
             # Shared by all groups. A second delivery has an envelope of its own.
@@ -101,21 +101,6 @@ class Delivery:
         if message.sequence & SAMPLE_MASK == 0:
             self.aftermath.sampled(self.metrics_of(consumer, message), message)
         return True
-
-    def _is_alive(self, consumer: Consumer, message: Message) -> bool:
-        is_alive = False
-        try:
-            is_alive = self.aftermath.is_alive(consumer, message)
-        finally:
-            if message.delivery_count > 1 and not is_alive:
-                self.end_retry(consumer.group)
-        return is_alive
-
-    def end_retry(self, group: Group) -> None:
-        """A redelivery has ended: the place of the message is free, unless it waits for its next retry."""
-        group.end_retry()
-        if group.has_blocked():
-            wake_blocked(group)
 
     def metrics_of(self, consumer: Consumer, message: Message) -> ChannelMetrics:
         metrics = consumer.group.metrics
@@ -125,24 +110,17 @@ class Delivery:
         """Hand one message to the handler and settle it. Only what is no Exception leaves this method."""
         if not self.prepare(consumer, message):
             return
-        is_retry = message.delivery_count > 1  # Read before the handler runs: it can change what it is given.
         try:
             result = consumer.handler(message) if consumer.shape == TAKES_MESSAGE else call(consumer, message)
             if result is not None or wants_reply(message):
                 self.aftermath.answered(consumer, message, result)
         except BaseException as error:
-            try:
-                self.aftermath.failed(consumer, message, error)
-            finally:
-                if is_retry:
-                    self.end_retry(consumer.group)
+            self.aftermath.failed(consumer, message, error)
             if not isinstance(error, Exception):
                 raise
             return
         # Looked up only now: the channel of a pattern's message may have been forgotten while the handler ran.
         consumer.group.acked(self.metrics_of(consumer, message))
-        if is_retry:
-            self.end_retry(consumer.group)
 
 
 def wants_reply(message: Message) -> bool:

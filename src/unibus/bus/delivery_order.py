@@ -34,6 +34,7 @@ class DeliveryOrder:
 
     def __init__(self, catalog: Catalog, entity: str, queue: PriorityQueue[Message]) -> None:
         self.missing = 0
+        self._wanted = 0  # What was missing when the claim that is on its way began.
         self._catalog = catalog
         self._entity = entity
         self._queue = queue
@@ -84,6 +85,7 @@ class DeliveryOrder:
     def begin_claim(self) -> None:
         """From now on the store may give out messages of which only the answer of the claim tells."""
         self._coming = _BEFORE_ALL
+        self._wanted = self.missing
 
     def claim_decided(self, claimed: list[Claimed]) -> None:
         """It is known what the claim brings, and that is being written: what precedes it need not wait for that."""
@@ -97,7 +99,8 @@ class DeliveryOrder:
     def end_claim(self, messages: list[Message]) -> None:
         """It brought these. One in vain, because it failed or another receiver was quicker, must not be made again and
         again: the next message is delivered whatever the store has, so that no state of the store stops the group."""
-        self._trusts_queue = self.missing > 0 and not messages
+        # Not for what was missed only after the claim had begun: the next one brings that.
+        self._trusts_queue = self._wanted > 0 and not messages
         self.missing = 0
         self._coming = None
         self._held_back += messages

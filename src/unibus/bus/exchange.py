@@ -223,8 +223,6 @@ class Exchange:
         count: i64 = len(consumers)
         if delivery is not None and message.sequence:
             if count:
-                if message.delivery_count > 1:
-                    group.retry_inline()
                 delivery.deliver(consumers[0 if count == 1 else message.sequence % count], message)
             else:
                 # The last consumer was cancelled after the message was admitted: its channel keeps it, or counts it.

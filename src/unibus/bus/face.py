@@ -230,7 +230,7 @@ class Face:
         handler: Handler | str | None = None,
         retry_attempts: int | Handler = RETRY_ATTEMPTS_DEFAULT,
         retry_delay: float | None = RETRY_DELAY_S_DEFAULT,
-        concurrency: int = 1,
+        concurrency: object = 1,  # Not an int: compiled code would convert what is none before it is checked.
         **options: object,
     ) -> object:
         """Hand every message of the channel to the handler. See SubscribeOptions for the rest.
@@ -240,18 +240,18 @@ class Face:
         handler back unchanged. `subscribe(channel, "module", callback)` is the first design's form.
         """
         check_option_names(options)
-        checked_concurrency(concurrency)
+        slots = checked_concurrency(concurrency)
         chosen = cast(SubscribeOptions, options)
         channel = self._hub.registry.patterns.read(channel, chosen)
         if isinstance(handler, str):
-            return self._subscribe_module(channel, handler, retry_attempts, retry_delay, concurrency, chosen)
+            return self._subscribe_module(channel, handler, retry_attempts, retry_delay, slots, chosen)
         if isinstance(retry_attempts, bool) or not isinstance(retry_attempts, int):
             raise UsageError(f"retry_attempts {retry_attempts!r} is not a whole number")
         policy = retry_policy(retry_attempts, RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay, chosen)
         add = self._subscriber(channel, chosen)
         if handler is None:
-            return decorator(add, channel, policy, concurrency, chosen)
-        return add(channel, handler, policy, concurrency, chosen)
+            return decorator(add, channel, policy, slots, chosen)
+        return add(channel, handler, policy, slots, chosen)
 
     def _subscriber(self, channel: str | Pattern, options: SubscribeOptions) -> Callable[..., Subscription]:
         """Who takes a subscription: a backend, the store, or the bus in memory."""

@@ -80,7 +80,8 @@ class Group:
         self.consumers: list[Consumer] = []
         self.idle: i64 = 0  # Slots that could start now.
         self.delayed: i64 = 0  # Failed messages that wait for their retry.
-        self.retrying: i64 = 0  # Those, and the ones that are being delivered again: each keeps its place in the bound.
+        # The same, as they count against the bound. Not while they are delivered again: a handler may publish here.
+        self.retrying: i64 = 0
         self.running: i64 = 0  # Slots at work; those that are only claimed are not.
         self.dropped: i64 = 0  # By a lossy queue.
         self.metrics: ChannelMetrics | None = None  # Of its channel; None when it is subscribed to a pattern.
@@ -141,8 +142,6 @@ class Group:
         if not consumer.cancelled:
             message = self.queue.pop()
             if message is not None:
-                if message.delivery_count > 1:
-                    self.retrying += 1
                 return message
         self.running -= 1
         self._release(consumer)
@@ -173,21 +172,13 @@ class Group:
         metrics.dispatched += 1
 
     def depth(self) -> int:
-        """Messages that count against the channel's bound: those that wait, and those that are tried again."""
+        """Messages that count against the channel's bound: those that wait, also for a retry."""
         return self.queue.size + self.retrying
 
     def delay(self) -> None:
         """A message has failed and waits for its retry. It may be over the bound: a retry never waits for room."""
         self.delayed += 1
         self.retrying += 1
-
-    def retry_inline(self) -> None:
-        """A message that was delivered before is delivered again without having been in the queue."""
-        self.retrying += 1
-
-    def end_retry(self) -> None:
-        """A redelivery has ended: handled, dead-lettered, expired, or waiting again (and counted there)."""
-        self.retrying -= 1
 
     def undelay(self, message: Message, back: bool) -> None:
         """A failed message is due again: at its old place, or at the end of its level."""
@@ -223,7 +214,6 @@ class Group:
 
 atomic(Group, "claim_slot", "begin", "suspend", "next_for", "give_up")
 atomic(Group, "make_room", "acked", "depth", "delay", "undelay", "is_quiet", "counts")
-atomic(Group, "retry_inline", "end_retry")
 
 
 def wake(group: Group) -> None:

@@ -196,11 +196,10 @@ class LoopLauncher(Launcher):
                     await self._park(slot)
                     self._begin(slot)
                     continue
-                if group.has_blocked() and message.delivery_count <= 1:  # A retry keeps its place.
+                if group.has_blocked():
                     wake_blocked(group)
                 if not self._delivery.prepare(consumer, message):
                     continue
-                is_retry = message.delivery_count > 1  # Read before the handler runs: it can change what it is given.
                 # Written out here and not in a coroutine of its own, which would cost as much as the queue.
                 try:
                     started = consumer.handler(message) if shape == TAKES_MESSAGE else call(consumer, message)
@@ -208,11 +207,9 @@ class LoopLauncher(Launcher):
                     if result is not None or wants_reply(message):
                         self._aftermath.answered(consumer, message, result)
                 except BaseException as error:
-                    self._failed(consumer, message, error, is_retry)
+                    self._failed(consumer, message, error)
                 else:
                     group.acked(self._delivery.metrics_of(consumer, message))
-                    if is_retry:
-                        self._delivery.end_retry(group)
                 left -= 1
                 if left == 0:
                     left = QUANTUM
@@ -252,14 +249,7 @@ class LoopLauncher(Launcher):
             self._desert(consumer)
             self._aftermath.rested(group)
 
-    def _failed(self, consumer: Consumer, message: Message, error: BaseException, is_retry: bool) -> None:
-        try:
-            self._settle_failure(consumer, message, error)
-        finally:
-            if is_retry:
-                self._delivery.end_retry(consumer.group)
-
-    def _settle_failure(self, consumer: Consumer, message: Message, error: BaseException) -> None:
+    def _failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         """Settle a handler that raised; what ends the slot is raised again."""
         if isinstance(error, GeneratorExit):
             # Nobody ended it: its loop was closed under it, and there is nothing left to run on.

@@ -1,7 +1,6 @@
-"""A message that is tried again keeps its place in the bound, until it is handled, dead-lettered or expired."""
+"""A message that waits for its retry has a place in the bound, until it is delivered again."""
 
 import asyncio
-import threading
 from typing import Any
 
 import pytest
@@ -62,26 +61,28 @@ def test_the_place_is_free_when_the_message_was_handled(retry_bus: SyncMessageBu
     assert handler.handled == [1, 1]
 
 
-def test_a_redelivery_keeps_the_place(retry_bus: SyncMessageBus, hand_timers: HandTimers) -> None:
-    retry_bus.create_channel("c", max_queue_size=1)
-    entered, leave = threading.Event(), threading.Event()
+@pytest.mark.parametrize("dispatch", ["pool", "inline"])
+@pytest.mark.parametrize("policy", ["drop_new", "drop_old", "block"])
+def test_a_retry_may_publish_to_its_own_full_channel(
+    retry_bus: SyncMessageBus, hand_timers: HandTimers, dispatch: Any, policy: str
+) -> None:
+    """It would wait for its own place, or be refused for it."""
+    retry_bus.create_channel("c", max_queue_size=1, drop_policy=policy)
+    handled: list[object] = []
 
     def handler(message: Message) -> None:
-        if message.delivery_count == 1:
+        if message.body == "first" and message.delivery_count == 1:
             raise ValueError("not yet")
-        entered.set()
-        assert leave.wait(GUARD_S)
+        if message.body == "first":
+            retry_bus.publish("c", "next")
+        handled.append(message.body)
 
-    retry_bus.subscribe("c", handler, retry_attempts=5, retry_delay=30)
-    retry_bus.publish("c", 1)
+    retry_bus.subscribe("c", handler, retry_attempts=5, retry_delay=30, dispatch=dispatch)
+    retry_bus.publish("c", "first")
     hand_timers.wait(1)
     hand_timers.fire()
-    assert entered.wait(GUARD_S)
-    assert retry_bus.queue_size("c") == 1
-    with pytest.raises(QueueFull):
-        retry_bus.publish("c", 2)
-    leave.set()
     assert retry_bus.drain(GUARD_S)
+    assert sorted(map(str, handled)) == ["first", "next"]
     assert retry_bus.queue_size("c") == 0
 
 

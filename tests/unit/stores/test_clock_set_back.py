@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from unibus.core.deadletter import sub_queue
+from unibus.core.life.commands import DEAD_LETTER
 from unibus.stores.opening import open_store
-from unibus.testing.contracts.rig import Rig
+from unibus.testing.contracts.rig import Rig, settling
 from unibus.testing.virtual_clock import VirtualClock
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -60,4 +62,20 @@ def test_a_lock_that_ends_in_time_is_left_alone(scheme: str, tmp_path: Path) -> 
     assert len(rig.events()) == last
     rig.advance(51)
     assert rig.info("q").active == 1
+    rig.store.close()
+
+
+@schemes
+def test_a_locked_dead_letter_keeps_the_lock_duration_of_its_queue(scheme: str, tmp_path: Path) -> None:
+    rig = opened(scheme, tmp_path, NOON)
+    rig.queue("q", lock_duration=300)
+    rig.send("q", "dead")
+    rig.run(settling(DEAD_LETTER, rig.one("q")))
+    rig.one(sub_queue("q"))
+    rig.store.close()
+    rig = opened(scheme, tmp_path, NOON + timedelta(seconds=1))
+    rig.advance(200)
+    assert rig.drain(sub_queue("q")) == []
+    rig.advance(100)
+    assert rig.drain(sub_queue("q")) == ["dead"]
     rig.store.close()

@@ -46,11 +46,12 @@ def limit_locks(book: Book, now_ns: i64) -> None:
     was set back since. What is scheduled or expires does so by the wall clock, and stays."""
     book.deciding = True
     for entity in list(book.entities.values()):
-        until_ns = now_ns + entity.settings.lock_ns
         if entity.locked:
+            until_ns = now_ns + lock_ns_of(entity)
             for entry in entity.entries.values():
                 if entry.state == LOCKED and entry.session is None and entry.due_ns > until_ns:
                     note(book, Renewed(now_ns, entity.number, entry.sequence, until_ns))
+        until_ns = now_ns + entity.settings.lock_ns
         for session in entity.sessions.values():
             if session.token is not None and session.until_ns > until_ns:
                 taken = SessionTaken(

@@ -9,6 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from unibus.core.codec import decode
 from unibus.core.deadletter import (
     DESCRIPTION_CHARS_MAX,
     DESCRIPTION_HEADER,
@@ -152,7 +153,7 @@ def bury(
     entity = entry.entity
     entity.dead_lettered += 1
     consumer = entry.consumer
-    source = _source_of(entity, overlay)
+    source = _source_of(book, entry, overlay)
     letter = Parcel(entry.who, entry.priority, 0)
     letter.source = entry
     letter.hops = entry.hops + 1
@@ -178,11 +179,14 @@ def bury(
     )
 
 
-def _source_of(entity: Entity, overlay: Overlay | None) -> str:
-    """Where a message of the entity died. Among the dead letters it did so before: a retry brings it back there."""
+def _source_of(book: Book, entry: Entry, overlay: Overlay | None) -> str:
+    """Where a message died. Among the dead letters it did so before: a retry brings it back there."""
+    entity = entry.entity
     if entity.kind != DEAD_LETTERS:
         return entity.name
     source = None if overlay is None else overlay.get(SOURCE_HEADER)
+    if source is None:
+        source = decode(book.data_of(entry)).headers.get(SOURCE_HEADER)  # A rule action has made it part of the data.
     if isinstance(source, str) and source:
         return source
     return entity.name if entity.owner is None else entity.owner.name

@@ -16,7 +16,8 @@ from unibus.core.deadletter import (
     SOURCE_HEADER,
     sub_queue,
 )
-from unibus.core.filters.filters import SqlFilter
+from unibus.core.filters.actions import SqlRuleAction
+from unibus.core.filters.filters import SqlFilter, TrueFilter
 from unibus.core.life.commands import DEAD_LETTER, Move
 from unibus.core.life.entity import subscription_path
 from unibus.core.life.rules import Rule, text_of
@@ -201,6 +202,20 @@ class ForwardedDeadLetterContract(Contract):
             "b",
         ]
         assert len(rig.peek("graves")) == 1
+
+    def test_an_action_on_the_way_keeps_the_source(self, rig: Rig) -> None:
+        rig.queue("other")
+        rig.send("other", "makes the dead-letter queue")
+        rig.run(settling(DEAD_LETTER, rig.one("other")))
+        rig.topic("t")
+        stamp = text_of([Rule("all", TrueFilter(), SqlRuleAction("SET seen = TRUE"))])
+        rig.subscription("t", "s", forward_to=sub_queue("other"), rules=stamp)
+        rig.queue("q", forward_dead_letters_to="t")
+        rig.send("q", "a")
+        rig.run(settling(DEAD_LETTER, rig.one("q")))
+        for claimed in rig.claim(sub_queue("other"), 2):
+            rig.run(settling(DEAD_LETTER, claimed))
+        assert [letter.headers[SOURCE_HEADER] for letter in rig.dead("other")] == ["other", "q"]
 
 
 class ForwardedDuplicateContract(Contract):
