@@ -42,7 +42,9 @@ class Exit:
 
     def run(self) -> None:
         shutdown, closing = self._shutdown, self._shutdown.closing
-        if not closing.is_at_work() and not shutdown.is_stopped():  # Messages of a stopped bus wait for a start.
+        # Ctrl-C has ended a wait in close(): what is left is reported there.
+        shutdown.is_reported = not closing.is_at_work()
+        if shutdown.is_reported and not shutdown.is_stopped():  # Messages of a stopped bus wait for a start.
             self._wait_for_handlers()
         shutdown.is_exit = True
         shutdown.join = self._join

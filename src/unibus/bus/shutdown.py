@@ -55,6 +55,7 @@ class Shutdown:
         self.draining = False  # New messages are refused, but for those of the bus's own handlers.
         self.is_left = False  # A block was left in order: handlers are waited for as long as they take.
         self.is_exit = False  # The program ends: what can still be handled was waited for already.
+        self.is_reported = False  # What is left was reported, or is not worth it.
         self.join: Join = threading.Thread.join
         self.store: Store | None = None
         self.durable: DurableChannels | None = None
@@ -169,7 +170,7 @@ class Shutdown:
 
     def _end_loop(self) -> None:
         self._places.end_loop(self._left_s(), self.closing.callers.slots(), self.closing.callers.threads())
-        if self._is_waited_for():
+        if not self.closing.is_released and not self.is_reported:
             self._unhandled.report(self.store, self.durable)
 
     def _close_outboxes(self) -> None:
@@ -193,7 +194,7 @@ class Shutdown:
             self.join(thread, timeout_s)
 
     def _is_waited_for(self) -> bool:
-        """Whether a caller of `close()` expects what was published to be handled. At exit that is reported before."""
+        """Whether a caller of `close()` expects what was published to be handled."""
         return not self.closing.is_released and not self.is_exit
 
     def _patience_s(self) -> float:

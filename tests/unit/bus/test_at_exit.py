@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -207,3 +208,36 @@ entered.wait()
     assert rest == "unibus: stopped waiting\n"
     with SyncMessageBus(f"sqlite:///{tmp_path}/bus.db") as again:
         assert [message.body for message in again.peek("q")] == ["acknowledged"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent SIGINT")
+def test_ctrl_c_while_a_block_is_left_reports_what_is_lost() -> None:
+    program = textwrap.dedent(
+        """
+        import sys
+        import threading
+
+        from unibus.bus import unhandled
+        from unibus.sync import MessageBus
+
+        unhandled.PROGRESS_S = 0.01
+
+        def handler(body):
+            threading.Event().wait()
+
+        try:
+            with MessageBus() as bus:
+                bus.subscribe("orders", handler, group="billing")
+                for number in range(3):
+                    bus.publish("orders", number)
+        except KeyboardInterrupt:
+            sys.exit(3)
+        """
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "closing waits" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(60) == 3
+    assert "the bus closed with 3 messages undelivered: 3 of channel 'orders' (billing)" in rest

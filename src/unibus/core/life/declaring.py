@@ -81,9 +81,9 @@ def check_declare(book: Book, command: Declare, alone: bool) -> None:
             f"{found.name!r} exists: it is a {KIND_NAMES[found.kind]}", "update it, or choose another name"
         )
     elif not command.update and (found.name != command.name or found.kind != command.kind):
-        raise EntityExists(
-            f"{found.name!r} is a {KIND_NAMES[found.kind]}", "names that differ only by case are the same name"
-        )
+        is_other_name = found.name != command.name
+        hint = "names that differ only by case are the same name" if is_other_name else "choose another name"
+        raise EntityExists(f"{found.name!r} is a {KIND_NAMES[found.kind]}", hint)
     elif not command.update and _changed(found, command.settings):
         raise EntityExists(f"{found.name!r} exists with other settings", "use update_entity")
     elif command.update:
