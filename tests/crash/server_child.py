@@ -16,6 +16,7 @@ import unibus.endpoints.server  # noqa: F401 - imported here once, so that no ch
 from tests.crash import planted
 from unibus.cli.main import app
 from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.journals.memory import MemoryJournal
 
 
 def serve(order: dict[str, str]) -> None:
@@ -29,11 +30,13 @@ def serve(order: dict[str, str]) -> None:
 
 
 def plant(name: str) -> None:
-    """Put a bug into the journal of the store."""
+    """Put a bug into the journal of the store; not into one in memory, where a start is tried."""
     original = EmbeddedStore.__init__
 
     def damaged(self: EmbeddedStore, journal: object, *arguments: object, **more: object) -> None:
-        original(self, getattr(planted, name)(journal), *arguments, **more)  # type: ignore[arg-type]
+        if not isinstance(journal, MemoryJournal):
+            journal = getattr(planted, name)(journal)
+        original(self, journal, *arguments, **more)  # type: ignore[arg-type]
 
     EmbeddedStore.__init__ = damaged  # type: ignore[method-assign, assignment]
 

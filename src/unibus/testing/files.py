@@ -242,7 +242,7 @@ class SimulatedFiles:
                 amount = disk.readable(amount)
             return bytes(content[offset : offset + amount])
 
-    def create(self, path: str) -> int:
+    def create(self, path: str, like: str = "") -> int:
         with self._disk.guard:
             self._living()
             return self._opened(self._disk.create(path))

@@ -120,7 +120,7 @@ class NoSpaceFor(RealFiles):
             raise SyncFailed(28, "No space left on device")
         super().sync(handle)
 
-    def create(self, path: str) -> int:
+    def create(self, path: str, like: str = "") -> int:
         if self.refused in path:
             raise OSError(28, "No space left on device")
         handle = super().create(path)

@@ -33,8 +33,8 @@ class Files(Protocol):
     def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
         """Up to the end, or as much as there is."""
 
-    def create(self, path: str) -> int:
-        """A new and empty file, in place of one that has the name."""
+    def create(self, path: str, like: str = "") -> int:
+        """A new and empty file, in place of one that has the name. It gets the mode of the file `like`."""
 
     def open(self, path: str) -> int:
         """To write after its end."""
@@ -101,8 +101,11 @@ class RealFiles:
                 data += more
             return data
 
-    def create(self, path: str) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _FLAGS, FILE_MODE)
+    def create(self, path: str, like: str = "") -> int:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _FLAGS, FILE_MODE)
+        if like:
+            keep_mode(path, like)
+        return handle
 
     def open(self, path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_APPEND | _FLAGS)

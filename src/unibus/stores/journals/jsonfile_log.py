@@ -154,7 +154,8 @@ class Log:
     def _create(self, first: int) -> None:
         """The new segment is the last one when it is there; if it cannot be, the one before stays that."""
         segment = Segment(self._folder, first, 0)
-        handle = self._files.create(segment.path)
+        # An administrator may have opened the log to a group: that holds for the next segment, too.
+        handle = self._files.create(segment.path, self.segments[-1].path if self.segments else "")
         self._files.sync_folder(self._folder)
         before, self._handle = self._handle, handle
         if before >= 0:
