@@ -12,6 +12,7 @@ beside it. Everything else about the package is in pyproject.toml.
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -34,6 +35,10 @@ MARKABLE = (
     "stores/**/*.py",
 )
 MARKER = "# mypyc: compiled"
+
+DEALLOCATION = re.compile(r"(?ms)^\s*\w+_dealloc\([^)]*self\)\n\s*\{\n.*?^\s*done: ;\n")
+"""A function of the generated C, up to its last line."""
+TRASHCAN = re.compile(r"(?m)^\s*CPy_TRASHCAN_\w+\(.*\n")
 
 # What mypy reads when it compiles. Types that it does not read cannot stop a build, so it reads as few as possible:
 # no packages of others (they are Any: compiled files write out the types that they need of them), no errors in files
@@ -63,11 +68,29 @@ def generated(target: str) -> list[Extension]:
     options = [*MYPY_OPTIONS, f"--cache-dir={os.path.join(target, 'mypy')}"]
     # No -march=native: a wheel travels to machines that have other instructions.
     found = mypycify([*options, *hot_files()], opt_level="3", debug_level="0", target_dir=target, group_name="unibus")
+    for extension in found:
+        for source in extension.sources:
+            leave_out_trashcan(Path(source))
     if os.name == "posix":
         # Looking for warnings takes gcc longer than all the rest, and this C is generated.
         for extension in found:
             extension.extra_compile_args.append("-Wno-all")
     return found
+
+
+def leave_out_trashcan(source: Path) -> None:
+    """Repair the deallocation of classes that are marked as acyclic.
+
+    mypyc lets Python put off the deallocation of deeply nested objects. Python then links them in the header for its
+    garbage collector, which these objects do not have: it writes over the memory before them. They are never nested in
+    each other, so nothing needs to be put off.
+    """
+    text = source.read_text(encoding="utf-8")
+    source.write_text(DEALLOCATION.sub(lambda found: without_trashcan(found[0]), text), encoding="utf-8")
+
+
+def without_trashcan(function: str) -> str:
+    return function if "PyObject_GC_UnTrack" in function else TRASHCAN.sub("", function)
 
 
 def reason(error: BaseException) -> str:
