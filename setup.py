@@ -36,9 +36,9 @@ MARKABLE = (
 )
 MARKER = "# mypyc: compiled"
 
-DEALLOCATION = re.compile(r"(?ms)^\s*\w+_dealloc\([^)]*self\)\n\s*\{\n.*?^\s*done: ;\n")
+deallocation = re.compile(r"(?ms)^\s*\w+_dealloc\([^)]*self\)\n\s*\{\n.*?^\s*done: ;\n")
 """A function of the generated C, up to its last line."""
-TRASHCAN = re.compile(r"(?m)^\s*CPy_TRASHCAN_\w+\(.*\n")
+trashcan = re.compile(r"(?m)^\s*CPy_TRASHCAN_\w+\(.*\n")
 
 # What mypy reads when it compiles. Types that it does not read cannot stop a build, so it reads as few as possible:
 # no packages of others (they are Any: compiled files write out the types that they need of them), no errors in files
@@ -86,11 +86,11 @@ def leave_out_trashcan(source: Path) -> None:
     each other, so nothing needs to be put off.
     """
     text = source.read_text(encoding="utf-8")
-    source.write_text(DEALLOCATION.sub(lambda found: without_trashcan(found[0]), text), encoding="utf-8")
+    source.write_text(deallocation.sub(lambda found: without_trashcan(found[0]), text), encoding="utf-8")
 
 
 def without_trashcan(function: str) -> str:
-    return function if "PyObject_GC_UnTrack" in function else TRASHCAN.sub("", function)
+    return function if "PyObject_GC_UnTrack" in function else trashcan.sub("", function)
 
 
 def reason(error: BaseException) -> str:
