@@ -82,8 +82,8 @@ def leave_out_trashcan(source: Path) -> None:
     """Repair the deallocation of classes that are marked as acyclic.
 
     mypyc lets Python put off the deallocation of deeply nested objects. Python then links them in the header for its
-    garbage collector, which these objects do not have: it writes over the memory before them. They are never nested in
-    each other, so nothing needs to be put off.
+    garbage collector, which these objects do not have: it writes over the memory before them. They hold
+    each other only a few levels deep, so nothing needs to be put off.
     """
     text = source.read_text(encoding="utf-8")
     source.write_text(deallocation.sub(lambda found: without_trashcan(found[0]), text), encoding="utf-8")

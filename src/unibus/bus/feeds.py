@@ -5,8 +5,8 @@
       └───────────────────────settle──────────────────────┘                     or dead letter
 
 A feed claims a few messages ahead and keeps their locks until they are settled. It delivers in the order of the store,
-also where that has a message which precedes what the feed holds (delivery_order.py). Nobody waits for a settlement to
-be durable: if the process dies before that, the message is delivered again.
+also where that has a message which precedes what the feed holds (delivery_order.py). No caller waits until a settlement
+is durable: if the process dies before that, the message is redelivered.
 
 Those who only listen, by pattern or with a lossy queue, have no subscription. They get an echo of what was published
 as soon as it is durable.

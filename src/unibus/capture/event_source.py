@@ -26,13 +26,13 @@ class EventSource(Protocol):
     domain: str
     where: str
     named: str
-    """What somebody has called it by: the folder it was found in, where it was found in one."""
+    """The name that the caller gave: the folder it was found in, where it was found in one."""
 
     def first(self) -> int: ...
 
     def last(self) -> int:
         """What can be read is first..last: (0, 0) where nothing ever happened, (n + 1, n) where all of it is gone. Each
-        call looks anew."""
+        call reads it again."""
 
     def tail(self, seq: int) -> int:
         """A fingerprint of that event, by which two histories can be told apart. 0 where it cannot be looked at."""

@@ -1,6 +1,6 @@
 """A source that could not be opened because it is damaged: it keeps its place among the others until it is repaired.
 
-Whoever follows several sources opens them with `open_sources(…, keep_damaged=True)`. One that is damaged is then an
+A reader of several sources opens them with `open_sources(…, keep_damaged=True)`. One that is damaged is then an
 `UnopenedSource`: each call raises what is wrong with it, and `reopened` tries again, so a repair needs no new start.
 """
 

@@ -2,8 +2,8 @@
 
 Every stored message is a few objects that Python tracks. By default a collection begins after each 700 new ones, so
 that batches of sends start hundreds of collections, none of which finds anything: the bus makes no reference cycles on
-its paths. Fewer and larger collections cost a batch of sends a sixth less of the processor (measured with `send, by
-100` of `python -m benchmarks http`). Objects of the start are never looked at again.
+its paths. A profile of batches of sends had the collector among its largest costs. What exists when the server begins
+to start is not looked at again.
 
 Only for a process of our own: in a program that imports the bus, the collector is the program's.
 """

@@ -149,3 +149,18 @@ def test_all_of_it_can_be_taken(order: DeliveryOrder, queue: PriorityQueue[Messa
     assert sorted(message.body for message in order.take_all()) == [FIRST, SECOND]  # type: ignore[type-var]
     order.end_claim([])
     assert len(queue) == 0
+
+
+def test_a_claim_that_began_before_a_message_was_missed_says_nothing_of_it(
+    order: DeliveryOrder, store: Waits, queue: PriorityQueue[Message]
+) -> None:
+    order.begin_claim()
+    order.claim_decided([])
+    store.places = [FIRST]  # It has failed since, and is in the store again.
+    assert not order.admits(at(SECOND))
+    order.end_claim([])
+    assert not order.admits(taken(queue))
+    order.begin_claim()
+    order.claim_decided([])
+    order.end_claim([])  # In vain: another receiver has it.
+    assert order.admits(taken(queue))

@@ -14,7 +14,7 @@ from unibus.pipeline.serving.client import address_of, ask
 
 
 class Sessions:
-    """Stands for a session of Spark, of which it gives others."""
+    """In place of a session of Spark; it makes others of its kind."""
 
     def newSession(self) -> "Sessions":
         return self

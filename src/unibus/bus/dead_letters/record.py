@@ -1,8 +1,8 @@
 # mypyc: compiled
 """The record of a death, as it is read from a message that waits.
 
-It stands in the overlay of a stored message, so that thousands of letters can be judged without reading a
-body. What is read here is read once for each of them: hence compiled.
+It is part of the overlay of a stored message, so that thousands of dead-lettered messages are judged without reading
+a body. What is read here is read once for each of them: hence compiled.
 """
 
 from typing import Final

@@ -95,7 +95,7 @@ def task_for(
     recoveries_max: int,
     bulk: Bulk,
 ) -> Task | Refusal:
-    """The command for one letter, or what speaks against it. `ttl_ns` is its own time-to-live (`own_ttls`)."""
+    """The command for one message, or why it is refused. `ttl_ns` is its own time-to-live (`own_ttls`)."""
     message_id, place = entry.who.message_id, entry.entity.name
     if action is RecoveryAction.DISCARD:
         return Task(message_id, action, Remove(place, int(entry.sequence), DISCARDED))

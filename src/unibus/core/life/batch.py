@@ -65,7 +65,7 @@ def run(book: Book, commands: Sequence[Command], now_ns: i64) -> list[object]:
 
 
 def check(book: Book, commands: Sequence[Command], now_ns: i64) -> dict[str, Load]:
-    """Raise what speaks against any of them. Returns what was granted to their sends, by entity."""
+    """Raise the error of the first that is refused. Returns what was granted to their sends, by entity."""
     if len(commands) > BATCH_COMMANDS_MAX:
         raise UsageError(f"{len(commands)} commands in one batch", f"at most {BATCH_COMMANDS_MAX}")
     before: dict[str, Load] = {}
