@@ -5,8 +5,9 @@
       └───────────────────────settle──────────────────────┘                     or dead letter
 
 A feed claims a few messages ahead and keeps their locks until they are settled. It delivers in the order of the store,
-also where that has a message which precedes what the feed holds (delivery_order.py). No caller waits until a settlement
-is durable: if the process dies before that, the message is redelivered.
+also where that has a message which precedes what the feed holds (delivery_order.py). A lock that ends before a handler
+was called is noticed at the hand-over: no handler starts on a message that another receiver may have by now. No caller
+waits until a settlement is durable: if the process dies before that, the message is redelivered.
 
 Those who only listen, by pattern or with a lossy queue, have no subscription. They get an echo of what was published
 as soon as it is durable.
@@ -66,7 +67,9 @@ class Feed:
         self._queues = queues
         self._aftermath = aftermath
         self._lock = threading.Lock()
-        self._held: dict[int, Claimed] = {}
+        # By the envelope, not by the sequence: a message whose lock was lost may be claimed again while its first
+        # envelope is still queued. Each belongs to its own lock.
+        self._held: dict[Message, Claimed] = {}
         self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
         self._cancels: dict[bytes, Callable[[], object]] = {}  # How to stop the handler of a message.
         self._order = DeliveryOrder(queues.store.catalog, entity, group.queue)
@@ -122,8 +125,7 @@ class Feed:
         with self._lock:
             self._pulling = False
             self._more = bool(claimed) or self._again
-            for each in claimed:
-                self._held[each.sequence] = each
+            self._held.update(zip(messages, claimed, strict=True))
             self._order.end_claim(messages)
             self._mark_busy()
             again = self._again
@@ -172,7 +174,9 @@ class Feed:
             if not self.stopped:
                 return  # A consumer has joined meanwhile, and they are for it.
             unseen = self._order.take_all()
-            released = [self._held.pop(message.sequence) for message in unseen if message.sequence in self._held]
+            unseen_locks = [self._held.pop(message) for message in unseen if message in self._held]
+            # One lock that is lost would let the store refuse the whole batch.
+            released = [each for each in unseen_locks if self._lost.pop(each.token, None) is None]
             self._more = self._pulling  # What a claim brings now has to go back too, before anybody calls it quiet.
             self._forget_retries()
             self._releasing += 1
@@ -213,36 +217,43 @@ class Feed:
         """What the slot calls instead of the user's handler: it settles, and raises nothing."""
         return self._async_handler(inner) if is_async else self._sync_handler(inner)
 
+    def _admitted(self, message: Message) -> Claimed | None:
+        """The lock under which a handler may be called now. None: the slot takes another message, or waits for one."""
+        claimed = self._held.get(message)
+        if claimed is not None and self._may_start(message) and not self._is_done_with(claimed, message):
+            return claimed
+        _uncount(self.group.metrics)
+        return None
+
     def _may_start(self, message: Message) -> bool:
         """Whether nothing precedes it. Else the slot takes another message, or none until a claim has arrived."""
         with self._lock:
             if self.stopped or self._order.admits(message):
                 return True
             missing = self._order.missing
-        _uncount(self.group.metrics)
         if missing:
             self.pull()
         return False
 
     def _sync_handler(self, inner: Consumer) -> Callable[[Message], object]:
         def handle(message: Message) -> object:
-            claimed = self._held.get(message.sequence)
-            if claimed is None or not self._may_start(message) or self._is_done_with(claimed, message):
+            claimed = self._admitted(message)
+            if claimed is None:
                 return UNANSWERED
             try:
                 result = call(inner, message)
             except (Exception, SystemExit, asyncio.CancelledError) as error:
                 self._failed(inner, claimed, message, error)
                 return UNANSWERED
-            self._complete(claimed)
+            self._complete(claimed, message)
             return self._answer(message, result)
 
         return handle
 
     def _async_handler(self, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
         async def handle(message: Message) -> object:
-            claimed = self._held.get(message.sequence)
-            if claimed is None or not self._may_start(message) or self._is_done_with(claimed, message):
+            claimed = self._admitted(message)
+            if claimed is None:
                 return UNANSWERED
             task = asyncio.current_task()
             assert task is not None
@@ -250,12 +261,15 @@ class Feed:
             token = claimed.token
             self._cancels[token] = partial(notify_loop, loop, partial(self._cancel, token, task))
             try:
+                if token in self._lost:  # Since it was admitted: there was no handler to be cancelled then.
+                    return self._not_handled(claimed, message)
                 result = await cast("Awaitable[object]", call(inner, message))
             except asyncio.CancelledError as error:
                 if not task.cancelling():
                     self._failed(inner, claimed, message, error)  # The handler's own doing.
-                elif self._is_ours(claimed):
+                elif self._is_ours(claimed, message):
                     task.uncancel()
+                    _uncount(self.group.metrics)
                 else:
                     message.expires_ns = 0
                     raise  # The slot ends, and gives the message back to its queue.
@@ -265,7 +279,7 @@ class Feed:
                 return UNANSWERED
             finally:
                 self._cancels.pop(token, None)
-            self._complete(claimed)
+            self._complete(claimed, message)
             return self._answer(message, result)
 
         return handle
@@ -275,28 +289,35 @@ class Feed:
         if token in self._cancels:
             task.cancel()
 
-    def _is_ours(self, claimed: Claimed) -> bool:
+    def _is_ours(self, claimed: Claimed, message: Message) -> bool:
         """Whether a cancelled handler's message was dealt with here: its lock is lost, or nobody is left to take it."""
         if claimed.token in self._lost:
-            self._dropped(claimed)
+            self._dropped(claimed, message)
         elif self.stopped:
             # Nobody has decided about the message, and the group's queue is not looked at any more.
-            self._settle(claimed, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
+            self._release(claimed, message)
         else:
             return False
         return True
 
     def _is_late(self, claimed: Claimed, message: Message) -> bool:
-        """It has waited here for too long. One whose lock is lost comes again, one that has expired does not."""
+        """It has waited here for too long. One whose lock is lost is redelivered, one that has expired is not."""
+        now_ns = self._queues.now_ns()
         if claimed.token in self._lost:
-            self._dropped(claimed)
-        elif is_expired(claimed.expires_ns, self._queues.now_ns()):
-            self._settle(claimed, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
+            self._dropped(claimed, message)
+        elif claimed.until_ns <= now_ns or is_expired(claimed.expires_ns, now_ns):
+            # A lock can end before its renewal reports that. The store refuses the release if another has the message.
+            self._release(claimed, message)
         else:
             message.expires_ns = claimed.expires_ns
-            message.delivery_count = claimed.delivery_count  # Of this lock: a copy from an earlier one may be first.
+            message.delivery_count = claimed.delivery_count
             return False
         return True
+
+    def _not_handled(self, claimed: Claimed, message: Message) -> object:
+        self._dropped(claimed, message)
+        _uncount(self.group.metrics)
+        return UNANSWERED
 
     def _answer(self, message: Message, result: object) -> object:
         """Where several groups are asked, one that returns nothing has no answer."""
@@ -309,14 +330,17 @@ class Feed:
         known = self.idempotent and self._queues.store.was_processed(self.entity, claimed.who.message_id)
         if not known and _is_accepted(self.group, self.entity, message):
             return False
-        self._settle(claimed, Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token))
+        self._settle(claimed, message, Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token))
         return True
 
-    def _complete(self, claimed: Claimed) -> None:
+    def _release(self, claimed: Claimed, message: Message) -> None:
+        self._settle(claimed, message, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
+
+    def _complete(self, claimed: Claimed, message: Message) -> None:
         command = Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token)
         if self.idempotent:
             command.processed_key = claimed.who.message_id
-        self._settle(claimed, command)
+        self._settle(claimed, message, command)
 
     def _failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
         metrics = self.group.metrics or ChannelMetrics()
@@ -326,7 +350,7 @@ class Feed:
         if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
             log.info("%s #%d failed in group %r: %s", self.entity, claimed.sequence, self.group.name, described(error))
-            self._give_back(claimed, inner.retry.delay_ns(claimed.delivery_count, self._queues.chance()))
+            self._give_back(claimed, message, inner.retry.delay_ns(claimed.delivery_count, self._queues.chance()))
         else:
             metrics.count("dead_lettered")
             reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
@@ -338,14 +362,14 @@ class Feed:
             command.signature = type(error).__name__
             trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
             command.overlay = overlay_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
-            self._settle(claimed, command)
+            self._settle(claimed, message, command)
 
-    def _give_back(self, claimed: Claimed, delay_ns: int) -> None:
+    def _give_back(self, claimed: Claimed, message: Message, delay_ns: int) -> None:
         """Until it is due the group is not quiet. From then on a claim tells, wherever the message went meanwhile."""
         command = Settle(ABANDON, claimed.entity, claimed.sequence, claimed.token)
         command.delay_ns = delay_ns
         if delay_ns <= 0:
-            self._settle(claimed, command)
+            self._settle(claimed, message, command)
             return
 
         def due() -> None:
@@ -358,26 +382,30 @@ class Feed:
         with self._lock:
             self._retrying[claimed.token] = self._aftermath.retries.add(self.group, delay_ns)
             self._mark_busy()
-        self._settle(claimed, command)
+        self._settle(claimed, message, command)
         self._queues.timers.after(delay_ns, due)  # After the store's own, which began with the settlement.
 
-    def _settle(self, claimed: Claimed, command: Settle) -> None:
+    def _settle(self, claimed: Claimed, message: Message, command: Settle) -> None:
         self._queues.renewals.stop(claimed)
         try:
             self._queues.settle(claimed, command).on_done(_ignore)
         except StoreFailed as error:
             log.error("%s #%d could not be settled: %s", self.entity, claimed.sequence, error)
+        except LockLost as error:
+            self._lost.setdefault(claimed.token, error)
         except BusError as error:
-            log.warning("%s #%d was not settled, it comes again: %s", self.entity, claimed.sequence, error)
+            log.warning("%s #%d was not settled and is redelivered: %s", self.entity, claimed.sequence, error)
         self._queues.renewals.settled(self.entity)
-        self._dropped(claimed)
+        self._dropped(claimed, message)
 
-    def _dropped(self, claimed: Claimed) -> None:
+    def _dropped(self, claimed: Claimed, message: Message) -> None:
+        """It is settled, or its lock is lost: then the store redelivers it, here or to another receiver."""
         lost = self._lost.pop(claimed.token, None)
         if lost is not None:
-            log.error("%s #%d: its handler was stopped: %s", self.entity, claimed.sequence, lost)
-        if self._held.get(claimed.sequence) is claimed:  # Else it came again, under a lock of its own.
-            self._held.pop(claimed.sequence, None)
+            if self.group.metrics is not None:
+                self.group.metrics.count("locks_lost")
+            log.error("%s #%d lost its lock and is redelivered: %s", self.entity, claimed.sequence, lost)
+        self._held.pop(message, None)
         if len(self._held) * 2 <= AHEAD:
             self.pull()
 
