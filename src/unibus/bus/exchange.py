@@ -158,20 +158,29 @@ class Exchange:
             if not channel.is_unrouted_reported:
                 self.steward.report_unrouted(channel)
             return UNROUTED
-        return self._post_all(channel, [message], False)
+        return self._post_all(channel, [message], False, None)
 
-    def post_many(self, channel: Channel, messages: list[Message], in_turn: bool = False) -> i64:
+    def post_many(
+        self,
+        channel: Channel,
+        messages: list[Message],
+        in_turn: bool = False,
+        publisher: BlockedPublisher | None = None,
+    ) -> i64:
         """The same for several messages: all are admitted, or none.
 
-        `in_turn`: by a publisher whose turn it is, or that cannot wait, so that it does not wait behind others.
+        `in_turn`: by a publisher whose turn it is, or that cannot wait, so that it does not wait behind others. A
+        `publisher` that has waited leaves the channel's order with its admission.
         """
         if channel.routes_version != self.version:
             self.refresh(channel)
         for message in messages:
             self._prepare(channel, message)
-        return self._post_all(channel, messages, in_turn)
+        return self._post_all(channel, messages, in_turn, publisher)
 
-    def _post_all(self, channel: Channel, messages: list[Message], in_turn: bool) -> i64:
+    def _post_all(
+        self, channel: Channel, messages: list[Message], in_turn: bool, publisher: BlockedPublisher | None
+    ) -> i64:
         routes = channel.routes
         waits = not in_turn and channel.blocked.count > 0 and must_wait(channel)
         parcels = [Parcel(message, self._wanted(channel, routes, message)) for message in messages]
@@ -182,7 +191,9 @@ class Exchange:
         if verdict == STALE:
             # Somebody subscribed or left in the meantime.
             self.refresh(channel)
-            return self._post_all(channel, messages, in_turn)
+            return self._post_all(channel, messages, in_turn, publisher)
+        if publisher is not None and verdict <= UNROUTED:
+            channel.unblock(publisher)  # Now: an inline handler may run for long, and others wait for places.
         try:
             self._bury(channel)
             if verdict == UNROUTED and not channel.is_unrouted_reported:
@@ -196,7 +207,7 @@ class Exchange:
         for group in channel.routes:
             wake_all(group)  # A slot that looked during the sweep may have seen an empty queue.
         self._bury(channel)
-        channel.blocked.wake_first()
+        channel.blocked.grant()
 
     def _bury(self, channel: Channel) -> None:
         if channel.casualties:

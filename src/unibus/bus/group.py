@@ -197,7 +197,7 @@ class Group:
         return self.queue.size == 0 and self.running == 0 and self.delayed == 0
 
     def wakes(self, blocked: BlockedPublishers) -> None:
-        """Let a message that leaves wake the first of these."""
+        """Let a message that leaves grant its place to the first of these."""
         with LOCK:
             if blocked not in self._blocked:
                 self._blocked = [*self._blocked, blocked]
@@ -225,9 +225,9 @@ def wake(group: Group) -> None:
 
 
 def wake_blocked(group: Group) -> None:
-    """A place in the group's queue is free: one publisher of each channel that waits for it tries again."""
+    """A place in the group's queue is free: it is granted to a publisher of each channel that waits for it."""
     for blocked in group.take_blocked():
-        blocked.wake_first()
+        blocked.grant()
 
 
 def wake_all(group: Group) -> None:

@@ -174,7 +174,7 @@ class Hub:
             return self._pop_stored(name, stored)
         for queue in [channel.kept, *[group.queue for group in channel.groups if group.bound == 0]]:
             while (message := queue.pop()) is not None:
-                channel.blocked.wake_first()
+                channel.blocked.grant()
                 if not is_expired(message.expires_ns, self.clock.wall_ns()):
                     return message
                 self.aftermath.expired("", message)

@@ -91,7 +91,7 @@ class Registry(Steward):
             self._implicit.pop(name, None)
             self.dead_letter_queues.discard(name)
             self._configure(channel, config, rules)
-        channel.blocked.wake_first()
+        channel.blocked.grant()
         return channel
 
     def dead_letter_queue(self, name: str) -> Channel:
