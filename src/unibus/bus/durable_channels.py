@@ -14,8 +14,10 @@ from typing import TypeVar
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.archive import instant_ns
 from unibus.bus.channel import Channel
+from unibus.bus.echoes import Echoes
 from unibus.bus.exchange import Exchange, is_internal
-from unibus.bus.feeds import Echoes, Feed
+from unibus.bus.feed_handlers import feed_handler
+from unibus.bus.feeds import Feed
 from unibus.bus.group import Consumer, Group, wake_all
 from unibus.bus.handlers import Plan, durable_name, plan_for
 from unibus.bus.places import Places
@@ -228,7 +230,7 @@ class DurableChannels:
         inner = Consumer(number, feed.group, handler, plan.shape)
         inner.convert = plan.convert
         inner.retry = retry
-        outer = Consumer(number, feed.group, feed.handler(inner, plan.is_async), 0)
+        outer = Consumer(number, feed.group, feed_handler(feed, inner, plan.is_async), 0)
         outer.retry = retry
         outer.concurrency = concurrency
         outer.bus = self._exchange

@@ -1,3 +1,4 @@
+# mypyc: compiled
 """From a durable subscription into a group of the bus: claims messages for handlers that are free, and settles them.
 
     store ──claim──▶ Feed ──▶ Group.queue ──▶ slot ──▶ handler
@@ -9,30 +10,25 @@ also where that has a message which precedes what the feed holds (delivery_order
 was called is noticed at the hand-over: no handler starts on a message that another receiver may have by now. No caller
 waits until a settlement is durable: if the process dies before that, the message is redelivered.
 
-Those who only listen, by pattern or with a lossy queue, have no subscription. They get an echo of what was published
-as soon as it is durable.
+What a slot calls is in feed_handlers.py. Those who only listen, by pattern or with a lossy queue, have no subscription:
+see echoes.py.
 """
 
 import asyncio
 import logging
 import threading
 import traceback
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
 
 from unibus.bus.aftermath import UNANSWERED, BusAftermath
-from unibus.bus.channel import DUPLICATE, FULL, Channel
-from unibus.bus.delivery import TAKES_MESSAGE, call, wants_reply
+from unibus.bus.delivery import wants_reply
 from unibus.bus.delivery_order import AHEAD, DeliveryOrder
-from unibus.bus.exchange import Exchange
-from unibus.bus.group import Consumer, Group, Launcher, wake, wake_all
+from unibus.bus.group import Consumer, Group, wake_all
 from unibus.bus.letters import described, error_text
 from unibus.bus.loop_call import notify_loop
 from unibus.bus.queues import Queues
 from unibus.bus.store_watch import StoreWatch
-from unibus.bus.subscriptions import next_number
 from unibus.core.atomic import LOCK
 from unibus.core.deadletter import (
     MAX_DELIVERY_COUNT_EXCEEDED,
@@ -45,7 +41,7 @@ from unibus.core.deadletter import (
 )
 from unibus.core.expiry import is_expired
 from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, SendResult, Settle
+from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
 from unibus.core.life.envelope import message_of, overlay_of
 from unibus.core.message import Message
 from unibus.core.metrics import ChannelMetrics
@@ -71,7 +67,8 @@ class Feed:
         # envelope is still queued. Each belongs to its own lock.
         self._held: dict[Message, Claimed] = {}
         self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
-        self._cancels: dict[bytes, Callable[[], object]] = {}  # How to stop the handler of a message.
+        # Handlers that run, by the token of the lock: the task, and its loop.
+        self._running: dict[bytes, tuple[asyncio.AbstractEventLoop, asyncio.Task[object]]] = {}
         self._order = DeliveryOrder(queues.store.catalog, entity, group.queue)
         self._watch = StoreWatch(queues.store, entity, self.pull)
         self._pulling = False
@@ -205,19 +202,15 @@ class Feed:
     def _on_lost(self, claimed: Claimed) -> Callable[[LockLost], None]:
         def lost(error: LockLost) -> None:
             self._lost[claimed.token] = error
-            cancel = self._cancels.get(claimed.token)
-            if cancel is not None:
-                cancel()
+            running = self._running.get(claimed.token)
+            if running is not None:
+                notify_loop(running[0], partial(self._cancel, claimed.token, running[1]))
 
         return lost
 
     # Handing over
 
-    def handler(self, inner: Consumer, is_async: bool) -> Callable[..., object]:
-        """What the slot calls instead of the user's handler: it settles, and raises nothing."""
-        return self._async_handler(inner) if is_async else self._sync_handler(inner)
-
-    def _admitted(self, message: Message) -> Claimed | None:
+    def admit(self, message: Message) -> Claimed | None:
         """The lock under which a handler may be called now. None: the slot takes another message, or waits for one."""
         claimed = self._held.get(message)
         if claimed is not None and self._may_start(message) and not self._is_done_with(claimed, message):
@@ -235,69 +228,35 @@ class Feed:
             self.pull()
         return False
 
-    def _sync_handler(self, inner: Consumer) -> Callable[[Message], object]:
-        def handle(message: Message) -> object:
-            claimed = self._admitted(message)
-            if claimed is None:
-                return UNANSWERED
-            try:
-                result = call(inner, message)
-            except (Exception, SystemExit, asyncio.CancelledError) as error:
-                self._failed(inner, claimed, message, error)
-                return UNANSWERED
-            self._complete(claimed, message)
-            return self._answer(message, result)
+    def begin(self, claimed: Claimed, message: Message, task: "asyncio.Task[object]") -> bool:
+        """The task is about to call the handler, and is cancelled if the lock is lost. False if it is lost already."""
+        self._running[claimed.token] = (task.get_loop(), task)
+        if claimed.token not in self._lost:  # Since it was admitted: there was no handler to be cancelled then.
+            return True
+        self.end(claimed)
+        self._dropped(claimed, message)
+        _uncount(self.group.metrics)
+        return False
 
-        return handle
-
-    def _async_handler(self, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
-        async def handle(message: Message) -> object:
-            claimed = self._admitted(message)
-            if claimed is None:
-                return UNANSWERED
-            task = asyncio.current_task()
-            assert task is not None
-            loop = asyncio.get_running_loop()
-            token = claimed.token
-            self._cancels[token] = partial(notify_loop, loop, partial(self._cancel, token, task))
-            try:
-                if token in self._lost:  # Since it was admitted: there was no handler to be cancelled then.
-                    return self._not_handled(claimed, message)
-                result = await cast("Awaitable[object]", call(inner, message))
-            except asyncio.CancelledError as error:
-                if not task.cancelling():
-                    self._failed(inner, claimed, message, error)  # The handler's own doing.
-                elif self._is_ours(claimed, message):
-                    task.uncancel()
-                    _uncount(self.group.metrics)
-                else:
-                    message.expires_ns = 0
-                    raise  # The slot ends, and gives the message back to its queue.
-                return UNANSWERED
-            except (Exception, SystemExit) as error:
-                self._failed(inner, claimed, message, error)
-                return UNANSWERED
-            finally:
-                self._cancels.pop(token, None)
-            self._complete(claimed, message)
-            return self._answer(message, result)
-
-        return handle
+    def end(self, claimed: Claimed) -> None:
+        """The handler has returned or raised."""
+        self._running.pop(claimed.token, None)
 
     def _cancel(self, token: bytes, task: "asyncio.Task[object]") -> None:
         """On the handler's loop: stop it, unless it has returned and its task is at another message by now."""
-        if token in self._cancels:
+        if token in self._running:
             task.cancel()
 
-    def _is_ours(self, claimed: Claimed, message: Message) -> bool:
-        """Whether a cancelled handler's message was dealt with here: its lock is lost, or nobody is left to take it."""
+    def takes_back(self, claimed: Claimed, message: Message) -> bool:
+        """Whether a cancelled handler's message was dealt with here: its lock is lost, or no consumer is left."""
         if claimed.token in self._lost:
             self._dropped(claimed, message)
         elif self.stopped:
-            # Nobody has decided about the message, and the group's queue is not looked at any more.
+            # No consumer has decided about the message, and the group's queue is not looked at any more.
             self._release(claimed, message)
         else:
             return False
+        _uncount(self.group.metrics)
         return True
 
     def _is_late(self, claimed: Claimed, message: Message) -> bool:
@@ -314,13 +273,9 @@ class Feed:
             return False
         return True
 
-    def _not_handled(self, claimed: Claimed, message: Message) -> object:
-        self._dropped(claimed, message)
-        _uncount(self.group.metrics)
-        return UNANSWERED
-
-    def _answer(self, message: Message, result: object) -> object:
-        """Where several groups are asked, one that returns nothing has no answer."""
+    def returned(self, claimed: Claimed, message: Message, result: object) -> object:
+        """Complete it. Gives the answer to a request; where several groups are asked, one with None has none."""
+        self._complete(claimed, message)
         return UNANSWERED if result is None and wants_reply(message) and not self.is_alone() else result
 
     def _is_done_with(self, claimed: Claimed, message: Message) -> bool:
@@ -342,7 +297,7 @@ class Feed:
             command.processed_key = claimed.who.message_id
         self._settle(claimed, message, command)
 
-    def _failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
+    def failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
         metrics = self.group.metrics or ChannelMetrics()
         metrics.count("errors")
         _uncount(metrics)
@@ -428,76 +383,5 @@ def _uncount(metrics: ChannelMetrics | None) -> None:
             metrics.dispatched -= 1
 
 
-def _ignore(pending: Pending[Any]) -> None:
+def _ignore(pending: Pending[list[object]]) -> None:
     """The store says by itself when it has stopped."""
-
-
-def _stored(pending: Pending[list[object]], messages: list[Message]) -> list[Message]:
-    """Those of them that were stored: none after an error, and no duplicates."""
-    if pending.error is not None:
-        return []
-    duplicates = [isinstance(each, SendResult) and each.duplicate for each in pending.value]
-    return [message for message, duplicate in zip(messages, duplicates, strict=True) if not duplicate]
-
-
-class Echoes:
-    """What was published to persistent channels, for those who only listen: once it is durable, and in order.
-
-    Filters and inline handlers are somebody's code. They run on a worker, where they can hold up no commit.
-    """
-
-    def __init__(self, exchange: Exchange, workers: Launcher, aftermath: BusAftermath) -> None:
-        self.group = Group(next_number(), "$listeners", 0)
-        self.group.metrics = ChannelMetrics()  # Nobody's: the channel counts those who heard it.
-        self._exchange = exchange
-        self._aftermath = aftermath
-        self._lock = threading.RLock()
-        self._waiting: deque[tuple[Pending[list[object]], list[Message]]] = deque()
-        consumer = Consumer(next_number(), self.group, self._tell, TAKES_MESSAGE)
-        consumer.launcher = workers
-        consumer.bus = exchange
-        self.group.add(consumer)
-
-    def are_wanted(self, target: Channel) -> bool:
-        """Whether somebody listens now. That the channel was created does not count: the store is what keeps."""
-        if target.routes_version != self._exchange.version:
-            self._exchange.refresh(target)
-        return len(target.routes) > 0
-
-    def follow(self, pending: Pending[list[object]], messages: list[Message]) -> None:
-        """Let the listeners hear these after the answer. Calls come in the order of what the store decided."""
-        copies = [message.fresh() for message in messages]
-        with self._lock:
-            self._waiting.append((pending, copies))
-            self.group.delayed = len(self._waiting)  # The bus is not quiet until they were heard.
-        pending.on_done(self._answered)
-
-    def _answered(self, answered: Pending[list[object]]) -> None:
-        """Those in front whose answers are there, and no others: an answer may overtake the one before it."""
-        with self._lock:
-            while self._waiting and self._waiting[0][0].done:
-                pending, messages = self._waiting.popleft()
-                for message in _stored(pending, messages):
-                    self.group.queue.append(message, 0)
-            self.group.delayed = len(self._waiting)
-        wake(self.group)
-        self._aftermath.rested(self.group)
-
-    def _tell(self, message: Message) -> object:
-        target = self._exchange.channels.get(message.channel)
-        if target is None:
-            return UNANSWERED  # Nobody has used it for long, and many others have come since.
-        try:
-            if not self.are_wanted(target) or self._heard(target, message) > DUPLICATE:
-                target.metrics.count("published")
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            log.warning("%s: a listener raised at %s: %s", message.channel, message.id, described(error))
-            for group in target.routes:
-                wake_all(group)  # It may have kept the others from being woken.
-        return UNANSWERED
-
-    def _heard(self, target: Channel, message: Message) -> int:
-        if target.bucket is None:
-            return self._exchange.post(target, message)
-        self._exchange.force(target, message)  # It has paid for its rate.
-        return FULL
