@@ -72,7 +72,7 @@ class Feed:
         self._held: dict[Message, Claimed] = {}
         self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
         self._cancels: dict[bytes, Callable[[], object]] = {}  # How to stop the handler of a message.
-        self._order = DeliveryOrder(queues.store.catalog, entity, group.queue)
+        self._order = DeliveryOrder(queues.store.catalog, entity, group)
         self._watch = StoreWatch(queues.store, entity, self.pull)
         self._pulling = False
         self._again = False
