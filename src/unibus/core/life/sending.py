@@ -19,6 +19,7 @@ from mypy_extensions import i64
 from unibus.core.codec import encode
 from unibus.core.deadletter import (
     FILTER_EVALUATION_FAILED,
+    FORWARD_TARGET_MISSING,
     MAX_TRANSFER_HOP_COUNT_EXCEEDED,
     SESSION_ID_IS_NULL,
     dead_letter_headers,
@@ -52,7 +53,6 @@ from unibus.core.wire import exact_text
 from unibus.errors import EntityDisabled, EntityNotFound, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
 
-FORWARD_TARGET_MISSING: Final = "ForwardTargetNotFound"
 _IMPORT: Final = "import"
 _IMPORTED: Final = "imported"
 _NO_SETTINGS: Final[Settings] = {}
