@@ -144,6 +144,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     settings = entity.settings
     copies: i64 = 1
+    duplicates = book.forwarded_duplicates
     if visible_ns or is_stored_in(entity):
         entry = Entry(entity, sequence, who, command.priority, command.data)
         if command.ttl_ns or settings.ttl_ns:
@@ -159,7 +160,8 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
         copies = route(book, entity, parcel, key, now_ns)
     result = SendResult(entity.name, sequence, who.message_id, False)
     if copies == 0:
-        result.is_routed = False
+        result.is_forwarded_duplicate = book.forwarded_duplicates > duplicates
+        result.is_routed = result.is_forwarded_duplicate
     return result
 
 
@@ -235,6 +237,7 @@ def admit(book: Book, target: Entity, parcel: Parcel, admission: Admission, now_
     key = admission.key
     if admission.is_duplicate and key is not None:
         note(book, Duplicated(now_ns, target.number, target.sequence, parcel.who, key))
+        book.forwarded_duplicates += 1
         return 0
     parcel.arrivals = admission.arrivals
     return route(book, target, parcel, key, now_ns)
