@@ -69,7 +69,7 @@ class Feed:
         self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
         # Handlers that run, by the token of the lock: the task, and its loop.
         self._running: dict[bytes, tuple[asyncio.AbstractEventLoop, asyncio.Task[object]]] = {}
-        self._order = DeliveryOrder(queues.store.catalog, entity, group.queue)
+        self._order = DeliveryOrder(queues.store.catalog, entity, group)
         self._watch = StoreWatch(queues.store, entity, self.pull)
         self._pulling = False
         self._again = False

@@ -73,6 +73,7 @@ class Group:
         self.name = name
         self.bound: i64 = bound
         self.queue: PriorityQueue[Message] = PriorityQueue(0)
+        self.by_priority = True  # False for a durable subscription that delivers by sequence alone.
         self.filter: Callable[[Message], object] | None = None
         self.inline = False
         self.takes_internal = True  # False for a pattern that does not spell a dead-letter queue: it gets none.
@@ -187,7 +188,15 @@ class Group:
         if back:
             self.queue.append(message, message.priority)
         else:
-            self.queue.restore(message, message.priority, message.sequence)
+            self.restore(message)
+
+    def restore(self, message: Message) -> None:
+        """Put back a message that a slot took and did not handle, at its old place."""
+        self.queue.restore(message, self.level_of(message), message.sequence)
+
+    def level_of(self, message: Message) -> i64:
+        """The level of the queue that the message is on."""
+        return message.priority if self.by_priority else 0
 
     def counts(self) -> "tuple[int, int, int]":
         """Backlog, in-flight and delayed, seen in one step: a message is in exactly one of them."""

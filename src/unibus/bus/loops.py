@@ -253,12 +253,12 @@ class LoopLauncher(Launcher):
         """Settle a handler that raised; what ends the slot is raised again."""
         if isinstance(error, GeneratorExit):
             # Nobody ended it: its loop was closed under it, and there is nothing left to run on.
-            consumer.group.queue.restore(message, message.priority, message.sequence)
+            consumer.group.restore(message)
             raise error
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             # We are being cancelled, it is not the handler's own doing: the message goes back, it is not lost.
-            consumer.group.queue.restore(message, message.priority, message.sequence)
+            consumer.group.restore(message)
             raise error
         self._aftermath.failed(consumer, message, error)
         if not isinstance(error, (Exception, asyncio.CancelledError)):

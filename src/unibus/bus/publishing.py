@@ -245,7 +245,10 @@ def _count(target: Channel, fresh: list[SendResult]) -> int:
     """What the store has taken for a group, or for the first one, and what no group takes. Gives the latter."""
     unrouted = 0
     for result in fresh:
-        target.metrics.count("published" if result.is_routed else "unrouted")
+        if result.is_forwarded_duplicate:
+            target.metrics.count("duplicate")
+        else:
+            target.metrics.count("published" if result.is_routed else "unrouted")
         unrouted += not result.is_routed
     return unrouted
 

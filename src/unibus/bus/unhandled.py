@@ -81,7 +81,7 @@ class Unhandled:
             )
 
     def _is_over(self) -> bool:
-        self._places.abandon_closed_loops()  # None of them reports that it was closed.
+        self._places.recover()  # A closed loop does not report that it was closed.
         admitted = self._registry.admitted()
         work = max([self._work_of(group) for group in self._groups()], default=_NOTHING)
         if work == _RETRIES:

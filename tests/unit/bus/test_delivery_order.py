@@ -3,6 +3,7 @@
 import pytest
 
 from unibus.bus.delivery_order import DeliveryOrder
+from unibus.bus.group import Group
 from unibus.core.life.changes import Who
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.entity import QUEUE, Entity, Entry
@@ -29,13 +30,18 @@ def store() -> Waits:
 
 
 @pytest.fixture
-def queue() -> PriorityQueue[Message]:
-    return PriorityQueue(0)
+def group() -> Group:
+    return Group(1, "g", 0)
 
 
 @pytest.fixture
-def order(store: Waits, queue: PriorityQueue[Message]) -> DeliveryOrder:
-    return DeliveryOrder(store, "q", queue)  # type: ignore[arg-type]
+def queue(group: Group) -> PriorityQueue[Message]:
+    return group.queue
+
+
+@pytest.fixture
+def order(store: Waits, group: Group) -> DeliveryOrder:
+    return DeliveryOrder(store, "q", group)  # type: ignore[arg-type]
 
 
 def at(place: tuple[int, int]) -> Message:

@@ -232,6 +232,22 @@ class ForwardedDuplicateContract(Contract):
         rig.send("q", "d", message_id="m")
         assert bodies(rig.peek("end")) == ["a", "d"]
 
+    def test_a_duplicate_behind_a_forward_is_not_unrouted(self, rig: Rig) -> None:
+        rig.queue("end", dedup_window=60)
+        rig.topic("t")
+        rig.subscription("t", "a", forward_to="end")
+        rig.subscription("t", "b", forward_to="end")
+        rig.queue("q", forward_to="t")
+        first, again, behind = (
+            rig.send("t", "a", message_id="m"),
+            rig.send("t", "b", message_id="m"),
+            rig.send("q", "c"),
+        )
+        told = [(each.duplicate, each.is_forwarded_duplicate, each.is_routed) for each in (first, again, behind)]
+        assert told == [(False, False, True), (False, True, True), (False, False, True)]
+        rig.topic("deaf")
+        assert not rig.send("deaf", "d", message_id="m").is_routed
+
     def test_what_was_sent_is_known_to_forwards(self, rig: Rig) -> None:
         rig.topic("t", dedup_window=60)
         path = rig.subscription("t", "s")
