@@ -275,7 +275,10 @@ class Feed:
 
     def returned(self, claimed: Claimed, message: Message, result: object) -> object:
         """Complete it. Gives the answer to a request; where several groups are asked, one with None has none."""
-        self._complete(claimed, message)
+        command = Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token)
+        if self.idempotent:
+            command.processed_key = claimed.who.message_id
+        self._settle(claimed, message, command)
         return UNANSWERED if result is None and wants_reply(message) and not self.is_alone() else result
 
     def _is_done_with(self, claimed: Claimed, message: Message) -> bool:
@@ -290,12 +293,6 @@ class Feed:
 
     def _release(self, claimed: Claimed, message: Message) -> None:
         self._settle(claimed, message, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
-
-    def _complete(self, claimed: Claimed, message: Message) -> None:
-        command = Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token)
-        if self.idempotent:
-            command.processed_key = claimed.who.message_id
-        self._settle(claimed, message, command)
 
     def failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
         metrics = self.group.metrics or ChannelMetrics()
