@@ -187,7 +187,7 @@ class Feed:
             for claimed in released:
                 self._queues.renewals.stop(claimed)
             if released:
-                commands = [Settle(RELEASE, each.entity, each.sequence, each.token) for each in released]
+                commands = [_command(RELEASE, each) for each in released]
                 self._queues.store.apply(commands).on_done(_ignore)
         except BusError as error:
             log.warning("messages of %r stay locked until their locks end: %s", self.entity, error)
@@ -246,7 +246,7 @@ class Feed:
                 self._failed(inner, claimed, message, error)
                 return UNANSWERED
             self._complete(claimed, message)
-            return self._answer(message, result)
+            return _answer(self.is_alone, message, result)
 
         return handle
 
@@ -262,7 +262,9 @@ class Feed:
             self._cancels[token] = partial(notify_loop, loop, partial(self._cancel, token, task))
             try:
                 if token in self._lost:  # Since it was admitted: there was no handler to be cancelled then.
-                    return self._not_handled(claimed, message)
+                    self._dropped(claimed, message)
+                    _uncount(self.group.metrics)
+                    return UNANSWERED
                 result = await cast("Awaitable[object]", call(inner, message))
             except asyncio.CancelledError as error:
                 if not task.cancelling():
@@ -280,7 +282,7 @@ class Feed:
             finally:
                 self._cancels.pop(token, None)
             self._complete(claimed, message)
-            return self._answer(message, result)
+            return _answer(self.is_alone, message, result)
 
         return handle
 
@@ -295,7 +297,7 @@ class Feed:
             self._dropped(claimed, message)
         elif self.stopped:
             # Nobody has decided about the message, and the group's queue is not looked at any more.
-            self._release(claimed, message)
+            self._settle(claimed, message, _command(RELEASE, claimed))
         else:
             return False
         return True
@@ -307,21 +309,12 @@ class Feed:
             self._dropped(claimed, message)
         elif claimed.until_ns <= now_ns or is_expired(claimed.expires_ns, now_ns):
             # A lock can end before its renewal reports that. The store refuses the release if another has the message.
-            self._release(claimed, message)
+            self._settle(claimed, message, _command(RELEASE, claimed))
         else:
             message.expires_ns = claimed.expires_ns
             message.delivery_count = claimed.delivery_count
             return False
         return True
-
-    def _not_handled(self, claimed: Claimed, message: Message) -> object:
-        self._dropped(claimed, message)
-        _uncount(self.group.metrics)
-        return UNANSWERED
-
-    def _answer(self, message: Message, result: object) -> object:
-        """Where several groups are asked, one that returns nothing has no answer."""
-        return UNANSWERED if result is None and wants_reply(message) and not self.is_alone() else result
 
     def _is_done_with(self, claimed: Claimed, message: Message) -> bool:
         """It is late, the filter says no, or an idempotent group has handled this id before."""
@@ -330,14 +323,11 @@ class Feed:
         known = self.idempotent and self._queues.store.was_processed(self.entity, claimed.who.message_id)
         if not known and _is_accepted(self.group, self.entity, message):
             return False
-        self._settle(claimed, message, Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token))
+        self._settle(claimed, message, _command(COMPLETE, claimed))
         return True
 
-    def _release(self, claimed: Claimed, message: Message) -> None:
-        self._settle(claimed, message, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
-
     def _complete(self, claimed: Claimed, message: Message) -> None:
-        command = Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token)
+        command = _command(COMPLETE, claimed)
         if self.idempotent:
             command.processed_key = claimed.who.message_id
         self._settle(claimed, message, command)
@@ -356,7 +346,7 @@ class Feed:
             reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
             log.warning("%s #%d is a dead letter (%s): %s", self.entity, claimed.sequence, reason, described(error))
             self._aftermath.reply_failure(message, reason, error)
-            command = Settle(DEAD_LETTER, claimed.entity, claimed.sequence, claimed.token)
+            command = _command(DEAD_LETTER, claimed)
             command.reason = reason
             command.description = encodable(error_text(error))
             command.signature = type(error).__name__
@@ -366,7 +356,7 @@ class Feed:
 
     def _give_back(self, claimed: Claimed, message: Message, delay_ns: int) -> None:
         """Until it is due the group is not quiet. From then on a claim tells, wherever the message went meanwhile."""
-        command = Settle(ABANDON, claimed.entity, claimed.sequence, claimed.token)
+        command = _command(ABANDON, claimed)
         command.delay_ns = delay_ns
         if delay_ns <= 0:
             self._settle(claimed, message, command)
@@ -408,6 +398,15 @@ class Feed:
         self._held.pop(message, None)
         if len(self._held) * 2 <= AHEAD:
             self.pull()
+
+
+def _command(verb: int, claimed: Claimed) -> Settle:
+    return Settle(verb, claimed.entity, claimed.sequence, claimed.token)
+
+
+def _answer(is_alone: Callable[[], bool], message: Message, result: object) -> object:
+    """Where several groups are asked, one that returns nothing has no answer."""
+    return UNANSWERED if result is None and wants_reply(message) and not is_alone() else result
 
 
 def _is_accepted(group: Group, entity: str, message: Message) -> bool:
