@@ -59,10 +59,12 @@ class DeliveryOrder:
         if self._trusts_queue:
             self._trusts_queue = False
             return True
-        self.missing = self._catalog.count_before(self._entity, level, sequence, AHEAD)
-        if self.missing:
-            self._hold_back(message, (level, sequence))
-        return not self.missing
+        missing = self._catalog.count_before(self._entity, level, sequence, AHEAD)
+        if missing == 0:
+            return True  # `missing` stays: another slot may have held back messages, and be about to claim for them.
+        self.missing = missing
+        self._hold_back(message, (level, sequence))
+        return False
 
     def _hold_back(self, message: Message, first: Place) -> None:
         """This message, and those in the queue that do not precede `first`: no slot has to take and return each."""

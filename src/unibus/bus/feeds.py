@@ -184,7 +184,7 @@ class Feed:
             for claimed in released:
                 self._queues.renewals.stop(claimed)
             if released:
-                commands = [Settle(RELEASE, each.entity, each.sequence, each.token) for each in released]
+                commands = [_command(RELEASE, each) for each in released]
                 self._queues.store.apply(commands).on_done(_ignore)
         except BusError as error:
             log.warning("messages of %r stay locked until their locks end: %s", self.entity, error)
@@ -253,7 +253,7 @@ class Feed:
             self._dropped(claimed, message)
         elif self.stopped:
             # No consumer has decided about the message, and the group's queue is not looked at any more.
-            self._release(claimed, message)
+            self._settle(claimed, message, _command(RELEASE, claimed))
         else:
             return False
         _uncount(self.group.metrics)
@@ -266,7 +266,7 @@ class Feed:
             self._dropped(claimed, message)
         elif claimed.until_ns <= now_ns or is_expired(claimed.expires_ns, now_ns):
             # A lock can end before its renewal reports that. The store refuses the release if another has the message.
-            self._release(claimed, message)
+            self._settle(claimed, message, _command(RELEASE, claimed))
         else:
             message.expires_ns = claimed.expires_ns
             message.delivery_count = claimed.delivery_count
@@ -275,7 +275,7 @@ class Feed:
 
     def returned(self, claimed: Claimed, message: Message, result: object) -> object:
         """Complete it. Gives the answer to a request; where several groups are asked, one with None has none."""
-        command = Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token)
+        command = _command(COMPLETE, claimed)
         if self.idempotent:
             command.processed_key = claimed.who.message_id
         self._settle(claimed, message, command)
@@ -288,11 +288,8 @@ class Feed:
         known = self.idempotent and self._queues.store.was_processed(self.entity, claimed.who.message_id)
         if not known and _is_accepted(self.group, self.entity, message):
             return False
-        self._settle(claimed, message, Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token))
+        self._settle(claimed, message, _command(COMPLETE, claimed))
         return True
-
-    def _release(self, claimed: Claimed, message: Message) -> None:
-        self._settle(claimed, message, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
 
     def failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
         metrics = self.group.metrics or ChannelMetrics()
@@ -308,7 +305,7 @@ class Feed:
             reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
             log.warning("%s #%d is a dead letter (%s): %s", self.entity, claimed.sequence, reason, described(error))
             self._aftermath.reply_failure(message, reason, error)
-            command = Settle(DEAD_LETTER, claimed.entity, claimed.sequence, claimed.token)
+            command = _command(DEAD_LETTER, claimed)
             command.reason = reason
             command.description = encodable(error_text(error))
             command.signature = type(error).__name__
@@ -318,7 +315,7 @@ class Feed:
 
     def _give_back(self, claimed: Claimed, message: Message, delay_ns: int) -> None:
         """Until it is due the group is not quiet. From then on a claim tells, wherever the message went meanwhile."""
-        command = Settle(ABANDON, claimed.entity, claimed.sequence, claimed.token)
+        command = _command(ABANDON, claimed)
         command.delay_ns = delay_ns
         if delay_ns <= 0:
             self._settle(claimed, message, command)
@@ -360,6 +357,10 @@ class Feed:
         self._held.pop(message, None)
         if len(self._held) * 2 <= AHEAD:
             self.pull()
+
+
+def _command(verb: int, claimed: Claimed) -> Settle:
+    return Settle(verb, claimed.entity, claimed.sequence, claimed.token)
 
 
 def _is_accepted(group: Group, entity: str, message: Message) -> bool:

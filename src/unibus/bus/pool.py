@@ -86,7 +86,11 @@ class Pool(Launcher):
     def release(self) -> None:
         """Let the threads end without waiting for them. Work that nobody has begun stays in its queues."""
         self.stopped = True
-        for lock in self._take_parked():
+        with LOCK:
+            parked = self._parked
+            self._parked = []
+            self.threads = 0
+        for lock in parked:
             lock.release()
         self._give_up_ready()
         self._dismiss_overseer()
@@ -120,13 +124,6 @@ class Pool(Launcher):
         if not self.stopped:
             self._parked.append(lock)
         return None
-
-    def _take_parked(self) -> list[LockType]:
-        with LOCK:
-            parked = self._parked
-            self._parked = []
-            self.threads = 0
-            return parked
 
     def _take_ready(self) -> list[Consumer]:
         with LOCK:

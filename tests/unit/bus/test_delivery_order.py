@@ -101,6 +101,22 @@ def test_what_the_store_has_first_holds_back_the_rest(
     assert bodies(queue) == [URGENT, FIRST, SECOND, THIRD]
 
 
+def test_a_message_that_may_go_leaves_the_others_their_claim(
+    order: DeliveryOrder, store: Waits, queue: PriorityQueue[Message]
+) -> None:
+    # Of two slots: one holds its message back, and before it claims what precedes that, the other begins an urgent one.
+    fill(queue, THIRD)
+    store.places = [FIRST]
+    assert not order.admits(at(SECOND))
+    assert order.admits(at(URGENT))
+    assert order.missing == 1  # Else a feed that holds many messages would not claim, and none would be delivered.
+    order.begin_claim()
+    store.places = []
+    order.claim_decided(claim_of(FIRST))
+    order.end_claim([at(FIRST)])
+    assert (order.missing, bodies(queue)) == (0, [FIRST, SECOND, THIRD])
+
+
 def test_until_a_claim_is_decided_it_may_have_taken_anything(
     order: DeliveryOrder, queue: PriorityQueue[Message]
 ) -> None:

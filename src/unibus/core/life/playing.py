@@ -53,6 +53,7 @@ from unibus.core.life.standing import (
 )
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
 from unibus.core.life.weight import CHANGE_WEIGHT, weight_of
+from unibus.core.life.windows import CLOCK, cut_windows
 from unibus.errors import DAMAGED_HINT, StoreDamaged
 
 _ENDS: Final = {
@@ -181,6 +182,8 @@ def _play_rare(book: Book, change: Change) -> None:
         _session_changed(book, change)
     elif isinstance(change, Advanced):
         book.positions[change.name] = change.position
+        if change.name == CLOCK:
+            cut_windows(book, change.at_ns)
     else:
         assert isinstance(change, (Duplicated, Pruned, Forgotten))  # Only history cares.
 

@@ -305,7 +305,7 @@ def _changed_by_action(book: Book, changed: Message, subscription: Entity, befor
     parcel.message = changed
     parcel.hops = before.hops
     parcel.way = before.way
-    parcel.dedup_key = None if cold is None else cold.dedup_key
+    parcel.dedup_key = before.dedup_key
     return parcel
 
 

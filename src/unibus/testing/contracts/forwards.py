@@ -273,6 +273,22 @@ class ForwardedDuplicateContract(Contract):
         rig.advance(10)
         assert (bodies(rig.peek("end")), rig.peek("q"), rig.dead("q")) == (["now"], [], [])
 
+    @pytest.mark.parametrize("action", [None, SqlRuleAction("SET seen = TRUE")])
+    def test_an_action_does_not_change_what_a_scheduled_message_is_known_by(
+        self, rig: Rig, action: SqlRuleAction | None
+    ) -> None:
+        """Once it was stored, its key is compared where the target compares ids."""
+        rig.queue("keys")
+        rig.queue("ids", dedup_window=60)
+        rig.topic("t")
+        for name in ("keys", "ids"):
+            rules = text_of([Rule("all", TrueFilter(), action)])
+            rig.subscription("t", f"to-{name}", forward_to=name, rules=rules)
+            rig.send(name, "now", dedup_key="k")
+        rig.send("t", "later", dedup_key="k", visible_ns=rig.now_ns() + 10 * SECOND)
+        rig.advance(10)
+        assert (bodies(rig.peek("keys")), bodies(rig.peek("ids"))) == (["now", "later"], ["now"])
+
     def test_two_subscriptions_that_forward_to_one_queue_make_one_message(self, rig: Rig) -> None:
         rig.queue("end", dedup_window=60)
         rig.topic("t")
