@@ -5,6 +5,8 @@ zero would be believed.
 """
 
 import os
+import time
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -26,22 +28,34 @@ def process_families(proc: Path = PROC) -> list[Family]:
     times = os.times()
     families = [_family("process_cpu_seconds_total", "Processor time.", round(times.user + times.system, 2), "counter")]
     try:
-        fields = (proc / "self" / "stat").read_text().rpartition(")")[2].split()
-        booted_s = int((proc / "stat").read_text().partition("\nbtime ")[2].split()[0])
+        memory = int(_fields(proc)[_RSS_FIELD]) * os.sysconf("SC_PAGE_SIZE")
+        started_s = _started_s(proc)
         open_fds = len(os.listdir(proc / "self" / "fd"))
     except (OSError, IndexError, ValueError):
         return families
-    started_s = booted_s + int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
-    memory = int(fields[_RSS_FIELD]) * os.sysconf("SC_PAGE_SIZE")
     families += [
         _family("process_resident_memory_bytes", "Memory that is in use.", memory),
-        _family("process_start_time_seconds", "When the process began, in seconds since 1970.", round(started_s, 2)),
+        _family("process_start_time_seconds", "When the process began, in seconds since 1970.", started_s),
         _family("process_open_fds", "Open files and connections.", open_fds),
     ]
     if resource is not None:
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         families.append(_family("process_max_fds", "Open files and connections that are allowed.", most))
     return families
+
+
+@cache
+def _started_s(proc: Path) -> float:
+    """Computed once: a clock that is adjusted must not look like a restart.
+
+    Not by the time of the boot in /proc/stat, which a service may not see (ProcSubset=pid of systemd).
+    """
+    after_boot_s = int(_fields(proc)[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return round(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + after_boot_s, 2)
+
+
+def _fields(proc: Path) -> list[str]:
+    return (proc / "self" / "stat").read_text().rpartition(")")[2].split()
 
 
 def _family(name: str, text: str, value: float, kind: str = "gauge") -> Family:

@@ -5,8 +5,10 @@ import resource
 import time
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from unibus.endpoints.http.monitoring import process
 from unibus.endpoints.http.monitoring.process import process_families
 
 
@@ -30,10 +32,17 @@ def test_a_program_may_have_any_name(tmp_path: Path) -> None:
     (tmp_path / "self" / "fd").mkdir(parents=True)
     fields = ["S", *map(str, range(4, 60))]
     (tmp_path / "self" / "stat").write_text(f"7 (a) b (c) {' '.join(fields)}\n")
-    (tmp_path / "stat").write_text("cpu 1 2 3\nbtime 1000\n")
-    found = values(tmp_path)
-    assert found["process_resident_memory_bytes"] == 24 * os.sysconf("SC_PAGE_SIZE")
-    assert found["process_start_time_seconds"] == 1000 + round(22 / os.sysconf("SC_CLK_TCK"), 2)
+    assert values(tmp_path)["process_resident_memory_bytes"] == 24 * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_start_does_not_move_when_the_clock_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    booted_s = float(Path("/proc/stat").read_text().partition("\nbtime ")[2].split()[0])
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    process._started_s.cache_clear()
+    first = values()["process_start_time_seconds"]
+    assert first == pytest.approx(booted_s + ticks / os.sysconf("SC_CLK_TCK"), abs=2)
+    monkeypatch.setattr(process.time, "time", lambda: 0.0)
+    assert values()["process_start_time_seconds"] == first
 
 
 def test_where_nothing_is_known_nothing_is_claimed(tmp_path: Path) -> None:
