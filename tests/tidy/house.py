@@ -23,6 +23,8 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
     "config": frozenset({"core"}),  # Describes and reads settings; what is configured takes them as an argument.
     # Network only: what it needs of a store it asks the bus for.
     "endpoints": frozenset({"core", "bus", "codecs", "config"}),
+    # Connects a bus and the HTTP endpoint to a framework of the user; holds no rule of its own.
+    "integrations": frozenset({"core", "bus", "endpoints"}),
     "federation": frozenset({"core", "bus"}),
     "capture": frozenset({"core", "stores"}),  # Reads history as a reader does, beside the bus.
     "pipeline": frozenset({"core", "stores", "bus", "sync", "capture"}),
@@ -43,6 +45,7 @@ THIRD_PARTY: Final[dict[str, frozenset[str]]] = {
     "bus": frozenset({"msgspec", "mypy_extensions", "opentelemetry"}),  # The last one only when a bus is traced.
     "sync": frozenset({"msgspec", "mypy_extensions"}),
     "endpoints": frozenset({"msgspec", "fastapi", "starlette", "uvicorn", "httptools", "uvloop", "cryptography"}),
+    "integrations": frozenset({"fastapi", "starlette"}),
     "federation": frozenset({"msgspec", "httpx2"}),
     "capture": frozenset({"msgspec", "pyarrow"}),
     "pipeline": frozenset({"msgspec", "numpy", "pyspark", "pyarrow", "deltalake"}),  # The only room that knows Spark.

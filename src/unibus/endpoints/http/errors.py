@@ -95,7 +95,8 @@ def code_of(error: errors.BusError) -> str:
 def error_response(request: Request | None, error: errors.BusError) -> Response:
     """`request` is None where the request itself could not be read."""
     status = status_of(error)
-    response = error_body(request, status, code_of(error), error.what, error.hint)
+    is_management = request is not None and request.is_management
+    response = error_body(request, status, error.code if is_management else code_of(error), error.what, error.hint)
     if isinstance(error, errors.RateLimited):
         if math.isfinite(error.retry_after_s):  # Else it is refused at any time: it is more than the burst.
             response.headers.append(("Retry-After", str(max(1, round(error.retry_after_s)))))

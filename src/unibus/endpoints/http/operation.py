@@ -21,7 +21,9 @@ COMMON: Final = (400, 401, 403, 404, 405, 413, 429, 500, 503)
 @dataclass(frozen=True)
 class Operation:
     """`right` None: open without a key. `has_body`: the body is read before the handler runs. `statuses` are those
-    beside COMMON. `hot`: measured and dispatched first. `in_document` False: not in the OpenAPI document."""
+    beside COMMON. `hot`: measured and dispatched first. `in_document` False: not in the OpenAPI document.
+    `names_entity`: the entity is the value of `entity` in the query, and the right is needed there; without a value it
+    is needed for the whole namespace."""
 
     name: str
     method: str
@@ -38,6 +40,7 @@ class Operation:
     request_schema: dict[str, object] = field(default_factory=dict)
     response_schema: dict[str, object] = field(default_factory=dict)
     in_document: bool = True
+    names_entity: bool = False
 
 
 class Table:

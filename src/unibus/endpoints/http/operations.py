@@ -3,8 +3,9 @@
 from typing import Final
 
 from unibus.endpoints.http.administration.table import ADMINISTRATION
+from unibus.endpoints.http.management.table import MANAGEMENT
 from unibus.endpoints.http.messages.table import MESSAGES
 from unibus.endpoints.http.monitoring.table import MONITORING
 from unibus.endpoints.http.operation import Table
 
-TABLE: Final = Table((*MESSAGES, *ADMINISTRATION, *MONITORING))
+TABLE: Final = Table((*MESSAGES, *ADMINISTRATION, *MONITORING, *MANAGEMENT))

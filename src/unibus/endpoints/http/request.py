@@ -4,7 +4,7 @@ Header names are lower case. Where a header is given twice the first one counts,
 in front lets exactly one through.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
@@ -12,7 +12,7 @@ import msgspec
 
 from unibus.endpoints.error_body import JSON
 from unibus.endpoints.http.address import parsed_query
-from unibus.endpoints.http.routing import Place
+from unibus.endpoints.http.routing import MANAGEMENT_PREFIX, Place
 from unibus.errors import DecodeError, MessageTooLarge
 
 Scope: TypeAlias = MutableMapping[str, object]
@@ -96,7 +96,12 @@ class Request:
         return f"{self.scope.get('root_path') or ''}{self.scope.get(PREFIX, '')}"
 
     def accepts_json(self) -> bool:
-        return JSON in self.headers.get("accept", "")
+        return self.is_management or JSON in self.headers.get("accept", "")
+
+    @property
+    def is_management(self) -> bool:
+        """Whether it is for the management API: JSON whatever is accepted, and errors by the codes of the bus."""
+        return self.place.shape.startswith(MANAGEMENT_PREFIX)
 
     async def read_body(self, bytes_max: int) -> bytes:
         """The whole body, or MessageTooLarge as soon as it is longer than allowed."""
@@ -136,12 +141,16 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """`headers` beside Content-Type and Content-Length, which the runner writes. A text becomes UTF-8."""
+    """`headers` beside Content-Type and Content-Length, which the runner writes. A text becomes UTF-8.
+
+    `stream` in place of `body`: pieces of an answer that has no known length. It is closed when the client leaves.
+    """
 
     status: int = 200
     body: bytes = b""
     content_type: str = ""
     headers: list[tuple[str, str]] = field(default_factory=list)
+    stream: AsyncGenerator[bytes, None] | None = None
 
 
 def json_response(value: object, status: int = 200, headers: list[tuple[str, str]] | None = None) -> Response:

@@ -24,6 +24,8 @@ from unibus.errors import DecodeError
 
 RESERVED: Final = RESERVED_FIRST
 
+MANAGEMENT_PREFIX: Final = "/unibus/v1/"
+
 OPERATOR_PAGES: Final = frozenset(
     {
         *("/metrics", "/servicebus/metrics", "/docs", "/servicebus/docs"),
@@ -167,6 +169,12 @@ def resource_of(place: Place) -> str:
     if below.startswith(("/rules", "/subscriptions")):
         return "/".join([place.entity + below, *place.params.values()])
     return place.entity
+
+
+def named_entity(text: str) -> str:
+    """The name of an entity that a query has; its dead-letter queue and its subscriptions in any case."""
+    segments = text.strip("/").split("/")
+    return entity_name(segments) if text else ""
 
 
 def entity_name(segments: list[str]) -> str:

@@ -9,13 +9,14 @@ import itertools
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Final, TypeVar
 from uuid import uuid4
 
 from unibus.endpoints.http.errors import UNEXPECTED, error_body, error_response
 from unibus.endpoints.http.operation import Operation
 from unibus.endpoints.http.request import Disconnected, Request, Response, Send
+from unibus.endpoints.http.routing import named_entity
 from unibus.endpoints.http.service import Service
 from unibus.errors import BusError, StoreFailed
 
@@ -34,6 +35,8 @@ async def run(service: Service, operation: Operation, request: Request, send: Se
     began_ns = time.perf_counter_ns()
     rule, code = "", ""
     try:
+        if operation.names_entity:
+            request.entity = named_entity(request.query.get("entity", ""))
         if operation.right is not None:
             rule = service.authorization.check(request, operation.right, request.entity)
         if operation.has_body:
@@ -50,20 +53,40 @@ async def run(service: Service, operation: Operation, request: Request, send: Se
         log.exception("%s failed unexpectedly", operation.name)
         response = error_body(request, UNEXPECTED, "internal_error", "the server failed to do this", "see its log")
         code = "internal_error"
-    await answer(request, response, send)
-    service.observer.answered(request, operation.name, response.status, time.perf_counter_ns() - began_ns, code, rule)
+    try:
+        await answer(request, response, send)
+    finally:
+        took_ns = time.perf_counter_ns() - began_ns
+        service.observer.answered(request, operation.name, response.status, took_ns, code, rule)
 
 
 async def answer(request: Request, response: Response, send: Send) -> None:
-    """The answer has the correlation id of the request, or a new one."""
+    """The answer has the correlation id of the request, or a new one. A stream has no length: it ends when it ends."""
     headers: list[tuple[bytes, bytes]] = [(b"x-correlation-id", correlation_id(request).encode("ascii"))]
     if response.content_type:
         headers.append((b"content-type", response.content_type.encode("latin-1")))
-    if response.status not in _EMPTY_BODY:
+    if response.status not in _EMPTY_BODY and response.stream is None:
         headers.append((b"content-length", str(len(response.body)).encode("ascii")))
     headers += [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in response.headers]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": response.body})
+    if response.stream is None:
+        await send({"type": "http.response.body", "body": response.body})
+    else:
+        await _answer_stream(request, response.stream, send)
+
+
+async def _answer_stream(request: Request, pieces: AsyncGenerator[bytes, None], send: Send) -> None:
+    """Write pieces as they come, each when the client has taken most of those before. A client that leaves ends it."""
+
+    async def write() -> None:
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    try:
+        await while_connected(request, write())
+    finally:
+        await pieces.aclose()
 
 
 def correlation_id(request: Request) -> str:

@@ -30,6 +30,7 @@ from unibus.core.access.rules import AuthorizationRule, well_known_rule
 from unibus.endpoints.http.administration.table import ADMINISTRATION
 from unibus.endpoints.http.app import Asgi, Front, application
 from unibus.endpoints.http.authorization import SasAuthorization
+from unibus.endpoints.http.management.table import MANAGEMENT
 from unibus.endpoints.http.messages.table import MESSAGES
 from unibus.endpoints.http.monitoring.table import MONITORING
 from unibus.endpoints.http.operation import Operation, Table
@@ -71,11 +72,50 @@ MONITORING_RIGHTS = {
     **dict.fromkeys(("docs", "servicebus_docs", "openapi", "servicebus_openapi"), "Listen"),
     "reset": "Manage",
 }
-RIGHTS = {**MESSAGE_RIGHTS, **ADMINISTRATION_RIGHTS, **MONITORING_RIGHTS}
-OF_ENTITIES = {*MESSAGE_RIGHTS, *ADMINISTRATION_RIGHTS} - {"list_queues", "list_topics", "get_namespace"}
+# The management API, one table after the other. An operation with `names_entity` belongs in OF_QUERY, too.
+ENTITIES_RIGHTS: dict[str, str] = {}
+
+# What is set.
+OF_QUERY_SETTINGS: set[str] = set()
+SETTINGS_RIGHTS: dict[str, str] = {}
+
+# Messages one by one.
+OF_QUERY_MESSAGES: set[str] = set()
+MESSAGES_RIGHTS: dict[str, str] = {}
+
+# History.
+HISTORY_RIGHTS: dict[str, str] = {}
+
+# Events.
+EVENTS_RIGHTS: dict[str, str] = {}
+
+# Bulk.
+BULK_RIGHTS: dict[str, str] = {}
+
+# The server itself.
+CONTROL_RIGHTS: dict[str, str] = {}
+
+# All of them.
+MANAGEMENT_RIGHTS = {
+    **ENTITIES_RIGHTS,
+    **SETTINGS_RIGHTS,
+    **MESSAGES_RIGHTS,
+    **HISTORY_RIGHTS,
+    **EVENTS_RIGHTS,
+    **BULK_RIGHTS,
+    **CONTROL_RIGHTS,
+}
+OF_QUERY = OF_QUERY_SETTINGS | OF_QUERY_MESSAGES
+RIGHTS = {**MESSAGE_RIGHTS, **ADMINISTRATION_RIGHTS, **MONITORING_RIGHTS, **MANAGEMENT_RIGHTS}
+OF_PATHS = {*MESSAGE_RIGHTS, *ADMINISTRATION_RIGHTS} - {"list_queues", "list_topics", "get_namespace"}
+OF_ENTITIES = OF_PATHS | OF_QUERY
 BASIC = {"metrics", "servicebus_metrics", "docs", "servicebus_docs", "openapi", "servicebus_openapi"}
 
 ENTITY, SIBLING = "orders", "orders1"
+QUERY_NAMES = (
+    *("orders", "ORDERS", "%6frders", "/orders/", "orders/$DeadLetterQueue", "orders%2F%24deadletterqueue"),
+    "orders/Subscriptions/s2",
+)
 
 ROOT = rule("root", ALL, 1)
 BY_RIGHT = {right: rule(f"only{right}", ALL if right == "Manage" else [right], 2 + at) for at, right in enumerate(ALL)}
@@ -168,6 +208,9 @@ def expected(operation: str, who: Identity) -> int:
 
 def paths(operation: Operation) -> Iterator[str]:
     """Every documented path, and spellings of the entity that must make no difference."""
+    if operation.names_entity:
+        yield from [f"{operation.documented[0]}?entity={name}" for name in QUERY_NAMES]
+        return
     for documented in operation.documented:
         path = re.sub(r"{(entity|queue|topic)}", ENTITY, documented).replace("{subscription}", "s1")
         path = re.sub(r"{\w+}", "7", path)
@@ -197,8 +240,13 @@ FRONT, FASTAPI = application_of(True), application_of(False)
 
 @pytest.mark.parametrize(
     ("operations", "rights"),
-    [(MESSAGES, MESSAGE_RIGHTS), (ADMINISTRATION, ADMINISTRATION_RIGHTS), (MONITORING, MONITORING_RIGHTS)],
-    ids=["messages", "administration", "monitoring"],
+    [
+        (MESSAGES, MESSAGE_RIGHTS),
+        (ADMINISTRATION, ADMINISTRATION_RIGHTS),
+        (MONITORING, MONITORING_RIGHTS),
+        (MANAGEMENT, MANAGEMENT_RIGHTS),
+    ],
+    ids=["messages", "administration", "monitoring", "management"],
 )
 def test_every_operation_has_a_row_here_and_every_row_an_operation(
     operations: tuple[Operation, ...], rights: dict[str, str]
@@ -217,10 +265,11 @@ def test_the_matrix_covers_the_whole_table() -> None:
 def test_every_documented_path_leads_to_its_operation() -> None:
     for operation in TABLE.operations:
         for path in paths(operation):
-            place = place_of(path.encode())
+            place = place_of(path.partition("?")[0].encode())
             assert TABLE.find(place.shape, operation.method) is operation, path
             named = place.entity.casefold()
-            assert (named == ENTITY or named.startswith(f"{ENTITY}/")) == (operation.name in OF_ENTITIES), path
+            assert (named == ENTITY or named.startswith(f"{ENTITY}/")) == (operation.name in OF_PATHS), path
+        assert operation.names_entity == (operation.name in OF_QUERY)
 
 
 # Zero wrong allows
