@@ -26,6 +26,7 @@ from unibus.bus.group import Group
 from unibus.bus.places import Places
 from unibus.bus.registry import Registry
 from unibus.bus.retries import PendingRetries
+from unibus.counting import counted
 from unibus.errors import BusError
 from unibus.stores.durability import Durability
 from unibus.stores.store import EntityInfo, Store
@@ -130,7 +131,7 @@ class Unhandled:
             left += _left_in(store)
         if left:
             total = sum(count for count, _ in left)
-            log.warning("the bus closed with %d messages undelivered: %s", total, _listed(left))
+            log.warning("the bus closed with %s undelivered: %s", counted(total, "message"), _listed(left))
         if store is not None and store.durability != Durability.D0 and log.isEnabledFor(logging.INFO):
             _log_stored(store, [entity for _, entity in stored])
 
@@ -186,14 +187,18 @@ def _log_stored(store: Store, entities: Iterable[str]) -> None:
             return  # The store has stopped, and has said so.
         if info is not None and _held(info):
             log.info(
-                "%d messages of %r stay in %s, and are delivered after the next start", _held(info), entity, store.url
+                "%s of %r %s in %s, to be delivered after the next start",
+                counted(_held(info), "message"),
+                entity,
+                "stays" if _held(info) == 1 else "stay",
+                store.url,
             )
 
 
 def _listed(left: list[tuple[int, str]]) -> str:
     parts = [text for _, text in sorted(left, key=lambda each: -each[0])[:SHOWN_MAX]]
     if len(left) > SHOWN_MAX:
-        parts.append(f"and in {len(left) - SHOWN_MAX} other places")
+        parts.append(f"and in {counted(len(left) - SHOWN_MAX, 'other place')}")
     return ", ".join(parts)
 
 
@@ -201,7 +206,7 @@ def described(groups: list[Group]) -> str:
     """What these groups are at, for a person."""
     parts = [_described(group) for group in groups[:GROUPS_SHOWN]]
     if len(groups) > GROUPS_SHOWN:
-        parts.append(f"{len(groups) - GROUPS_SHOWN} groups more")
+        parts.append(f"{counted(len(groups) - GROUPS_SHOWN, 'group')} more")
     return ", ".join(parts) or "the last handler"
 
 
@@ -212,7 +217,7 @@ def _described(group: Group) -> str:
         (backlog, "waiting message", "waiting messages"),
         (delayed, "retry", "retries"),
     ]
-    shown = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count > 0]
+    shown = [counted(count, one, many) for count, one, many in counts if count > 0]
     return f"{' and '.join(shown) or 'the last handler'} of {where(group)}"
 
 

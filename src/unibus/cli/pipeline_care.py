@@ -16,6 +16,7 @@ from unibus.cli.pipeline_options import DEFAULT_LAKE, Connect, LakeDir, Master, 
 from unibus.cli.pipeline_run import MAX_EVENTS_DEFAULT, Bad, Source, progress, tell_batch
 from unibus.cli.pipeline_sources import opened_sources
 from unibus.cli.signals import undisturbed
+from unibus.counting import counted
 from unibus.errors import UsageError
 
 
@@ -68,7 +69,7 @@ def rebuild(options: RebuildOptions) -> None:
 def tell_rebuilt(made: int, last: int) -> None:
     """Batches of the new tables were counted from 1; the lake counts on, since no number is used twice."""
     if is_terminal():
-        typer.echo(f"rebuilt in {made:,} {'batch' if made == 1 else 'batches'}; the lake is at batch {last:,} now")
+        typer.echo(f"rebuilt in {counted(made, 'batch', 'batches')}; the lake is at batch {last:,} now")
         return
     write_json({"rebuilt": True, "batches": made, "batch": last})
     flush()
@@ -85,7 +86,7 @@ def compact(lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
         if not is_terminal():
             write_json({"table": name, "files_before": before, "files": after})
         elif before:
-            typer.echo(f"{name:<16} {before:>5} files, now {after}")
+            typer.echo(f"{name:<16} {before:>5} {'file' if before == 1 else 'files'}, now {after}")
     flush()
 
 

@@ -21,6 +21,7 @@ from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.pipeline_options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, extras, needs_pipeline, open_lake
 from unibus.cli.pipeline_sources import opened_sources
 from unibus.cli.signals import stopping
+from unibus.counting import counted
 from unibus.errors import SparkLost, UsageError
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def tell_batch(result: "BatchResult") -> None:
     rate = result.events / result.seconds if result.seconds else 0
     left = f", {result.left:,} left" if result.left else ""
     typer.echo(
-        f"batch {result.number}: {result.events:,} events, {result.closed:,} messages ended, "
+        f"batch {result.number}: {counted(result.events, 'event')}, {counted(result.closed, 'message')} ended, "
         f"{result.seconds:.1f} s ({rate:,.0f} events/s){left}"
     )
     for each in result.unread:

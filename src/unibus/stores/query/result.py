@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, overload
 
+from unibus.counting import counted
+
 Value: TypeAlias = int | float | str | bytes | None
 """What a column can hold."""
 
@@ -118,4 +120,4 @@ class QueryResult(Sequence[Row]):
 
     def __repr__(self) -> str:
         more = ", truncated" if self.truncated else ""
-        return f"<QueryResult {len(self.rows)} rows of {', '.join(self.columns)}{more}>"
+        return f"<QueryResult {counted(len(self.rows), 'row')} of {', '.join(self.columns)}{more}>"
