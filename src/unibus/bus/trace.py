@@ -312,7 +312,7 @@ def _words(event: Event) -> str:
     attrs = event.attrs or {}
     visible_us = int(attrs.get("visible_us", 0))
     return _WORDS.get(event.kind, event.kind).format(
-        size=counted(event.size, "byte"),
+        size=counted(event.size or 0, "byte"),
         count=event.delivery_count,
         reason=event.reason,
         consumer=event.consumer or "a receiver",

@@ -16,7 +16,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from unibus.bus.closing import Closing
 from unibus.bus.delivery import Delivery
@@ -47,6 +47,19 @@ GROUPS_SHOWN: Final = 3
 _NOTHING: Final = 0
 _RETRIES: Final = 1
 _HANDLING: Final = 2
+
+
+class End(NamedTuple):
+    """How a bus came to its end, in the words of the report of what is lost with it."""
+
+    what: str
+    advice: str = ""
+
+
+_ADVICE: Final = "; call close(), or use the bus in a `with` block (`async with`)"
+CLOSED: Final = End("the bus closed")
+DROPPED: Final = End("the bus was dropped without close(),", _ADVICE)
+EXITED: Final = End("the program ended without close() of its bus,", _ADVICE)
 
 
 class Unhandled:
@@ -123,25 +136,30 @@ class Unhandled:
 
     # Reporting
 
-    def report(self, store: Store | None, durable: DurableChannels | None) -> None:
+    def report(self, store: Store | None, durable: DurableChannels | None, end: End) -> None:
         """Log what was left: as a warning where it is lost, as information where a store has it."""
         stored = [] if durable is None else durable.groups_here()
-        left = self._left_in_groups([group for group, _ in stored]) + self._left_on_channels()
+        left = self._left_in_groups([group for group, _ in stored], end) + self._left_on_channels()
         if store is not None and store.durability == Durability.D0:
             left += _left_in(store)
         if left:
             total = sum(count for count, _ in left)
-            log.warning("the bus closed with %s undelivered: %s", counted(total, "message"), _listed(left))
+            log.warning("%s with %s undelivered: %s%s", end.what, counted(total, "message"), _listed(left), end.advice)
         if store is not None and store.durability != Durability.D0 and log.isEnabledFor(logging.INFO):
             _log_stored(store, [entity for _, entity in stored])
 
-    def _left_in_groups(self, stored: list[Group]) -> list[tuple[int, str]]:
-        """Backlog, retries and what a handler has that was left behind. One that waits in `close` goes on."""
+    def _left_in_groups(self, stored: list[Group], end: End) -> list[tuple[int, str]]:
+        """Backlog, retries and what a handler has that was left behind.
+
+        A handler that waits in `close` goes on, and so does one on a worker thread of a bus that was dropped.
+        """
         callers = Counter(id(group) for group in self._closing().callers.groups())
         left = []
         for group in self._registry.groups():
             if group not in stored:
                 backlog, in_flight, delayed = group.counts()
+                if end is DROPPED and self._places.is_on_workers(group):
+                    in_flight = 0
                 count = backlog + delayed + max(0, in_flight - callers[id(group)])
                 if count:
                     left.append((count, f"{count} of {where(group)}"))
