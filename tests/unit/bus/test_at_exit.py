@@ -315,10 +315,8 @@ def test_what_a_durable_store_has_is_not_lost(tmp_path: Path) -> None:
     with SyncMessageBus(url) as bus:
         bus.subscribe("orders", got, group="billing")
         assert bus.drain(GUARD_S)
-    assert [message.body for message in got.messages] == [
-        0,
-        1,
-    ]  # The bound of a persistent channel includes what is in-flight.
+    # The bound of a persistent channel includes what is in-flight.
+    assert [message.body for message in got.messages] == [0, 1]
 
 
 def test_queues_in_memory_are_reported(caplog: pytest.LogCaptureFixture) -> None:
