@@ -133,6 +133,8 @@ class Face:
         patterns.check_new(checked_name(name))
         if config.dead_letter_channel is not None:
             patterns.check_new(config.dead_letter_channel)
+        if not config.persistent:
+            self._hub.registry.names.check_channel(checked_name(name))
 
     def channels(self) -> list[str]:
         self._hub.registry.check_process()

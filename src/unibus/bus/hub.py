@@ -107,6 +107,10 @@ class Hub:
         self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.aftermath)
         self.durable.by_default = by_default
         self.registry.patterns.stored = opened
+        self.registry.names.store = opened
+        self.registry.names.is_persistent = self.durable.takes
+        self.registry.names.claimed = self._queues.named.clear
+        self._queues.check_entity = self.registry.names.check_entity
         self.registry.patterns.is_durable = by_default
         self.shutdown.durable = self.durable
         if folder is not None:

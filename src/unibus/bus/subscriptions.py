@@ -54,6 +54,7 @@ class Subscriptions:
         self._places.abandon_closed_loops()  # What they hold may be for the new handler.
         with LOCK:
             if pattern.kind == EXACT:
+                self._registry.names.check_channel(str(pattern.text))
                 self._registry.get_or_make(str(pattern.text))
             given = options.get("group")
             name = given or self._defaults.name_of(pattern, default, handler, self._groups)
