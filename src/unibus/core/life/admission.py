@@ -210,9 +210,10 @@ def count_new(book: Book, commands: Sequence[Send], now_ns: i64) -> int:
         entity = book.find(command.entity)
         key = command.dedup_key if entity is None else dedup_key(entity, command)
         if key is not None:
-            if (command.entity, key) in used or (entity is not None and entity.is_known(key, now_ns)):
+            place = (command.entity.casefold(), key)  # Names that differ only by case are one entity.
+            if place in used or (entity is not None and entity.is_known(key, now_ns)):
                 continue
-            used.add((command.entity, key))
+            used.add(place)
         count += 1
     return count
 
