@@ -5,6 +5,7 @@ come to its end first, since making it again costs what it cost.
 """
 
 import contextlib
+import re
 import sys
 import threading
 import time
@@ -97,15 +98,22 @@ def run(options: RunOptions) -> None:
         _tell_nothing(lake)
 
 
+_NUMBER: Final = re.compile(r"\d[\d,]*")
+
+
 class Warnings:
-    """Reports each source that is set aside once, however often a run meets it."""
+    """Reports each source that is set aside once for a reason, however often a run meets it.
+
+    Numbers in a reason do not make another one: a history that was put back from a backup may go on to grow.
+    """
 
     def __init__(self) -> None:
-        self._reported: set[SetAside] = set()
+        self._reported: set[tuple[str, str, str]] = set()
 
     def __call__(self, found: "SetAside") -> None:
-        if found not in self._reported:
-            self._reported.add(found)
+        known = (found.domain, found.where, _NUMBER.sub("#", found.reason))
+        if known not in self._reported:
+            self._reported.add(known)
             typer.secho(f"warning: {printable(str(found))}", fg="yellow", err=True)
             typer.echo(f"hint: {printable(found.hint)}; the others are read; --bad fail ends the run", err=True)
 
