@@ -35,6 +35,7 @@ from unibus.core.metrics import ChannelMetrics
 from unibus.core.payload import Payload
 from unibus.core.priority import checked_priority
 from unibus.core.stamp import Stamper
+from unibus.counting import counted
 from unibus.errors import (
     MessageTooLarge,
     PriorityInvalid,
@@ -348,7 +349,7 @@ class Exchange:
 
 def queue_full(channel: Channel, item: object) -> PublishError:
     return QueueFull(
-        f"channel {channel.name!r} has {channel.max_size} messages waiting, its bound",
+        f"channel {channel.name!r} has {counted(channel.max_size, 'message')} waiting, its bound",
         "slow down, raise max_queue_size, add workers, or choose drop_policy 'block' or 'drop_old'",
         item,
     )

@@ -23,6 +23,7 @@ from unibus.bus.subscription import Subscription
 from unibus.bus.subscriptions import (
     Decorated,
     check_option_names,
+    check_order,
     checked_concurrency,
     decorator,
     retry_policy,
@@ -132,6 +133,8 @@ class Face:
         patterns.check_new(checked_name(name))
         if config.dead_letter_channel is not None:
             patterns.check_new(config.dead_letter_channel)
+        if not config.persistent:
+            self._hub.registry.names.check_channel(checked_name(name))
 
     def channels(self) -> list[str]:
         self._hub.registry.check_process()
@@ -240,6 +243,7 @@ class Face:
         handler back unchanged. `subscribe(channel, "module", callback)` is the first design's form.
         """
         check_option_names(options)
+        check_order(channel, handler)
         slots = checked_concurrency(concurrency)
         chosen = cast(SubscribeOptions, options)
         channel = self._hub.registry.patterns.read(channel, chosen)
@@ -402,6 +406,8 @@ class Face:
             return None
         cold = Cold()
         try:
+            if fields.get("delay") is not None:
+                raise cannot_schedule()
             set_fields(cold, fields)
             if cold.scheduled_at_ns:
                 raise cannot_schedule()
@@ -409,6 +415,12 @@ class Face:
             self._exchange.refused.count_refusal(error, 1)
             raise
         return cold
+
+    def _refused_delay(self) -> UsageError:
+        """For a publish with a `delay`, which only `send` has."""
+        error = cannot_schedule()
+        self._exchange.refused.count_refusal(error, 1)
+        return error
 
     def _json(self, value: object) -> Payload:
         try:
@@ -428,7 +440,10 @@ def one_or_all(messages: list[Message]) -> object:
 
 
 def cannot_schedule() -> UsageError:
-    return UsageError("publish delivers at once and cannot schedule", "use send(…, delay=…) or schedule(…)")
+    return UsageError(
+        "publish delivers at once and cannot schedule",
+        "use send(queue, payload, delay=…) or schedule(queue, payload, at), which store the message until then",
+    )
 
 
 def is_store(value: object) -> bool:

@@ -126,6 +126,10 @@ class Places:
         own = self._loop_thread is not None and self._loop_thread.loop is loop
         return loop.is_running() or (own and not loop.is_closed())
 
+    def is_on_workers(self, group: Group) -> bool:
+        """Whether its handlers run on worker threads, which end what they began also when the bus is gone."""
+        return all(consumer.launcher is self.pool for consumer in group.consumers)
+
     def are_at_rest(self) -> bool:
         """Whether no handler is running on any loop, but for the one that asks."""
         return all(launcher.is_at_rest() for launcher in list(self._launchers.values()))

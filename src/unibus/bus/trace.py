@@ -21,6 +21,7 @@ from unibus.core.deadletter import is_sub_queue, sub_queue
 from unibus.core.life.entity import KIND_NAMES, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, Entry, subscription_path
 from unibus.core.life.events import Event
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
+from unibus.counting import counted
 from unibus.stores.store import EntityInfo
 
 Find = Callable[[str, int], Entry | None]
@@ -307,9 +308,9 @@ def _ask_who_declined(copies: list[Copy], entities: Callable[[], list[EntityInfo
 
 
 _WORDS: Final[dict[str, str]] = {
-    "sent": "sent, {size} bytes",
+    "sent": "sent, {size}",
     "scheduled": "scheduled for {visible}",
-    "published": "went through, {copies} copies",
+    "published": "went through, {copies}",
     "copied": "arrived",
     "delivered": "delivered to {consumer} (delivery {count})",
     "returned": "came back: {reason}",
@@ -331,12 +332,12 @@ def _words(event: Event) -> str:
     attrs = event.attrs or {}
     visible_us = int(attrs.get("visible_us", 0))
     words = _WORDS.get(event.kind, event.kind).format(
-        size=event.size,
+        size=counted(event.size or 0, "byte"),
         count=event.delivery_count,
         reason=event.reason,
         consumer=event.consumer or "a receiver",
         visible=(_EPOCH + timedelta(microseconds=visible_us)).isoformat(" ", "milliseconds") if visible_us else "",
-        copies=attrs.get("copies", "no"),
+        copies=counted(_number(event, "copies"), "copy", "copies") if "copies" in attrs else "no copies",
         new_sequence=attrs.get("new_sequence", ""),
         action=attrs.get("action", "moved"),
         target=attrs.get("target", ""),

@@ -16,6 +16,7 @@ from unibus.cli.dlq_view import group_record, show_groups
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.report import ExitCode
 from unibus.cli.signals import undisturbed
+from unibus.counting import counted
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def carry_out(options: BulkOptions, question: str, work: Work) -> ExitCode:
         if is_terminal():
             show_groups(groups)
         if not options.dry_run and not options.yes:
-            _ask(f"{question} {sum(group.count for group in groups):,} dead letters?")
+            _ask(f"{question} {counted(sum(group.count for group in groups), 'dead letter')}?")
         result = _run(letters, chosen, work)
     _tell(result, groups)
     return ExitCode.FAILED if result.errors else ExitCode.OK
@@ -98,7 +99,7 @@ def _bar() -> "Iterator[Progress]":
 
 def _tell_stopped(done: int, total: int) -> None:
     if is_terminal():
-        typer.echo(f"stopped after {done:,} of {total:,} dead letters; the same command goes on with the rest")
+        typer.echo(f"stopped after {done:,} of {counted(total, 'dead letter')}; the same command goes on with the rest")
     else:
         write_json({"stopped": True, "done": done, "total": total})
         flush()

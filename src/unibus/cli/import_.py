@@ -15,6 +15,7 @@ from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
 from unibus.cli.looking import owning
 from unibus.cli.output import flush, is_terminal, printable, write_json
 from unibus.cli.progress import bar
+from unibus.counting import counted
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,5 +106,6 @@ def _tell(importing: "Importing", contents: "Contents", already: bool) -> None:
 
 def _counts(contents: "Contents") -> str:
     return (
-        f"{len(contents.entities):,} entities, {contents.messages:,} messages, {contents.sessions:,} states of sessions"
+        f"{counted(len(contents.entities), 'entity', 'entities')}, {counted(contents.messages, 'message')}, "
+        f"{counted(contents.sessions, 'state of a session', 'states of sessions')}"
     )

@@ -11,6 +11,7 @@ from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
 from unibus.cli.looking import looking
 from unibus.cli.output import aside, flush, is_terminal, printable, write, write_json
 from unibus.cli.report import ExitCode
+from unibus.counting import counted
 from unibus.errors import UsageError
 from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
 
@@ -70,9 +71,9 @@ def _asked(url: str, text: str, parameters: list[str], time_limit: float, rows: 
 
 def _tell_about(result: "QueryResult", rows: int) -> None:
     if result.truncated:
-        typer.echo(f"there are more than {rows} rows; --rows shows more", err=True)
+        typer.echo(f"there are more than {counted(rows, 'row')}; --rows shows more", err=True)
     else:
-        aside(f"{len(result)} {'row' if len(result) == 1 else 'rows'} in {result.seconds:.2f} s")
+        aside(f"{counted(len(result), 'row')} in {result.seconds:.2f} s")
 
 
 def write_lines(result: "QueryResult") -> None:

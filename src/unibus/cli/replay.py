@@ -21,6 +21,7 @@ from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.progress import bar
 from unibus.cli.report import ExitCode
 from unibus.cli.signals import undisturbed
+from unibus.counting import counted
 from unibus.errors import EntityNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _send_again(options: ReplayOptions, target: str, url: str, begin: tuple[int,
             raise not_found(options.channel, names) from None
         total = min(total, options.count or total)
         if total:
-            _ask(options, f"Send {total:,} messages of {options.channel} to {target}?")
+            _ask(options, f"Send {counted(total, 'message')} of {options.channel} to {target}?")
             messages = islice(_messages(reader, options.channel, begin), total)
             _Resending(store, target, total).run(messages)
         return total
@@ -158,7 +159,7 @@ class _Resending:
     def _tell(self) -> None:
         if is_terminal():
             known = f", {self._duplicates:,} of them known there already" if self._duplicates else ""
-            typer.echo(f"{self._sent:,} messages sent to {printable(self._target)}{known}")
+            typer.echo(f"{counted(self._sent, 'message')} sent to {printable(self._target)}{known}")
         else:
             write_json({"entity": self._target, "sent": self._sent, "duplicates": self._duplicates})
             flush()

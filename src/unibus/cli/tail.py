@@ -3,9 +3,8 @@
 Nothing is missed while it is paused: events wait in history, and are read from where the reading stopped.
 """
 
-import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Final
@@ -20,6 +19,7 @@ from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, write_json
 from unibus.cli.report import ExitCode
 from unibus.errors import UsageError
+from unibus.near_names import hint_for_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -118,12 +118,12 @@ def filter_of(options: TailOptions) -> Wanted:
     kinds = frozenset(options.kind or ())
     for kind in kinds:
         if kind not in KINDS:
-            raise UsageError(f"history has no events of kind {kind!r}", _near(kind, KINDS))
+            raise UsageError(f"history has no events of kind {kind!r}", hint_for_name(kind, KINDS))
     fields = tuple(name for name in Event.__struct_fields__ if name != "attrs")
     conditions = [_condition(text) for text in options.where or ()]
     for name, _ in conditions:
         if name not in fields and name not in ATTRIBUTES:
-            raise UsageError(f"an event has no field {name!r}", _near(name, (*fields, *ATTRIBUTES)))
+            raise UsageError(f"an event has no field {name!r}", hint_for_name(name, (*fields, *ATTRIBUTES)))
 
     def wanted(event: "Event") -> bool:
         if kinds and event.kind not in kinds:
@@ -150,12 +150,6 @@ def _condition(text: str) -> tuple[str, str]:
 def _value(event: "Event", name: str) -> str | None:
     value = getattr(event, name, None) if name in event.__struct_fields__ else (event.attrs or {}).get(name)
     return None if value is None else str(value)
-
-
-def _near(given: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(given, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names)}"
 
 
 # Showing

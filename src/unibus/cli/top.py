@@ -18,6 +18,7 @@ from unibus.cli.entities import DEAD_LETTERS, NONE, age
 from unibus.cli.keyboard import keyboard
 from unibus.cli.looking import looking
 from unibus.cli.output import flush, is_terminal, printable, write_json
+from unibus.counting import counted
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
@@ -204,7 +205,8 @@ def _frame(rows: Sequence[Row], order: Order, every_s: float, console: "Console"
     room = max(1, console.height - FRAME_LINES)
     shown = arranged(rows, order)[:room]
     hidden = f", {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
-    title = f"{len(rows)} entities{hidden}, by {order}, every {every_s:g} s    q ends; sort: w d o r"
+    entities = counted(len(rows), "entity", "entities")
+    title = f"{entities}{hidden}, by {order}, every {every_s:g} s    q ends; sort: w d o r"
     return Group(Text(title, style="dim", no_wrap=True, overflow="ellipsis"), table(shown))
 
 

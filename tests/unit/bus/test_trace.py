@@ -71,6 +71,15 @@ def test_a_topic_hands_copies_to_its_subscriptions(bus: SyncMessageBus) -> None:
     assert trace.not_delivered() == [("t/Subscriptions/b", "nobody has received it yet")]
 
 
+@pytest.mark.parametrize(("names", "text"), [("", "no copies"), ("a", "1 copy"), ("ab", "2 copies")])
+def test_a_step_says_how_many_copies_there_are(bus: SyncMessageBus, names: str, text: str) -> None:
+    bus.create_topic("t")
+    for name in names:
+        bus.create_subscription("t", name)
+    step = bus.trace_message(bus.send("t", "x").id).roots[0].steps[0]
+    assert step.text == f"went through, {text}"
+
+
 def test_forwarding_is_followed_over_several_entities(bus: SyncMessageBus) -> None:
     bus.create_queue("end")
     bus.create_topic("t")
