@@ -237,7 +237,7 @@ def test_a_forward_that_was_refused_says_why(bus: SyncMessageBus) -> None:
     bus.create_queue("begin", forward_to="end")
     bus.create_topic("t")
     bus.create_subscription("t", "onward", forward_to="end")
-    why = "QuotaExceededException: 'end' holds 1 messages and may hold 1"
+    why = "QuotaExceededException: 'end' holds 1 message and may hold 1"
     for name, place in (("begin", "begin"), ("t", "t/Subscriptions/onward")):
         trace = bus.trace_message(bus.send(name, "x").id)
         refused = next(copy for copy in trace.copies() if copy.channel == place)
@@ -273,7 +273,7 @@ def test_a_dead_letter_that_was_not_forwarded_says_why_and_not_more(bus: SyncMes
     sent = bus.send("q", "x")
     take(bus, "q").dead_letter("bad", "card 4711")
     trace = bus.trace_message(sent.id)
-    why = "not forwarded: 'graves' holds 1 messages and may hold 1"
+    why = "not forwarded: 'graves' holds 1 message and may hold 1"
     assert trace.roots[0].reason == f"bad; {why}"
     assert step_texts(trace.roots[0].children[0]) == [f"arrived: {why}"]
     assert "4711" not in str(trace)  # What was said about the failure is in the message, not in history.
