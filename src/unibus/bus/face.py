@@ -23,8 +23,8 @@ from unibus.bus.subscription import Subscription
 from unibus.bus.subscriptions import (
     Decorated,
     check_option_names,
-    check_order,
     checked_concurrency,
+    checked_target,
     decorator,
     retry_policy,
 )
@@ -229,7 +229,7 @@ class Face:
 
     def subscribe(
         self,
-        channel: str | Pattern,
+        channel: object,  # Not a str or Pattern: compiled code would raise TypeError before it is checked.
         handler: Handler | str | None = None,
         retry_attempts: int | Handler = RETRY_ATTEMPTS_DEFAULT,
         retry_delay: float | None = RETRY_DELAY_S_DEFAULT,
@@ -243,19 +243,18 @@ class Face:
         handler back unchanged. `subscribe(channel, "module", callback)` is the first design's form.
         """
         check_option_names(options)
-        check_order(channel, handler)
         slots = checked_concurrency(concurrency)
         chosen = cast(SubscribeOptions, options)
-        channel = self._hub.registry.patterns.read(channel, chosen)
+        target = self._hub.registry.patterns.read(checked_target(channel, handler), chosen)
         if isinstance(handler, str):
-            return self._subscribe_module(channel, handler, retry_attempts, retry_delay, slots, chosen)
+            return self._subscribe_module(target, handler, retry_attempts, retry_delay, slots, chosen)
         if isinstance(retry_attempts, bool) or not isinstance(retry_attempts, int):
             raise UsageError(f"retry_attempts {retry_attempts!r} is not a whole number")
         policy = retry_policy(retry_attempts, RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay, chosen)
-        add = self._subscriber(channel, chosen)
+        add = self._subscriber(target, chosen)
         if handler is None:
-            return decorator(add, channel, policy, slots, chosen)
-        return add(channel, handler, policy, slots, chosen)
+            return decorator(add, target, policy, slots, chosen)
+        return add(target, handler, policy, slots, chosen)
 
     def _subscriber(self, channel: str | Pattern, options: SubscribeOptions) -> Callable[..., Subscription]:
         """Who takes a subscription: a backend, the store, or the bus in memory."""

@@ -227,13 +227,15 @@ def check_option_names(options: Collection[str]) -> None:
     raise ConfigInvalid(f"subscribe has no option {unknown[0]!r}", hint_for_name(unknown[0], known, meant=_MEANT))
 
 
-def check_order(channel: object, handler: object) -> None:
-    """Refuse a handler where the channel belongs: the two were exchanged, or a decorator was used without its call.
+def checked_target(channel: object, handler: object) -> str | Pattern:
+    """The channel or pattern. Refuses a handler in its place: the two were exchanged, or a decorator was not called.
 
     Without this `@bus.subscribe` would replace the function by a decorator, and subscribe nothing.
     """
-    if isinstance(channel, (str, bytes, Pattern)) or not callable(channel):
-        return
+    if isinstance(channel, (str, Pattern)):
+        return channel
+    if not callable(channel):
+        raise NameInvalid(f"a channel is named by text, not {type(channel).__name__}", "or pass a Pattern")
     name = getattr(channel, "__name__", type(channel).__name__)
     if handler is None:
         what = f"subscribe got {name!r} and no channel"
