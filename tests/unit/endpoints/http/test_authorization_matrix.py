@@ -80,8 +80,17 @@ OF_QUERY_SETTINGS: set[str] = set()
 SETTINGS_RIGHTS: dict[str, str] = {}
 
 # Messages one by one.
-OF_QUERY_MESSAGES: set[str] = set()
-MESSAGES_RIGHTS: dict[str, str] = {}
+MESSAGES_RIGHTS: dict[str, str] = {
+    "send_messages": "Send",
+    **dict.fromkeys(
+        (
+            *("peek_messages", "receive_messages", "settle_messages", "renew_messages"),
+            *("accept_session_lock", "renew_session_lock", "release_session_lock"),
+        ),
+        "Listen",
+    ),
+}
+OF_QUERY_MESSAGES = {*MESSAGES_RIGHTS}
 
 # History.
 HISTORY_RIGHTS: dict[str, str] = {}
