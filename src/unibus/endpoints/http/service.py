@@ -6,7 +6,7 @@ opens it again: until then asking raises StoreUnavailable, which is answered wit
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 from unibus.bus.broker import Broker
 from unibus.core.access.rights import Right
@@ -15,6 +15,8 @@ from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.endpoints.http.statistics import Statistics
 from unibus.endpoints.http.unknown_names import UnknownNames
+
+T = TypeVar("T")
 
 
 class Serving(Protocol):
@@ -72,6 +74,7 @@ class Service:
         self.document: Callable[[], Mapping[str, object]] = dict
         self._watched: Broker | None = None
         self._created_ns = 0
+        self._parts: dict[Callable[[], object], object] = {}
 
     @property
     def broker(self) -> Broker:
@@ -93,6 +96,14 @@ class Service:
     def interrupted(self) -> asyncio.Event:
         """The event of the broker as it is now: asked for before waiting at it."""
         return self._serving.interrupted
+
+    def part(self, kind: Callable[[], T]) -> T:
+        """What operations share beside the broker, one of each kind: made when it is first asked for."""
+        found = self._parts.get(kind)
+        if found is None:
+            found = kind()
+            self._parts[kind] = found
+        return cast(T, found)
 
     def report(self, error: BaseException) -> None:
         """To be called with every StoreFailed: the server finds it by itself only seconds later."""

@@ -93,7 +93,7 @@ MESSAGES_RIGHTS: dict[str, str] = {
 OF_QUERY_MESSAGES = {*MESSAGES_RIGHTS}
 
 # History.
-HISTORY_RIGHTS: dict[str, str] = {}
+HISTORY_RIGHTS: dict[str, str] = dict.fromkeys(("query_store", "trace_message"), "Manage")
 
 # Events.
 EVENTS_RIGHTS: dict[str, str] = {}
