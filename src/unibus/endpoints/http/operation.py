@@ -23,7 +23,7 @@ class Operation:
     """`right` None: open without a key. `has_body`: the body is read before the handler runs. `statuses` are those
     beside COMMON. `hot`: measured and dispatched first. `in_document` False: not in the OpenAPI document.
     `names_entity`: the entity is the value of `entity` in the query, and the right is needed there; without a value it
-    is needed for the whole namespace."""
+    is needed for the whole namespace. `only_reads`: it changes nothing although it is a POST, and is not audited."""
 
     name: str
     method: str
@@ -41,6 +41,7 @@ class Operation:
     response_schema: dict[str, object] = field(default_factory=dict)
     in_document: bool = True
     names_entity: bool = False
+    only_reads: bool = False
 
 
 class Table:
