@@ -100,7 +100,7 @@ OF_QUERY_MESSAGES = {*MESSAGES_RIGHTS}
 
 # History.
 HISTORY_RIGHTS: dict[str, str] = dict.fromkeys(
-    ("query_store", "trace_message", "replay_messages", "count_replay", "send_replay"), "Manage"
+    ("query_store", "trace_message", "replay_messages", "count_replay", "send_replay", "export_store"), "Manage"
 )
 
 # Events.

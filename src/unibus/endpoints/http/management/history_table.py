@@ -18,6 +18,7 @@ from unibus.endpoints.http.management.forms import (
     schema_of,
     whole,
 )
+from unibus.endpoints.http.management.history.export import LINES, NAMES_MAX, export_store
 from unibus.endpoints.http.management.history.query import run_query
 from unibus.endpoints.http.management.history.replay import replay_count, replay_page, replay_send
 from unibus.endpoints.http.management.history.trace import trace_message
@@ -117,5 +118,23 @@ HISTORY: Final[tuple[Operation, ...]] = (
         tag=_TAG,
         request_schema=body_of(ReplaySendRequest),
         response_schema=answer_of(ReplaySent),
+    ),
+    Operation(
+        name="export_store",
+        method="GET",
+        shape=at("export"),
+        right=Right.MANAGE,
+        handler=export_store,
+        summary="Entities with their messages as JSON lines, all of one moment",
+        documented=(at("export"),),
+        tag=_TAG,
+        parameters=(
+            parameter(
+                "queue",
+                "Only this queue, topic or subscription, with what belongs to it. May be repeated.",
+                {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": NAMES_MAX},
+            ),
+        ),
+        response_schema={LINES: {"schema": {"type": "string"}}},
     ),
 )
