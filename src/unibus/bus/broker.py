@@ -284,6 +284,10 @@ class Broker(EntityOperations):
         self._queues.renewals.settled(entity)
         return pending.seen_as(_nothing)
 
+    def note_freed(self, entity: str) -> None:
+        """Messages have left an entity by other means than settling: publishers that are blocked by it look again."""
+        self._queues.renewals.settled(entity)
+
     def renew_many(self, tokens: Iterable[bytes], *, entity: str) -> Pending[list[int]]:
         """Let several locks on messages of one entity begin again from now: all of them, or LockLost and none."""
         commands: list[Command] = [Renew(entity, BY_TOKEN, _token(token)) for token in tokens]
