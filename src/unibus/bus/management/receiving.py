@@ -23,7 +23,9 @@ from unibus.limits import MESSAGE_ID_CHARS_MAX
 WAIT_S_MAX: Final = 60.0
 """How long one request waits for messages. A client that wants to wait longer asks again."""
 
-Token = Annotated[str, Meta(min_length=1, max_length=200)]
+Token = Annotated[str, Meta(pattern="^[A-Za-z0-9+/]{22}==$")]
+"""Sixteen bytes in base64."""
+
 SessionId = Annotated[str, Meta(min_length=1, max_length=MESSAGE_ID_CHARS_MAX)]
 Consumer = Annotated[str, Meta(max_length=256)]
 

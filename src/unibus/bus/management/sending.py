@@ -19,7 +19,7 @@ class SendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of the messages are stored, or none. `durability` null: that of the store."""
 
     messages: Annotated[list[OutgoingMessage], Meta(min_length=1, max_length=PAGE_MAX)]
-    durability: Literal["D0", "D1", "D2", "D3"] | None = None
+    durability: Literal["D1", "D2"] | None = None
 
 
 class SentMessage(msgspec.Struct, frozen=True):
