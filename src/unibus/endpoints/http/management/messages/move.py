@@ -24,7 +24,7 @@ async def move_messages(service: Service, request: Request) -> Response:
     service.authorization.check(request, Right.MANAGE, given.to)
     broker = service.broker
     answer = await asyncio.to_thread(partial(move, broker.store, broker.now_ns(), entity, given))
-    broker.note_freed(entity)
+    broker.queues.renewals.settled(entity)  # Publishers that are blocked by it look again.
     return json_response(answer)
 
 
@@ -32,5 +32,5 @@ async def remove_messages(service: Service, request: Request) -> Response:
     entity, given = entity_of(request), request.json_as(_removing)
     broker = service.broker
     answer = await asyncio.to_thread(partial(remove, broker.store, entity, given))
-    broker.note_freed(entity)
+    broker.queues.renewals.settled(entity)  # Publishers that are blocked by it look again.
     return json_response(answer)
