@@ -37,6 +37,12 @@ class Authorization(Protocol):
     def check(self, request: Request, right: Right, target: str) -> str:
         """Return the name of the rule that allows it; Unauthorised or Forbidden otherwise."""
 
+    def check_own_scope(self, request: Request, right: Right) -> str:
+        """The same for what the token is for, whatever that is."""
+
+    def viewer(self, request: Request, right: Right) -> Callable[[str], bool]:
+        """Which entities the caller may see: those on which it has the right. Unauthorised as `check`."""
+
     def check_forwarding(self, request: Request, forward_to: str, forward_dead_letters_to: str) -> None:
         """Whether the caller may manage the targets of forwarding, too. Names of entities, empty for none."""
 
