@@ -87,8 +87,12 @@ class Operators:
         return await self.rested((await self.post("jobs", fields, 201))["id"])
 
     async def rested(self, number: int) -> Any:
-        events = (await self.ask("GET", f"jobs/live?id={number}")).body.decode().split("\n\n")
-        return json.loads(events[-2].partition("data: ")[2])
+        while True:
+            changed = self.service.jobs.changed
+            record = await self.get(f"job?id={number}")
+            if record["state"] not in ("queued", "running"):
+                return record
+            await asyncio.wait_for(changed.wait(), 10)
 
     async def running(self, number: int, done: int = 1) -> Any:
         """The record once so many messages are done."""
