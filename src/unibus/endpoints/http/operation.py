@@ -23,8 +23,8 @@ class Operation:
     """`right` None: open without a key. `has_body`: the body is read before the handler runs. `statuses` are those
     beside COMMON. `hot`: measured and dispatched first. `in_document` False: not in the OpenAPI document.
     `names_entity`: the entity is the value of `entity` in the query, and the right is needed there; without a value it
-    is needed for the whole namespace. `for_own_scope`: the right is needed for whatever the token is for, and the handler
-    shows no more than that. `media`: it exists only for clients that accept this media type."""
+    is needed for the whole namespace. `for_own_scope`: the right is needed for whatever the token is for, and the
+    handler shows no more than that. `media`: it exists only for clients that accept this media type."""
 
     name: str
     method: str

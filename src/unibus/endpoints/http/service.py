@@ -6,7 +6,7 @@ opens it again: until then asking raises StoreUnavailable, which is answered wit
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 from unibus.bus.broker import Broker
 from unibus.bus.management.jobs import Jobs
@@ -16,6 +16,9 @@ from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.endpoints.http.statistics import Statistics
 from unibus.endpoints.http.unknown_names import UnknownNames
+from unibus.endpoints.server_control import ServerControl
+
+T = TypeVar("T")
 
 
 class Serving(Protocol):
@@ -28,6 +31,10 @@ class Serving(Protocol):
     @property
     def interrupted(self) -> asyncio.Event:
         """Set when the server stops, and when the store has failed: what waits for messages has to end."""
+
+    @property
+    def control(self) -> ServerControl:
+        """What operators may see of the process, and do with it."""
 
     def report(self, error: BaseException) -> None:
         """An operation has raised this. After StoreFailed the store is opened again."""
@@ -79,6 +86,7 @@ class Service:
         self.document: Callable[[], Mapping[str, object]] = dict
         self.jobs = Jobs(self)
         self._watched: Broker | None = None
+        self._shared: dict[object, object] = {}
         self._created_ns = 0
 
     @property
@@ -87,8 +95,17 @@ class Service:
         broker = self._serving.broker
         if broker is not self._watched:  # The first one, or that of a store that was opened again.
             self._watched = broker
+            self._shared = {}
             broker.watch_filters(self.observer.statistics.filters)
         return broker
+
+    def shared(self, make: Callable[[Broker], T]) -> T:
+        """What all requests have in common, made when the first one needs it, and again for another broker."""
+        broker = self.broker
+        found = self._shared.get(make)
+        if found is None:
+            found = self._shared[make] = make(broker)
+        return cast(T, found)
 
     @property
     def created_ns(self) -> int:
@@ -96,6 +113,10 @@ class Service:
         if not self._created_ns:
             self._created_ns = self.broker.created_ns()
         return self._created_ns
+
+    @property
+    def control(self) -> ServerControl:
+        return self._serving.control
 
     @property
     def interrupted(self) -> asyncio.Event:

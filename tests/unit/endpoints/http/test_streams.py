@@ -8,10 +8,12 @@ import pytest
 
 from tests.unit.endpoints.asgi_client import AsgiClient, Connection
 from tests.unit.endpoints.http.applications import dispatchers
+from unibus.bus.management.event_feed import joined
+from unibus.bus.management.wake import Wake
 from unibus.core.access.rights import Right
 from unibus.endpoints.http import runner
 from unibus.endpoints.http.app import Asgi
-from unibus.endpoints.http.live import KEEP_ALIVE, Wake, event, joined, live_response
+from unibus.endpoints.http.live import KEEP_ALIVE, event, live_response
 from unibus.endpoints.http.operation import Operation, Table
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.service import Service
@@ -134,7 +136,7 @@ async def test_an_error_in_the_middle(app: Asgi, stage: Stage, is_live: bool, ca
 
 @pytest.mark.parametrize("error", [StoreFailed("the disk is gone"), Unauthorised("no")])
 async def test_an_error_of_the_bus_is_counted_by_its_code(app: Asgi, stage: Stage, error: BusError) -> None:
-    reader, running = start(app)
+    _, running = start(app)
     stage.queue.put_nowait(error)
     await running
     assert stage.answers == [("flow", 200, error.code, "rule")]
@@ -216,7 +218,7 @@ def test_small_parts_are_written_together_and_large_ones_are_not_held_back() -> 
 
 async def test_a_wake_up_reaches_all_who_wait_and_none_who_waits_later() -> None:
     wake = Wake()
-    waiting = [asyncio.ensure_future(wake.wait()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(wake.wait(60)) for _ in range(3)]
     await asyncio.sleep(0)
     await asyncio.to_thread(wake.wake_soon)
     assert await asyncio.gather(*waiting) == [True, True, True]
