@@ -73,7 +73,9 @@ MONITORING_RIGHTS = {
     "reset": "Manage",
 }
 # The management API, one table after the other. An operation with `names_entity` belongs in OF_QUERY, too.
-ENTITIES_RIGHTS: dict[str, str] = {}
+ENTITIES_RIGHTS = dict.fromkeys(("entities", "entities_live"), "Listen")
+OWN_SCOPE = {"entities", "entities_live"}
+"""For whatever a token is for: the handler shows no more than that."""
 
 # What is set.
 SETTINGS_RIGHTS: dict[str, str] = dict.fromkeys(
@@ -109,13 +111,22 @@ HISTORY_RIGHTS: dict[str, str] = dict.fromkeys(
 )
 
 # Events.
-EVENTS_RIGHTS: dict[str, str] = {}
+EVENTS_RIGHTS = dict.fromkeys(("events", "events_last", "events_live"), "Manage")
 
 # Bulk.
-BULK_RIGHTS: dict[str, str] = {}
+BULK_RIGHTS: dict[str, str] = dict.fromkeys(
+    (
+        *("list_dead_letters", "list_dead_letter_groups", "create_job", "list_jobs", "get_job", "watch_job"),
+        *("pause_job", "resume_job", "cancel_job"),
+    ),
+    "Manage",
+)
 
 # The server itself.
-CONTROL_RIGHTS: dict[str, str] = {}
+CONTROL_RIGHTS = {
+    **dict.fromkeys(("server", "server_live", "server_errors"), "Listen"),
+    **dict.fromkeys(("server_logs", "server_stop"), "Manage"),
+}
 
 # All of them.
 MANAGEMENT_RIGHTS = {
@@ -131,7 +142,10 @@ OF_QUERY = OF_QUERY_SETTINGS | OF_QUERY_MESSAGES
 RIGHTS = {**MESSAGE_RIGHTS, **ADMINISTRATION_RIGHTS, **MONITORING_RIGHTS, **MANAGEMENT_RIGHTS}
 OF_PATHS = {*MESSAGE_RIGHTS, *ADMINISTRATION_RIGHTS} - {"list_queues", "list_topics", "get_namespace"}
 OF_ENTITIES = OF_PATHS | OF_QUERY
-BASIC = {"metrics", "servicebus_metrics", "docs", "servicebus_docs", "openapi", "servicebus_openapi"}
+BASIC = {
+    *("metrics", "servicebus_metrics", "docs", "servicebus_docs", "openapi", "servicebus_openapi"),
+    *("entities", "entities_live", "server", "server_live", "server_errors"),
+}
 
 ENTITY, SIBLING = "orders", "orders1"
 QUERY_NAMES = (
@@ -224,7 +238,7 @@ def expected(operation: str, who: Identity) -> int:
         return 200
     if who.rights is None or (who.basic and operation not in BASIC):
         return 401
-    covers = who.everywhere or (who.own and operation in OF_ENTITIES)
+    covers = who.everywhere or (who.own and operation in OF_ENTITIES) or operation in OWN_SCOPE
     return 200 if covers and right in who.rights else 403
 
 
