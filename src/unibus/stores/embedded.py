@@ -94,10 +94,8 @@ class EmbeddedStore:
         self._retention = Retention(self._committer, self._snapshot, self._lock, timers, self.now_ns)
         # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
         self._book.fetch = self._committer.fetch
-        watchers = self._watchers.history
-        self.history = EmbeddedHistory(
-            journal, self._committer, self._book, self._lock, self._begin, self._syncs, watchers
-        )
+        syncs, watchers = self._syncs and not self._in_memory, self._watchers.history
+        self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs, watchers)
         self.catalog = EmbeddedCatalog(self._book, self._lock, self._begin)
         self.pace = self._committer.pace
         # Where something can be full: else sends have nothing to look at.
