@@ -47,6 +47,7 @@ from unibus.core.life.entity import TOPIC, Entity
 from unibus.core.life.envelope import message_of, overlay_of, send_of
 from unibus.core.message import Message, restored
 from unibus.errors import MessageNotFound, UsageError
+from unibus.stores.durability import Durability
 from unibus.stores.pending import Pending, answered
 from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
 
@@ -82,37 +83,42 @@ class Broker(EntityOperations):
         """A message for an entity that exists. Fields are those of `MessageBus.send`, `message_id` and `delay` too."""
         return self._queues.message(self.find(entity).name, body, dict(fields))
 
-    def messages(self, entity: str, given: Iterable[tuple[object, Mapping[str, object]]]) -> list[Message]:
-        """The same for several, each a body with its fields."""
-        name = self.find(entity).name
+    def messages(
+        self, entity: str, given: Iterable[tuple[object, Mapping[str, object]]], is_new: bool = False
+    ) -> list[Message]:
+        """The same for several, each a body with its fields. `is_new`: for a queue that is created with them."""
+        name = entity if is_new else self.find(entity).name
         return [self._queues.message(name, body, dict(fields)) for body, fields in given]
 
     def send(self, entity: str, message: Message) -> Pending[SendResult]:
         """Store a message in a queue, or for the subscriptions of a topic."""
         return self._send(entity, [message]).seen_as(_first)
 
-    def send_many(self, entity: str, messages: Iterable[Message]) -> Pending[list[SendResult]]:
-        """All of them, or none."""
+    def send_many(
+        self, entity: str, messages: Iterable[Message], durability: Durability | None = None
+    ) -> Pending[list[SendResult]]:
+        """All of them, or none. `durability` asks for another level than that of the store."""
         given = list(messages)
-        return self._send(entity, given).seen_as(_sent) if given else answered([])
+        return self._send(entity, given, durability).seen_as(_sent) if given else answered([])
 
-    def _send(self, entity: str, messages: list[Message]) -> Pending[list[object]]:
+    def _send(
+        self, entity: str, messages: list[Message], durability: Durability | None = None
+    ) -> Pending[list[object]]:
         found = self.find(entity)
         named = [_for(message, found.name) for message in messages]
         if found.settings.sends_per_s:
             self._limits.admit_messages(found, named, self._store.catalog, self.now_ns())
         watcher = self._queues.watcher
-        if watcher is None:
-            return self._store_in(found, named)
-        return watcher.watch_send(found.name, named, partial(self._store_in, found))
+        store = partial(self._store_in, found, durability)
+        return store(named) if watcher is None else watcher.watch_send(found.name, named, store)
 
-    def _store_in(self, found: Entity, messages: list[Message]) -> Pending[list[object]]:
+    def _store_in(self, found: Entity, durability: Durability | None, messages: list[Message]) -> Pending[list[object]]:
         commands = [send_of(message, found.name) for message in messages]
         if found.kind == TOPIC and self._hub.durable is not None:
-            pending = self._hub.durable.send(found.name, messages, commands)
+            pending = self._hub.durable.send(found.name, messages, commands, durability)
             if pending is not None:
                 return pending
-        return self._store.apply(commands)
+        return self._store.apply(commands, durability)
 
     def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
         """Take back scheduled messages: all of them, or MessageNotFound."""

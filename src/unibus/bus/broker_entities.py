@@ -30,7 +30,7 @@ from unibus.core.life.settings import EntitySettings, checked_settings
 from unibus.errors import EntityNotFound, NameInvalid, UsageError
 from unibus.stores.catalog import Catalog, RuleCounts
 from unibus.stores.pending import Pending
-from unibus.stores.store import EntityInfo
+from unibus.stores.store import EntityInfo, Store
 
 PAGE_MAX: Final = 10_000
 RULES_REMEMBERED_MAX: Final = 20_000
@@ -45,6 +45,9 @@ class EntityOperations:
         self._hub = hub
         self._queues = hub.queues()
         self._store = self._queues.store
+        # For `bus/management`, which does what operators need beside the operations of clients.
+        self.queues = self._queues
+        self.store: Final[Store] = self._store
         self._opened_ns = self._queues.now_ns()
         self._access: dict[int, tuple[EntitySettings, tuple[AuthorizationRule, ...]]] = {}
 
@@ -63,7 +66,7 @@ class EntityOperations:
     def delete(self, name: str) -> Pending[None]:
         """With its subscriptions, its dead-lettered messages and all others."""
         pending = self._store.apply([Drop(name)])
-        self._recount(name)
+        self.recount(name)
         return pending.seen_as(_nothing)
 
     def entity(self, name: str) -> Pending[EntityInfo]:
@@ -90,10 +93,10 @@ class EntityOperations:
 
     def _declare(self, command: Declare) -> Pending[None]:
         pending = self._store.apply([command])
-        self._recount(command.name)
+        self.recount(command.name)
         return pending.seen_as(_nothing)
 
-    def _recount(self, name: str) -> None:
+    def recount(self, name: str) -> None:
         """Blocked publishers of a channel wait for its slowest subscription, which may be another one now."""
         topic, mark, _ = name.rpartition(_MARK)
         if mark and self._hub.durable is not None:

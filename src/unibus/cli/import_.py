@@ -35,13 +35,13 @@ def import_(
     it is complete it says so. Entities that are there have to have the same settings.
     """
     from unibus.bus.export_lines import checked_contents
-    from unibus.bus.importing import Importing
+    from unibus.bus.importing import Importing, StoreTarget
 
     with _source(file) as source:
         contents = checked_contents(source)
         source.seek(0)
         with owning(store_url(url, makes=True)) as store:
-            importing = Importing(store, contents, lambda done, total: None)
+            importing = Importing(StoreTarget(store), contents, lambda done, total: None)
             already = importing.is_complete
             try:
                 with bar() as progress:

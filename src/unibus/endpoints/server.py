@@ -74,6 +74,7 @@ class Server(Generic[BrokerT]):
         self.serving: Serving[BrokerT] = Serving(
             self._open_bus, make_broker or _imported("unibus.bus.broker", "Broker")
         )
+        self.serving.control.store_url = self._shown_store()
         self._application: ApplicationServer | None = None
         self._bound: list[socket.socket] = []
         """Sockets that no port has yet."""
@@ -114,6 +115,7 @@ class Server(Generic[BrokerT]):
 
     async def start(self) -> None:
         """Serve, until `stop`. Raises StoreUnavailable, PortUnavailable or ConfigInvalid, and leaves nothing open."""
+        self.serving.control.begin()
         try:
             await self._start()
         except BaseException:
@@ -141,6 +143,7 @@ class Server(Generic[BrokerT]):
                 await self._application.stop()
         finally:
             await self.serving.close()
+            self.serving.control.end()
         if was_started:
             log_event(log, logging.INFO, "stopped")
 
@@ -148,6 +151,7 @@ class Server(Generic[BrokerT]):
         """Serve until SIGTERM or SIGINT. A second signal ends it without waiting for what is in flight."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
+        self.serving.control.stop = stopping.set
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, stopping)
         waiting = loop.create_task(stopping.wait())
@@ -160,6 +164,7 @@ class Server(Generic[BrokerT]):
                     on_started()
                 await waiting
         finally:
+            self.serving.control.stop = None
             for task in (starting, waiting):
                 task.cancel()
             await asyncio.gather(starting, waiting, return_exceptions=True)
@@ -196,6 +201,7 @@ class Server(Generic[BrokerT]):
         tls = await asyncio.to_thread(self._tls)
         raise_limit(settings.connections_max)
         application = self._application = ApplicationServer(self._build_app(self.serving, settings), settings)
+        self.serving.control.connections = application.connections.counts
         self._report_limit(application.connections.most)
         await application.start()
         protocols = Protocols(application.connections, application.http, self._protocols)

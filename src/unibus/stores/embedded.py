@@ -41,6 +41,7 @@ from unibus.stores.held_files import HINT
 from unibus.stores.history import EmbeddedHistory
 from unibus.stores.info_of import info_of
 from unibus.stores.journal import Journal, checked_level
+from unibus.stores.moment import StoreCopy, copy_of
 from unibus.stores.pending import Pending, answered
 from unibus.stores.retention import Retention
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
@@ -89,12 +90,12 @@ class EmbeddedStore:
         limits = snapshot_limits or SnapshotLimits()
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every, limits)
         self._watchers = Watchers(self._book, self._lock)
-        self._committer = Committer(journal, self._book, self._lock, self._snapshot)
+        self._committer = Committer(journal, self._book, self._lock, self._snapshot, self._watchers.history)
         self._retention = Retention(self._committer, self._snapshot, self._lock, timers, self.now_ns)
         # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
         self._book.fetch = self._committer.fetch
-        syncs = self._syncs and not self._in_memory
-        self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs)
+        syncs, watchers = self._syncs and not self._in_memory, self._watchers.history
+        self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs, watchers)
         self.catalog = EmbeddedCatalog(self._book, self._lock, self._begin)
         self.pace = self._committer.pace
         # Where something can be full: else sends have nothing to look at.
@@ -236,6 +237,8 @@ class EmbeddedStore:
         try:
             if self._book.woken:
                 self._watchers.wake()
+            if self._in_memory and self._watchers.history.calls:
+                self._watchers.history.wake()
             if not pending.done:
                 loop = asyncio._get_running_loop()
                 if loop is not None:
@@ -275,6 +278,8 @@ class EmbeddedStore:
                 raise
         if self._book.woken:
             self._watchers.wake()
+        if self._in_memory and self._watchers.history.calls:
+            self._watchers.history.wake()
         if not pending.done:
             self._committer.kick()
         with self._lock:
@@ -365,6 +370,11 @@ class EmbeddedStore:
         if absent:
             found.update(self._committer.bodies(absent))
         return found
+
+    def copied(self) -> StoreCopy:
+        with self._committer.committing, self._lock:
+            self._begin()
+            return copy_of(self._book, self._journal.bodies)
 
     # Life
 
@@ -462,6 +472,7 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
     store._snapshot._journal = journal
     committer._journal = journal
     store._book.woken = []
+    store._watchers.history.calls = []
     for entity in list(store._book.entities.values()):
         entity.wakers = []  # Those who waited are threads and loops of the parent.
 

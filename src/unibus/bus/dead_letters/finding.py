@@ -4,7 +4,7 @@ They lie in the dead-letter queues, and in the queues that some entity forwards 
 carry the record of a death. Both are read as they are at one moment; what dies later is not found.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from unibus.bus.dead_letters.filters import DeadLetterFilter
@@ -85,17 +85,34 @@ class Found:
 def find(store: Store, chosen: DeadLetterFilter, now_ns: int) -> Steps[Found]:
     """What is dead now, in the order in which it died."""
     found = Found((yield from entities_of(store)))
+    yield from scan(store, chosen, now_ns, found, found.entries.extend)
+    # By time; those of one place that died at the same moment keep their order.
+    found.entries.sort(key=died_ns)
+    return found
+
+
+def scan(
+    store: Store,
+    chosen: DeadLetterFilter,
+    now_ns: int,
+    found: Found,
+    take: Callable[[list[Entry]], object],
+    narrow: Callable[[list[Entry]], list[Entry]] | None = None,
+) -> Steps[None]:
+    """Give what is dead now to `take`, a few at a time: place by place, in the order of their sequences.
+
+    `narrow` leaves out what the caller does not want anyway, before the filter is asked.
+    """
     matcher = Matcher(chosen, now_ns)
     for place in found.entities.places(chosen.queue):
         held = _held(store, place)
         for start in range(0, len(held), LOOK):
             if start:
                 yield answered(None)
-            taken = [each for each in held[start : start + LOOK] if _lies_dead(each) and matcher.takes(each)]
-            found.entries += taken if chosen.where is None else _judged(store, chosen, taken, found)
-    # By time; those of one place that died at the same moment keep their order.
-    found.entries.sort(key=died_ns)
-    return found
+            some = held[start : start + LOOK]
+            wanted = some if narrow is None else narrow(some)
+            taken = [each for each in wanted if _lies_dead(each) and matcher.takes(each)]
+            take(taken if chosen.where is None else _judged(store, chosen, taken, found))
 
 
 def _held(store: Store, place: str) -> list[Entry]:

@@ -4,7 +4,8 @@ Both resolve a path with `routing.place_of`, look into the same table and end in
 The front exists because FastAPI's own routing costs more than a send (measured: a third of the requests a second).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -48,7 +49,7 @@ class Front:
             await refuse_path(self._service, error, scope, receive, send)
             return
         operation = self._table.find(place.shape, str(scope["method"]))
-        if operation is not None:
+        if operation is not None and (not operation.media or accepts(scope, operation.media)):
             await serve(self._service, operation, place, scope, receive, send)
         else:
             await refuse(self._service, self._table, Request(scope, receive, place), send)
@@ -93,6 +94,13 @@ async def serve(
         return
 
 
+def accepts(scope: Scope, media: str) -> bool:
+    """Whether the client names this media type in what it accepts. `*/*` alone does not: programs send that."""
+    raw = scope["headers"]
+    assert isinstance(raw, (list, tuple))
+    return any([name.lower() == b"accept" and media.encode() in value for name, value in raw])
+
+
 def resolved(scope: Scope, prefix: str = "") -> Place:
     """The place of a request, found once. Inside of a mount the path begins with the mount's own prefix."""
     found = scope.get(_RESOLVED + prefix)
@@ -125,7 +133,10 @@ class OperationRoute(APIRoute):
             place = resolved(scope, self.prefix)
         except BusError:
             return Match.NONE, {}
-        return (Match.FULL if place.shape == self.operation.shape else Match.NONE), {}
+        operation = self.operation
+        if place.shape != operation.shape or (operation.media and not accepts(scope, operation.media)):
+            return Match.NONE, {}
+        return Match.FULL, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[PREFIX] = self.prefix
@@ -161,12 +172,19 @@ async def _documented() -> None:
 
 def application(service: Service, table: Table) -> FastAPI:
     """FastAPI's own pages are switched off: those of the table are authorized."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await service.jobs.stop()  # The store is closed after this.
+
     app = FastAPI(
         title="unibus",
         description="Queues, topics and subscriptions over HTTP.",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        lifespan=lifespan,
     )
     app.include_router(documented_router(service, table))
 

@@ -3,7 +3,7 @@
 `Served` names the settings of a server that are read here, so that this package does not depend on how they are found.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Final, Protocol
@@ -65,6 +65,9 @@ class HttpSettings:
     metrics_histograms_max: int = 100
     stalled_after_s: float = 300.0
     """A queue whose oldest message waits longer than this, without a delivery meanwhile, is reported as degraded."""
+    local_rule_name: str = ""
+    local_key: str = field(default="", repr=False)
+    """A key that this server has made for commands on its own machine, and the name of its rule; empty for none."""
 
     def __post_init__(self) -> None:
         checked_rules(self.authorization_rules)

@@ -32,6 +32,7 @@ from unibus.endpoints.http.app import Asgi, Front, application
 from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.management.table import MANAGEMENT
 from unibus.endpoints.http.messages.table import MESSAGES
+from unibus.endpoints.http.monitoring.console import STATIC
 from unibus.endpoints.http.monitoring.table import MONITORING
 from unibus.endpoints.http.operation import Operation, Table
 from unibus.endpoints.http.operations import TABLE
@@ -71,29 +72,64 @@ MONITORING_RIGHTS = {
     **dict.fromkeys(("metrics", "servicebus_metrics"), "Listen"),
     **dict.fromkeys(("docs", "servicebus_docs", "openapi", "servicebus_openapi"), "Listen"),
     "reset": "Manage",
+    "console": "Listen",
+    **{f"console_{name.replace('.', '_')}": OPEN for name in STATIC},
 }
 # The management API, one table after the other. An operation with `names_entity` belongs in OF_QUERY, too.
-ENTITIES_RIGHTS: dict[str, str] = {}
+ENTITIES_RIGHTS = dict.fromkeys(("entities", "entities_live"), "Listen")
+OWN_SCOPE = {"entities", "entities_live"}
+"""For whatever a token is for: the handler shows no more than that."""
 
 # What is set.
-OF_QUERY_SETTINGS: set[str] = set()
-SETTINGS_RIGHTS: dict[str, str] = {}
+SETTINGS_RIGHTS: dict[str, str] = dict.fromkeys(
+    (
+        *("declare_entities", "delete_named_entity", "rules_of_entity", "set_rule", "delete_named_rule"),
+        *("list_access", "add_access", "rotate_access", "remove_access"),
+    ),
+    "Manage",
+)
+OF_QUERY_SETTINGS = {*SETTINGS_RIGHTS} - {"declare_entities"}
 
 # Messages one by one.
-OF_QUERY_MESSAGES: set[str] = set()
-MESSAGES_RIGHTS: dict[str, str] = {}
+MESSAGES_RIGHTS: dict[str, str] = {
+    "send_messages": "Send",
+    **dict.fromkeys(("move_messages", "remove_messages"), "Manage"),
+    **dict.fromkeys(
+        (
+            *("peek_messages", "receive_messages", "settle_messages", "renew_messages"),
+            *("accept_session_lock", "renew_session_lock", "release_session_lock"),
+        ),
+        "Listen",
+    ),
+}
+OF_QUERY_MESSAGES = {*MESSAGES_RIGHTS}
 
 # History.
-HISTORY_RIGHTS: dict[str, str] = {}
+HISTORY_RIGHTS: dict[str, str] = dict.fromkeys(
+    (
+        *("query_store", "trace_message", "replay_messages", "count_replay", "send_replay", "export_store"),
+        *("read_position", "import_lines", "relay_batch"),
+    ),
+    "Manage",
+)
 
 # Events.
-EVENTS_RIGHTS: dict[str, str] = {}
+EVENTS_RIGHTS = dict.fromkeys(("events", "events_last", "events_live"), "Manage")
 
 # Bulk.
-BULK_RIGHTS: dict[str, str] = {}
+BULK_RIGHTS: dict[str, str] = dict.fromkeys(
+    (
+        *("list_dead_letters", "list_dead_letter_groups", "create_job", "list_jobs", "get_job", "watch_job"),
+        *("pause_job", "resume_job", "cancel_job"),
+    ),
+    "Manage",
+)
 
 # The server itself.
-CONTROL_RIGHTS: dict[str, str] = {}
+CONTROL_RIGHTS = {
+    **dict.fromkeys(("server", "server_live", "server_errors"), "Listen"),
+    **dict.fromkeys(("server_logs", "server_stop"), "Manage"),
+}
 
 # All of them.
 MANAGEMENT_RIGHTS = {
@@ -109,7 +145,10 @@ OF_QUERY = OF_QUERY_SETTINGS | OF_QUERY_MESSAGES
 RIGHTS = {**MESSAGE_RIGHTS, **ADMINISTRATION_RIGHTS, **MONITORING_RIGHTS, **MANAGEMENT_RIGHTS}
 OF_PATHS = {*MESSAGE_RIGHTS, *ADMINISTRATION_RIGHTS} - {"list_queues", "list_topics", "get_namespace"}
 OF_ENTITIES = OF_PATHS | OF_QUERY
-BASIC = {"metrics", "servicebus_metrics", "docs", "servicebus_docs", "openapi", "servicebus_openapi"}
+BASIC = {
+    *("metrics", "servicebus_metrics", "docs", "servicebus_docs", "openapi", "servicebus_openapi"),
+    *("entities", "entities_live", "server", "server_live", "server_errors", "console"),
+}
 
 ENTITY, SIBLING = "orders", "orders1"
 QUERY_NAMES = (
@@ -202,7 +241,7 @@ def expected(operation: str, who: Identity) -> int:
         return 200
     if who.rights is None or (who.basic and operation not in BASIC):
         return 401
-    covers = who.everywhere or (who.own and operation in OF_ENTITIES)
+    covers = who.everywhere or (who.own and operation in OF_ENTITIES) or operation in OWN_SCOPE
     return 200 if covers and right in who.rights else 403
 
 
@@ -278,7 +317,8 @@ def test_every_documented_path_leads_to_its_operation() -> None:
 @pytest.mark.parametrize("operation", TABLE.operations, ids=lambda operation: str(operation.name))
 async def test_exactly_those_are_allowed_that_may(operation: Operation) -> None:
     for who in IDENTITIES:
-        headers = {} if who.authorization is None else {"Authorization": who.authorization}
+        headers = {"Accept": operation.media} if operation.media else {}
+        headers |= {} if who.authorization is None else {"Authorization": who.authorization}
         wanted = expected(operation.name, who)
         for path in paths(operation):
             answer = await ask(FRONT, operation.method, path, headers, peer=who.peer)
