@@ -3,7 +3,7 @@
 `Served` names the settings of a server that are read here, so that this package does not depend on how they are found.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Final, Protocol
@@ -61,6 +61,9 @@ class HttpSettings:
     metrics: bool = True
     metrics_entities_max: int = 10_000
     metrics_histograms_max: int = 100
+    local_rule_name: str = ""
+    local_key: str = field(default="", repr=False)
+    """A rule with every right that is stored nowhere: for commands on this machine, as `FILE.serve.json` names it."""
     stalled_after_s: float = 300.0
     """A queue whose oldest message waits longer than this, without a delivery meanwhile, is reported as degraded."""
 
@@ -74,8 +77,10 @@ class HttpSettings:
                 raise ConfigInvalid(f"{network!r:.60} is no network", hint) from error
 
     @classmethod
-    def of(cls, served: Served, ca_path: Path | None) -> "HttpSettings":
+    def of(cls, served: Served, ca_path: Path | None, local_rule: AuthorizationRule | None = None) -> "HttpSettings":
         return cls(
+            local_rule_name="" if local_rule is None else local_rule.name,
+            local_key="" if local_rule is None else local_rule.primary_key,
             namespace=served.namespace,
             authorization_rules=served.authorization_rules,
             allow_networks=served.allow_networks,
