@@ -13,6 +13,7 @@ import typer
 
 from unibus.errors import (
     AccessRefused,
+    AnswerInvalid,
     BusClosed,
     BusError,
     BusForked,
@@ -30,6 +31,7 @@ from unibus.errors import (
     LockLost,
     LoopMismatch,
     MessageNotFound,
+    OutcomeUnknown,
     PayloadMismatch,
     PortUnavailable,
     PositionMoved,
@@ -37,6 +39,7 @@ from unibus.errors import (
     QueryStopped,
     RequestFailed,
     RequestTimeout,
+    ServerError,
     SessionLocked,
     SessionNotAllowed,
     SessionNotFound,
@@ -89,6 +92,9 @@ EXIT_CODES: Final[dict[type[BaseException], ExitCode]] = {
     TransactionInvalid: ExitCode.FAILED,
     QueryStopped: ExitCode.FAILED,
     StoreFailed: ExitCode.FAILED,
+    ServerError: ExitCode.FAILED,
+    AnswerInvalid: ExitCode.FAILED,
+    OutcomeUnknown: ExitCode.FAILED,
     ExtraMissing: ExitCode.FAILED,
     CaptureBusy: ExitCode.CANNOT_CONNECT,
     LakeBusy: ExitCode.CANNOT_CONNECT,
