@@ -30,7 +30,7 @@ from unibus.core.life.settings import EntitySettings, checked_settings
 from unibus.errors import EntityNotFound, NameInvalid, UsageError
 from unibus.stores.catalog import Catalog, RuleCounts
 from unibus.stores.pending import Pending
-from unibus.stores.store import EntityInfo
+from unibus.stores.store import EntityInfo, Store
 
 PAGE_MAX: Final = 10_000
 RULES_REMEMBERED_MAX: Final = 20_000
@@ -47,6 +47,11 @@ class EntityOperations:
         self._store = self._queues.store
         self._opened_ns = self._queues.now_ns()
         self._access: dict[int, tuple[EntitySettings, tuple[AuthorizationRule, ...]]] = {}
+
+    @property
+    def store(self) -> Store:
+        """For `bus/management`, which does what operators need beside the verbs of clients."""
+        return self._store
 
     # Entities
 

@@ -1,8 +1,9 @@
-"""How events of history are shown: a JSON object per line for programs, a line of text for people."""
+"""How events of history are shown to people: a line of text each. Programs get records (bus/management/events.py)."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from unibus.bus.management.events import when
 from unibus.cli.output import printable
 
 if TYPE_CHECKING:
@@ -10,8 +11,6 @@ if TYPE_CHECKING:
 
     from unibus.core.life.events import Event
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TIMES: Final = {"enqueued_us": "enqueued_at", "first_delivered_us": "first_delivered_at"}
 _STYLES: Final = {
     **dict.fromkeys(("sent", "published", "copied", "scheduled", "activated"), "cyan"),
     "delivered": "blue",
@@ -22,24 +21,10 @@ _STYLES: Final = {
 KIND_WIDTH: Final = 14
 
 
-def when(event_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=event_us)
-
-
 def clock_time(instant: datetime) -> str:
     """Of the day, in the zone of whoever reads it."""
     local = instant.astimezone()
     return f"{local:%H:%M:%S}.{local.microsecond // 1_000:03d}"
-
-
-def record_of(event: "Event") -> dict[str, object]:
-    """What is known of it; instants as text."""
-    record: dict[str, object] = {"seq": event.seq, "at": when(event.ts).isoformat()}
-    for name in event.__struct_fields__:
-        value = getattr(event, name)
-        if value is not None and name not in ("seq", "ts"):
-            record[_TIMES.get(name, name)] = when(value).isoformat() if name in _TIMES else value
-    return record
 
 
 def style_of(kind: str) -> str:

@@ -26,7 +26,7 @@ _WAITS: Final = {
 
 def show_found(found: "Found", as_json: bool = False) -> None:
     if as_json or not is_terminal():
-        from unibus.cli.event_view import record_of
+        from unibus.bus.management.events import record_of
 
         for event in found.events:
             write_json(record_of(event))
@@ -42,7 +42,7 @@ def tree_of(found: "Found") -> "Tree":
     from rich.text import Text
     from rich.tree import Tree
 
-    from unibus.cli.event_view import when
+    from unibus.bus.management.events import when
     from unibus.cli.trace import tree_of as one_tree
 
     traces = list(traced(found.events))
@@ -63,7 +63,7 @@ def _branch(domain: str, trace: "MessageTrace", began: datetime) -> "Tree":
     """The tree of one message, with its domain, and how long after the first one it began."""
     from rich.text import Text
 
-    from unibus.cli.event_view import when
+    from unibus.bus.management.events import when
     from unibus.cli.trace import elapsed
     from unibus.cli.trace import tree_of as one_tree
 

@@ -3,9 +3,8 @@
 Nothing is missed while it is paused: events wait in history, and are read from where the reading stopped.
 """
 
-import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,15 +18,14 @@ from unibus.cli.moments import moment_of
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, write_json
 from unibus.cli.report import ExitCode
-from unibus.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from unibus.bus.management.events import EventFilter
     from unibus.core.life.events import Event
     from unibus.stores.reader import StoreReader
 
-ALL: Final = "*"
 COUNT: Final = 10
 LOOK_AGAIN_S: Final = 0.1
 PAGE: Final = 1_000
@@ -72,10 +70,8 @@ def tail(options: TailOptions) -> ExitCode:
 
     Exit code 3 if there was nothing.
     """
-    is_wanted = filter_of(options)
     with looking(store_url(options.url)) as reader:
-        is_meant = channels_of(options.channel, reader)
-        tailing = Tailing(reader, options, lambda event: is_meant(event.channel) and is_wanted(event))
+        tailing = Tailing(reader, options, filter_of(options, reader))
         tailing.show_last()
         if options.follow:
             tailing.follow()
@@ -97,65 +93,14 @@ def _explain(reader: "StoreReader", options: TailOptions) -> None:
 # What is wanted
 
 
-def channels_of(channel: str, reader: "StoreReader") -> Callable[[str], bool]:
-    """Whether a name is meant. As for `subscribe`, an entity of that very name wins over the pattern."""
-    from unibus.core.index import SubscriptionIndex
-    from unibus.core.pattern import Pattern, is_wildcard
+def filter_of(options: TailOptions, reader: "StoreReader") -> "EventFilter":
+    """By channel, kind and fields. UsageError for what could never match."""
+    from unibus.bus.management.events import EventFilter
 
-    if channel == ALL:
-        return lambda name: True
-    if not is_wildcard(channel) or any(each.name == channel for each in reader.entities()):
-        return lambda name: name == channel
-    index = SubscriptionIndex()
-    index.subscribe(1, Pattern.wildcard(channel))
-    return lambda name: len(index.match(name)) > 0
+    def is_known(name: str) -> bool:
+        return any(each.name == name for each in reader.entities())
 
-
-def filter_of(options: TailOptions) -> Wanted:
-    """By kind and by fields. UsageError for what could never match."""
-    from unibus.core.life.events import KINDS, Event
-
-    kinds = frozenset(options.kind or ())
-    for kind in kinds:
-        if kind not in KINDS:
-            raise UsageError(f"history has no events of kind {kind!r}", _near(kind, KINDS))
-    fields = tuple(name for name in Event.__struct_fields__ if name != "attrs")
-    conditions = [_condition(text) for text in options.where or ()]
-    for name, _ in conditions:
-        if name not in fields and name not in ATTRIBUTES:
-            raise UsageError(f"an event has no field {name!r}", _near(name, (*fields, *ATTRIBUTES)))
-
-    def wanted(event: "Event") -> bool:
-        if kinds and event.kind not in kinds:
-            return False
-        return all(_value(event, name) == value for name, value in conditions)
-
-    return wanted
-
-
-ATTRIBUTES: Final = (
-    *("priority", "copies", "source", "source_sequence", "new_sequence", "dedup_key", "key"),
-    *("target", "action", "name", "position", "messages"),
-)
-"""What stands among the attributes of an event, where it has it."""
-
-
-def _condition(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"--where {text!r} is not FIELD=VALUE", "for instance --where session_id=c1")
-    return name, value
-
-
-def _value(event: "Event", name: str) -> str | None:
-    value = getattr(event, name, None) if name in event.__struct_fields__ else (event.attrs or {}).get(name)
-    return None if value is None else str(value)
-
-
-def _near(given: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(given, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names)}"
+    return EventFilter(options.channel, options.kind or (), options.where or (), is_known)
 
 
 # Showing
@@ -223,7 +168,8 @@ class Tailing:
         return "" if key in PAUSES else key
 
     def _show(self, events: "list[Event]") -> None:
-        from unibus.cli.event_view import line, record_of, when
+        from unibus.bus.management.events import record_of, when
+        from unibus.cli.event_view import line
 
         for event in events:
             if self._console is None:

@@ -56,7 +56,7 @@ def trace(
 
 
 def _write(found: "MessageTrace") -> None:
-    from unibus.cli.event_view import record_of
+    from unibus.bus.management.events import record_of
 
     for event in found.events:
         write_json(record_of(event))
@@ -74,7 +74,7 @@ def tree_of(found: "MessageTrace") -> "Tree":
     from rich.text import Text
     from rich.tree import Tree
 
-    from unibus.cli.event_view import when
+    from unibus.bus.management.events import when
 
     began = when(found.events[0].ts)
     title = Text()

@@ -25,6 +25,7 @@ from uvicorn.server import ServerState
 
 from unibus.endpoints.connections import Connections, log
 from unibus.endpoints.error_body import JSON, error_content
+from unibus.endpoints.http.request import LIVE
 
 WAITING: Final = 0
 HEAD: Final = 1
@@ -233,8 +234,12 @@ class HttpConnection(HttpToolsProtocol):
     # From the server
 
     def shutdown(self) -> None:
+        running = self._running
         if self.phase == REFUSED:
             self.transport.close()
+        elif self._stalled >= 0 and running is not None and running.scope.get(LIVE):
+            # It does not read, and its answer would have no end anyway: waiting for it would only delay the stop.
+            self.transport.abort()
         else:
             super().shutdown()
 

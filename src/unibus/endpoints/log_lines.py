@@ -61,8 +61,12 @@ class TextLines(logging.Formatter):
         event = record.getMessage()
         if record.name.startswith(_FINISHED):
             return event
+        return f"{_moment(record)} {record.levelname.lower()} {self.text_of(record)}"
+
+    def text_of(self, record: logging.LogRecord) -> str:
+        """The line without its time and level."""
         fields = "".join([f" {name}={_quoted(value)}" for name, value in fields_of(record).items()])
-        line = f"{_moment(record)} {record.levelname.lower()} {event}{fields}"
+        line = f"{record.getMessage()}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

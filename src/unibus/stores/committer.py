@@ -25,6 +25,7 @@ from unibus.stores.journal import Journal, Slice
 from unibus.stores.pace import Pace
 from unibus.stores.pending import Commits, Outcome, Pending
 from unibus.stores.snapshot import Snapshot
+from unibus.stores.watchers import HistoryWatchers
 
 log = logging.getLogger("unibus")
 
@@ -49,7 +50,9 @@ class Group(Outcome):
 class Committer:
     """`lock` is the store's: it is held while memory changes, and never while anything is written."""
 
-    def __init__(self, journal: Journal, book: Book, lock: threading.RLock, snapshot: Snapshot) -> None:
+    def __init__(
+        self, journal: Journal, book: Book, lock: threading.RLock, snapshot: Snapshot, watchers: HistoryWatchers
+    ) -> None:
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = _nobody
         self.on_full: Callable[[], None] = _nobody  # After each group that a full disk has taken.
@@ -59,6 +62,7 @@ class Committer:
         self._book = book
         self._lock = lock
         self._snapshot = snapshot
+        self._watchers = watchers
         self.committing = threading.Lock()  # Taken before `lock` where both are needed.
         self._group = Group(self)
         self._unsynced = True  # Something that was written may not be on disk yet.
@@ -127,6 +131,8 @@ class Committer:
         if group is None:
             return False
         group.tell(None)
+        if self._watchers.calls:
+            self._watchers.wake()
         return True
 
     def commit_here(self, loop: asyncio.AbstractEventLoop | None = None) -> bool:
@@ -153,6 +159,8 @@ class Committer:
             self.committing.release()
         if group is not None:
             group.tell(loop)
+            if self._watchers.calls:
+                self._watchers.wake()
         return True
 
     def is_alone(self, outcome: Outcome | None) -> bool:

@@ -89,12 +89,13 @@ class EmbeddedStore:
         limits = snapshot_limits or SnapshotLimits()
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every, limits)
         self._watchers = Watchers(self._book, self._lock)
-        self._committer = Committer(journal, self._book, self._lock, self._snapshot)
+        self._committer = Committer(journal, self._book, self._lock, self._snapshot, self._watchers.history)
         self._retention = Retention(self._committer, self._snapshot, self._lock, timers, self.now_ns)
         # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
         self._book.fetch = self._committer.fetch
         syncs = self._syncs and not self._in_memory
-        self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs)
+        watchers = self._watchers.history
+        self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs, watchers)
         self.catalog = EmbeddedCatalog(self._book, self._lock, self._begin)
         self.pace = self._committer.pace
         # Where something can be full: else sends have nothing to look at.
@@ -236,6 +237,8 @@ class EmbeddedStore:
         try:
             if self._book.woken:
                 self._watchers.wake()
+            if self._in_memory and self._watchers.history.calls:
+                self._watchers.history.wake()
             if not pending.done:
                 loop = asyncio._get_running_loop()
                 if loop is not None:
@@ -275,6 +278,8 @@ class EmbeddedStore:
                 raise
         if self._book.woken:
             self._watchers.wake()
+        if self._in_memory and self._watchers.history.calls:
+            self._watchers.history.wake()
         if not pending.done:
             self._committer.kick()
         with self._lock:
@@ -462,6 +467,7 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
     store._snapshot._journal = journal
     committer._journal = journal
     store._book.woken = []
+    store._watchers.history.calls = []
     for entity in list(store._book.entities.values()):
         entity.wakers = []  # Those who waited are threads and loops of the parent.
 

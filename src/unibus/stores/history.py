@@ -16,6 +16,7 @@ from unibus.core.life.events import Event
 from unibus.core.life.past import Past
 from unibus.stores.committer import Committer
 from unibus.stores.journal import Journal
+from unibus.stores.watchers import HistoryWatchers
 
 PAGE: Final = 5_000
 
@@ -44,6 +45,10 @@ class History(Protocol):
     def missed(self, name: str) -> int:
         """How many events were forgotten before that reader had read them."""
 
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call once, from any thread, when there may be events that were not there before. Gives a way to stop
+        watching. Watch first and read after that; a call may be in vain. It also comes when the store stops."""
+
 
 class EmbeddedHistory:
     """`check` raises what speaks against any call: a store that is closed, or has stopped."""
@@ -56,6 +61,7 @@ class EmbeddedHistory:
         lock: threading.RLock,
         check: Callable[[], int],
         syncs: bool,
+        watchers: HistoryWatchers,
     ) -> None:
         self._journal = journal
         self._committer = committer
@@ -63,6 +69,7 @@ class EmbeddedHistory:
         self._lock = lock
         self._check = check
         self._syncs = syncs
+        self._watchers = watchers
 
     def events_after(self, seq: int, limit: int = 1_000, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
         return self._journal.events_after(seq, limit, self._settled(), kinds)
@@ -115,3 +122,6 @@ class EmbeddedHistory:
 
     def missed(self, name: str) -> int:
         return self._journal.missed(name)
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        return self._watchers.add(call)

@@ -17,6 +17,7 @@ from unibus.core.life.changes import Change
 from unibus.core.life.commands import LEAVE_SESSION, SessionCommand
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event
+from unibus.stores.history import History
 from unibus.stores.store import EntityInfo, Store
 
 CAME: Final = frozenset({"sent", "published", "copied", "activated"})
@@ -132,6 +133,46 @@ def count_flows(flows: dict[str, Flow], events: list[Event]) -> None:
             flow.came += 1  # One whose return was delayed has been there all the time.
 
 
+def last_events(
+    history: History,
+    oldest: int,
+    last: int,
+    count: int,
+    wanted: Callable[[Event], bool],
+    goes_on: Callable[[], bool] = lambda: True,
+) -> tuple[list[Event], int]:
+    """The newest events from `oldest` to `last` that are wanted, in order, and the first seq that was looked at.
+
+    Read backwards, window by window, so that the end of a long history costs no more than that of a short one.
+    `goes_on` is asked before each window after the first.
+    """
+    found: list[list[Event]] = []
+    missing, end = count, last
+    while missing > 0 and end >= oldest and (not found or goes_on()):
+        begin = max(oldest - 1, end - PAGE)
+        events, _ = history.events_after(begin, end - begin)
+        # Where seqs have gaps there are events beyond the window, which were looked at before.
+        page = [event for event in events if event.seq <= end and wanted(event)][-missing:]
+        found.append(page)
+        missing -= len(page)
+        end = begin
+    return [event for page in reversed(found) for event in page], end + 1
+
+
+def seq_before(history: History, oldest: int, last: int, instant_ns: int) -> int:
+    """A seq from `oldest` - 1 to `last` with nothing at or after that instant up to it: by halving, since the events of
+    a store are in the order of its clock."""
+    low, high = max(0, oldest - 1), last  # What is wanted is in low … high.
+    while low < high:
+        middle = (low + high + 1) // 2
+        events, _ = history.events_after(middle - 1, 1)
+        if events and events[0].seq <= high and events[0].ts * 1_000 < instant_ns - instant_ns % 1_000:
+            low = events[0].seq
+        else:
+            high = middle - 1
+    return low
+
+
 class OpenStoreReader:
     """The same over a store that this process has open: for those that cannot be read from outside."""
 
@@ -189,18 +230,12 @@ class OpenStoreReader:
         return self._store.history.events_of(message_id)
 
     def last_events(self, count: int, wanted: Callable[[Event], bool]) -> list[Event]:
-        found: list[Event] = []
-        seq = 0
-        while count:
-            events, _ = self.events_after(seq)
-            if not events:
-                break
-            seq = events[-1].seq
-            found = [*found, *filter(wanted, events)][-count:]
-        return found
+        health = self._store.health()
+        return last_events(self._store.history, health.oldest_seq, health.last_seq, count, wanted)[0]
 
     def seq_before(self, instant_ns: int) -> int:
-        return 0
+        health = self._store.health()
+        return seq_before(self._store.history, health.oldest_seq, health.last_seq, instant_ns)
 
     def last_seq(self) -> int:
         return self._store.health().last_seq

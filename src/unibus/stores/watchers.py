@@ -1,16 +1,55 @@
-"""Who waits for messages of which entity, and waking them: one for each message, first come first served."""
+"""Who waits for messages of which entity, and waking them: one for each message, first come first served.
 
+Beside them, who waits for history to grow: all of these are woken by the next commit.
+"""
+
+import logging
 import threading
 from collections.abc import Callable
 
 from unibus.core.life.book import Book
 from unibus.core.life.entity import Entity
 
+log = logging.getLogger("unibus")
+
+
+class HistoryWatchers:
+    """Those that are called once when history has grown. A commit looks at `calls`, and does nothing while it is empty.
+
+    `add` and `wake` replace the list under a lock of their own: a commit must not wait for the store's.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def add(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Gives a way to stop watching."""
+        with self._lock:
+            self.calls = [*self.calls, call]
+
+        def stop() -> None:
+            with self._lock:
+                self.calls = [each for each in self.calls if each is not call]
+
+        return stop
+
+    def wake(self) -> None:
+        """Without the store's lock. A call that raises keeps no other one from being made."""
+        with self._lock:
+            calls, self.calls = self.calls, []
+        for call in calls:
+            try:
+                call()
+            except Exception:
+                log.exception("a reader of history could not be notified")
+
 
 class Watchers:
     """The watchers of one store. Calls are made without its lock."""
 
     def __init__(self, book: Book, lock: threading.RLock) -> None:
+        self.history = HistoryWatchers()
         self._book = book
         self._lock = lock
 
@@ -56,3 +95,4 @@ class Watchers:
                 entity.wakers = []
         for call in calls:
             call()
+        self.history.wake()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -23,7 +24,7 @@ from unibus.stores.journals import trace_index
 from unibus.stores.journals.memory import MemoryJournal
 from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.stores.journals.sqlite_reader import SqliteReader
-from unibus.stores.reader import Flow, OpenStoreReader, StoreReader
+from unibus.stores.reader import Flow, OpenStoreReader, StoreReader, last_events, seq_before
 from unibus.stores.reading import open_reader
 from unibus.stores.store import EntityInfo
 from unibus.sync import MessageBus
@@ -310,7 +311,8 @@ def test_a_store_that_is_open_here_is_read_in_the_same_way() -> None:
             assert reader.entities() == store.entities().wait()
         events, last = store.history.events_after(0)
         assert reader.last_events(2, everything) == events[-2:]
-        assert (reader.last_seq(), reader.seq_before(time.time_ns())) == (last, 0)
+        assert (reader.last_seq(), reader.seq_before(0)) == (last, 0)
+        assert reader.seq_before(2**62) == last
         assert reader.events_of(str(events[-1].message_id)) == events[-1:]
 
 
@@ -370,3 +372,45 @@ def test_a_rule_that_has_to_look_at_what_is_due(path: Path) -> None:
     with closing(SqliteReader(str(path), lambda: later_ns)) as reader:
         active = {info.name: info.active for info in reader.entities()}
     assert active == {"t": 0, "t/Subscriptions/s": 1}
+
+
+class Counted:
+    """History of one event for each microsecond, of which is noted what was read."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.read: list[tuple[int, int]] = []
+
+    def events_after(self, seq: int, limit: int = 1_000, kinds: object = ()) -> tuple[list[Event], int]:
+        self.read.append((seq, limit))
+        found = range(seq + 1, min(self.last, seq + limit) + 1)
+        return [Event(at, at, "local", "even" if at % 2 == 0 else "odd", "sent", at) for at in found], self.last
+
+
+def test_the_newest_events_are_read_from_the_end() -> None:
+    history: Any = Counted(1_000_000)
+    found, reached = last_events(history, 1, history.last, 3, everything)
+    assert [event.seq for event in found] == [999_998, 999_999, 1_000_000]
+    assert history.read == [(999_000, 1_000)]
+    assert reached == 999_001
+
+
+def test_a_search_that_is_stopped_says_how_far_it_came() -> None:
+    history: Any = Counted(10_000)
+    windows = iter([True, False])
+    found, reached = last_events(history, 1, 10_000, 3, lambda event: event.seq == 7, lambda: next(windows))
+    assert (found, reached, len(history.read)) == ([], 8_001, 2)
+
+
+def test_only_what_history_still_has_is_read() -> None:
+    history: Any = Counted(1_500)
+    found, reached = last_events(history, 1_200, 1_500, 1_000, lambda event: event.channel == "even")
+    assert [event.seq for event in found] == list(range(1_200, 1_501, 2))
+    assert (reached, history.read) == (1_200, [(1_199, 301)])
+
+
+@pytest.mark.parametrize("instant_us", [0, 1, 2, 500, 999, 1_000, 5_000])
+def test_the_place_before_an_instant_is_found_by_halving(instant_us: int) -> None:
+    history: Any = Counted(1_000)
+    assert seq_before(history, 1, 1_000, instant_us * 1_000) == max(0, min(1_000, instant_us - 1))
+    assert len(history.read) <= 11

@@ -93,12 +93,16 @@ class Access:
         meanwhile is noticed when the caller presents its next token.
         """
         self._check_time(claims, now_ns)
-        segments = segments_of(target)
-        if not covers(claims.scope, segments) or (claims.home and claims.home != home_of(segments)):
+        if not is_for(claims, target):
             raise Forbidden("the token is not for this entity", "its sr has to be the entity, or something above it")
         if not grants(claims.rights, right):
             raise Forbidden(f"this needs the right {right.value}", "use a rule that has it")
         return Granted(claims, right, target)
+
+    def permit_own_scope(self, claims: Claims, right: Right, now_ns: int) -> Granted:
+        """Whether the claims have the right for what they are for: a queue, or the namespace. `is_for` says what else
+        that is."""
+        return self.permit(claims, right, "/".join(claims.scope), now_ns)
 
     def _by_token(self, text: str, now_ns: int) -> Claims:
         token = parse_token(text, self._hosts)
@@ -156,6 +160,12 @@ class Access:
             raise Unauthorised("the token has expired", "make a new one; if it is new, compare the clocks")
         if self._lifetime_max_ns is not None and left_ns > self._lifetime_max_ns + self._skew_ns:
             raise Unauthorised("the token would live longer than is allowed here", "let it expire sooner")
+
+
+def is_for(claims: Claims, target: str) -> bool:
+    """Whether a token is for this entity: its scope is the entity or above it, and its rule is not another one's."""
+    segments = segments_of(target)
+    return covers(claims.scope, segments) and (not claims.home or claims.home == home_of(segments))
 
 
 def _not_valid() -> Unauthorised:

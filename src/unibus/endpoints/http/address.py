@@ -7,14 +7,13 @@ from unibus.errors import DecodeError
 
 def parsed_query(raw: bytes) -> dict[str, str]:
     """Names without case, the last value of each."""
-    found: dict[str, str] = {}
-    if not raw:
-        return found
-    for pair in raw.split(b"&"):
-        name, _, value = pair.partition(b"=")
-        if name:
-            found[decoded(name, plus=True).casefold()] = decoded(value, plus=True)
-    return found
+    return dict(query_pairs(raw)) if raw else {}
+
+
+def query_pairs(raw: bytes) -> list[tuple[str, str]]:
+    """Names without case, with their values in order. A part without a name is ignored."""
+    parts = [pair.partition(b"=") for pair in raw.split(b"&")]
+    return [(decoded(name, plus=True).casefold(), decoded(value, plus=True)) for name, _, value in parts if name]
 
 
 _HEX: Final = {f"{byte:02x}".encode(): bytes([byte]) for byte in range(256)} | {

@@ -49,7 +49,7 @@ class Front:
             await refuse_path(self._service, error, scope, receive, send)
             return
         operation = self._table.find(place.shape, str(scope["method"]))
-        if operation is not None:
+        if operation is not None and (not operation.media or accepts(scope, operation.media)):
             await serve(self._service, operation, place, scope, receive, send)
         else:
             await refuse(self._service, self._table, Request(scope, receive, place), send)
@@ -94,6 +94,13 @@ async def serve(
         return
 
 
+def accepts(scope: Scope, media: str) -> bool:
+    """Whether the client names this media type in what it accepts. `*/*` alone does not: programs send that."""
+    raw = scope["headers"]
+    assert isinstance(raw, (list, tuple))
+    return any([name.lower() == b"accept" and media.encode() in value for name, value in raw])
+
+
 def resolved(scope: Scope, prefix: str = "") -> Place:
     """The place of a request, found once. Inside of a mount the path begins with the mount's own prefix."""
     found = scope.get(_RESOLVED + prefix)
@@ -126,7 +133,10 @@ class OperationRoute(APIRoute):
             place = resolved(scope, self.prefix)
         except BusError:
             return Match.NONE, {}
-        return (Match.FULL if place.shape == self.operation.shape else Match.NONE), {}
+        operation = self.operation
+        if place.shape != operation.shape or (operation.media and not accepts(scope, operation.media)):
+            return Match.NONE, {}
+        return Match.FULL, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[PREFIX] = self.prefix

@@ -1,11 +1,13 @@
 """Whether a request may do what it asks for: the credentials of HTTP in, a decision of `core/access` out.
 
     Authorization: SharedAccessSignature sr=…    every operation
-    Authorization: Basic (rule name, key)        the pages of operators: metrics and documents
+    Authorization: Basic (rule name, key)        what operators read in a browser: metrics, documents, the page `/`
     none                                         those pages, from this machine, while the well-known key is in force
 
 The rules are those of the store and of the configuration, and the one of `FILE.serve.json` for commands on this
 machine.
+
+None of these pages changes anything: a browser sends Basic by itself, also for a page of another site.
 
 Invariants: every decision is made by `core/access`, with the rules as they are at this moment; what a refused caller
 reads is the same whether a rule exists or not. A verified token is remembered, because a signature costs more than the
@@ -16,18 +18,19 @@ is refused by the next request.
 import base64
 import binascii
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from unibus.bus.broker import Broker
 from unibus.core.access.connection import Credentials
-from unibus.core.access.decide import Access, Claims
+from unibus.core.access.decide import Access, Claims, is_for
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule, accepts_well_known_key, well_known_rule
 from unibus.core.access.scope import segments_of
-from unibus.endpoints.http.peers import TrustedPeers
+from unibus.endpoints.http.peers import TrustedPeers, is_local_host
 from unibus.endpoints.http.request import Request
-from unibus.endpoints.http.routing import OPERATOR_PAGES, resource_of
+from unibus.endpoints.http.routing import CONSOLE_PAGES, OPERATOR_PAGES, resource_of
 from unibus.endpoints.http.service import Serving
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.errors import EntityNotFound, Unauthorised
@@ -86,6 +89,27 @@ class SasAuthorization:
                     self._claims(request, headers[name], access, broker)
         return claims.rule
 
+    def check_own_scope(self, request: Request, right: Right) -> str:
+        """The same for what the token is for, whatever that is; `viewer` then says what the caller may see."""
+        claims = self._claims_for_own_scope(request, right)
+        return "" if claims is None else claims.rule
+
+    def viewer(self, request: Request, right: Right) -> Callable[[str], bool]:
+        """Whether the caller has the right on an entity, by its name. Unauthorised or Forbidden: on none at all."""
+        claims = self._claims_for_own_scope(request, right)
+        return _all if claims is None or not claims.scope else partial(is_for, claims)
+
+    def _claims_for_own_scope(self, request: Request, right: Right) -> Claims | None:
+        """None for a page that is open."""
+        broker = self._serving.broker
+        access = self._current(broker)
+        text = request.headers.get("authorization")
+        if text is None and self._is_open(request):
+            return None
+        claims = self._claims(request, text, access, broker)
+        access.permit_own_scope(claims, right, broker.now_ns())
+        return claims
+
     def check_forwarding(self, request: Request, forward_to: str, forward_dead_letters_to: str) -> None:
         """Forwarding needs the right to manage its target, too. Names of entities, empty for none.
 
@@ -100,7 +124,11 @@ class SasAuthorization:
                 access.permit(claims, Right.MANAGE, target, broker.now_ns())
 
     def _is_open(self, request: Request) -> bool:
-        if request.place.shape not in OPERATOR_PAGES or not self.is_well_known_in_force:
+        shape = request.place.shape
+        if shape not in OPERATOR_PAGES or not self.is_well_known_in_force:
+            return False
+        if shape in CONSOLE_PAGES and not is_local_host(request.headers.get("host", "")):
+            # A page elsewhere whose name was made to lead to this machine: its scripts must not read ours.
             return False
         return self._peers.is_local(request.peer, request.headers)
 
@@ -203,6 +231,10 @@ def namespace_rules(
     return rules, is_accepted
 
 
+def _all(name: str) -> bool:
+    return True
+
+
 def _is_named(name: str, rules: Sequence[AuthorizationRule]) -> bool:
     return name.casefold() in [rule.name.casefold() for rule in rules]
 
@@ -222,7 +254,7 @@ def _credential(request: Request, text: str) -> str | Credentials:
     if scheme != "basic":
         return text
     if request.place.shape not in OPERATOR_PAGES:
-        raise Unauthorised("HTTP Basic is accepted for metrics and documents only", _KEY_HINT)
+        raise Unauthorised("HTTP Basic is accepted only for pages that operators read", _KEY_HINT)
     return _basic(rest.strip())
 
 

@@ -23,7 +23,8 @@ class Operation:
     """`right` None: open without a key. `has_body`: the body is read before the handler runs. `statuses` are those
     beside COMMON. `hot`: measured and dispatched first. `in_document` False: not in the OpenAPI document.
     `names_entity`: the entity is the value of `entity` in the query, and the right is needed there; without a value it
-    is needed for the whole namespace."""
+    is needed for the whole namespace. `for_own_scope`: the right is needed for whatever the token is for, and the
+    handler shows no more than that. `media`: it exists only for clients that accept this media type."""
 
     name: str
     method: str
@@ -41,6 +42,8 @@ class Operation:
     response_schema: dict[str, object] = field(default_factory=dict)
     in_document: bool = True
     names_entity: bool = False
+    for_own_scope: bool = False
+    media: str = ""
 
 
 class Table:
@@ -59,5 +62,5 @@ class Table:
         return None if methods is None else methods.get(method)
 
     def methods(self, shape: str) -> list[str]:
-        """What is allowed at this place; empty: there is no such place."""
-        return sorted(self._by_shape.get(shape, {}))
+        """What is allowed at this place for every client; empty: there is no such place."""
+        return sorted([name for name, each in self._by_shape.get(shape, {}).items() if not each.media])

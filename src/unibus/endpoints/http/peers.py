@@ -4,13 +4,30 @@ A proxy on this machine makes every client look local. So a request that carries
 if the proxy's own address is in a network that the operator has named.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 _FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::[0-9]{1,5})?")
 _KNOWN_MAX: Final = 4_096
 """Addresses whose answer is kept; then the memory starts empty again."""
+
+
+def is_local_host(host: str) -> bool:
+    """Whether a Host header names this machine by itself, so that no name server has been asked: `localhost:5300`,
+    `127.0.0.1`, `[::1]:5300`."""
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return False
+    name = (match[1] or match[2]).lower().removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 class TrustedPeers:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from unibus.endpoints.error_body import JSON
-from unibus.endpoints.http.address import parsed_query
+from unibus.endpoints.http.address import parsed_query, query_pairs
 from unibus.endpoints.http.routing import MANAGEMENT_PREFIX, Place
 from unibus.errors import DecodeError, MessageTooLarge
 
@@ -22,6 +22,9 @@ Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 
 T = TypeVar("T")
 PREFIX: Final = "unibus.prefix"
+LIVE: Final = "unibus.live"
+"""Where the scope says that the answer is a live one: it has no end of its own, and none waits for it."""
+EVENT_STREAM: Final = "text/event-stream"
 TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -45,6 +48,7 @@ class Request:
         "method",
         "params",
         "place",
+        "rule",
         "scope",
     )
 
@@ -63,6 +67,7 @@ class Request:
         self._query: dict[str, str] | None = None
         self._receive = receive
         self.body = b""
+        self.rule = ""  # The authorization rule that allowed it.
 
     @property
     def query(self) -> dict[str, str]:
@@ -74,6 +79,12 @@ class Request:
             found = parsed_query(raw)
             self._query = found
         return found
+
+    def query_values(self, name: str) -> list[str]:
+        """Every value of a name that may come more than once, in order."""
+        raw = self.scope.get("query_string", b"")
+        assert isinstance(raw, bytes)
+        return [value for each, value in query_pairs(raw) if each == name]
 
     @property
     def peer(self) -> str:
@@ -151,6 +162,11 @@ class Response:
     content_type: str = ""
     headers: list[tuple[str, str]] = field(default_factory=list)
     stream: AsyncGenerator[bytes, None] | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Server-sent events: without an end of its own."""
+        return self.stream is not None and self.content_type.startswith(EVENT_STREAM)
 
 
 def json_response(value: object, status: int = 200, headers: list[tuple[str, str]] | None = None) -> Response:

@@ -26,7 +26,15 @@ RESERVED: Final = RESERVED_FIRST
 
 MANAGEMENT_PREFIX: Final = "/unibus/v1/"
 
-OPERATOR_PAGES: Final = frozenset(
+CONSOLE_PAGES: Final = frozenset(
+    {
+        *("/", "/unibus/v1/entities", "/unibus/v1/entities/live"),
+        *("/unibus/v1/server", "/unibus/v1/server/live", "/unibus/v1/server/errors"),
+    }
+)
+"""The web page of the server, and what it reads. All of it is GET, and changes nothing."""
+
+OPERATOR_PAGES: Final = CONSOLE_PAGES | frozenset(
     {
         *("/metrics", "/servicebus/metrics", "/docs", "/servicebus/docs"),
         *("/openapi.json", "/servicebus/openapi.json"),

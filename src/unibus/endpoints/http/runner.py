@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from unibus.endpoints.http.errors import UNEXPECTED, error_body, error_response
 from unibus.endpoints.http.operation import Operation
-from unibus.endpoints.http.request import Disconnected, Request, Response, Send
+from unibus.endpoints.http.request import LIVE, Disconnected, Request, Response, Send
 from unibus.endpoints.http.routing import named_entity
 from unibus.endpoints.http.service import Service
 from unibus.errors import BusError, StoreFailed
@@ -30,6 +30,9 @@ _PROCESS: Final = uuid4().hex[:16]
 _numbers: Final = itertools.count(1)
 _EMPTY_BODY: Final = frozenset({204, 304})
 
+RECHECK_NS: Final = 5_000_000_000
+"""How often a stream asks whether its client is still allowed to read it, at most."""
+
 
 async def run(service: Service, operation: Operation, request: Request, send: Send) -> None:
     began_ns = time.perf_counter_ns()
@@ -37,8 +40,7 @@ async def run(service: Service, operation: Operation, request: Request, send: Se
     try:
         if operation.names_entity:
             request.entity = named_entity(request.query.get("entity", ""))
-        if operation.right is not None:
-            rule = service.authorization.check(request, operation.right, request.entity)
+        rule = request.rule = authorized(service, operation, request)
         if operation.has_body:
             await request.read_body(service.body_bytes_max)
         response = await operation.handler(service, request)
@@ -54,10 +56,22 @@ async def run(service: Service, operation: Operation, request: Request, send: Se
         response = error_body(request, UNEXPECTED, "internal_error", "the server failed to do this", "see its log")
         code = "internal_error"
     try:
-        await answer(request, response, send)
+        if response.stream is None:
+            await answer(request, response, send)
+        else:
+            code = await _answer_stream(service, operation, request, response, send)
     finally:
         took_ns = time.perf_counter_ns() - began_ns
         service.observer.answered(request, operation.name, response.status, took_ns, code, rule)
+
+
+def authorized(service: Service, operation: Operation, request: Request) -> str:
+    """The name of the rule that allows it, empty where none is needed; Unauthorised or Forbidden otherwise."""
+    if operation.right is None:
+        return ""
+    if operation.for_own_scope:
+        return service.authorization.check_own_scope(request, operation.right)
+    return service.authorization.check(request, operation.right, request.entity)
 
 
 async def answer(request: Request, response: Response, send: Send) -> None:
@@ -71,22 +85,51 @@ async def answer(request: Request, response: Response, send: Send) -> None:
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     if response.stream is None:
         await send({"type": "http.response.body", "body": response.body})
-    else:
-        await _answer_stream(request, response.stream, send)
 
 
-async def _answer_stream(request: Request, pieces: AsyncGenerator[bytes, None], send: Send) -> None:
-    """Write pieces as they come, each when the client has taken most of those before. A client that leaves ends it."""
+async def _answer_stream(
+    service: Service, operation: Operation, request: Request, response: Response, send: Send
+) -> str:
+    """Write pieces as they come, each when the client has taken most of those before. Gives the code of an error.
 
-    async def write() -> None:
-        async for piece in pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-
+    A live answer ends with the server, and cleanly: its client connects again and goes on from its place. Any other
+    one that cannot be completed is cut, so that its client does not take a part for the whole.
+    """
+    pieces, is_live = response.stream, response.is_live
+    assert pieces is not None
+    if is_live:
+        request.scope[LIVE] = True
+    code = ""
     try:
-        await while_connected(request, write())
+        await answer(request, response, send)
+        writing = _write(service, operation, request, pieces, send)
+        await while_connected(request, _while_serving(service, writing) if is_live else writing)
+    except BusError as error:
+        if isinstance(error, StoreFailed):
+            service.report(error)
+        code = error.code
+    except Exception as error:
+        if isinstance(error, Disconnected):
+            raise
+        log.exception("%s failed unexpectedly in the middle of its answer", operation.name)
+        code = "internal_error"
     finally:
         await pieces.aclose()
+    if not code or is_live:
+        await send({"type": "http.response.body", "body": b""})
+    return code
+
+
+async def _write(
+    service: Service, operation: Operation, request: Request, pieces: AsyncGenerator[bytes, None], send: Send
+) -> None:
+    """Who was allowed when it began may have lost the right since: a stream does not outlive its key."""
+    check_ns = time.monotonic_ns() + RECHECK_NS
+    async for piece in pieces:
+        if time.monotonic_ns() >= check_ns:
+            authorized(service, operation, request)
+            check_ns = time.monotonic_ns() + RECHECK_NS
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
 def correlation_id(request: Request) -> str:
@@ -125,3 +168,17 @@ async def while_connected(
         if not task.done():
             task.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _while_serving(service: Service, work: Coroutine[object, object, None]) -> None:
+    """Run work until the server stops, or its store has failed: then it is cancelled, and this returns."""
+    task = asyncio.ensure_future(work)
+    ending = asyncio.ensure_future(service.interrupted.wait())
+    try:
+        await asyncio.wait([task, ending], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+    finally:
+        ending.cancel()
+        task.cancel()
+        await asyncio.gather(task, ending, return_exceptions=True)

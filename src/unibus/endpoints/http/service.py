@@ -6,7 +6,7 @@ opens it again: until then asking raises StoreUnavailable, which is answered wit
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 from unibus.bus.broker import Broker
 from unibus.core.access.rights import Right
@@ -15,6 +15,8 @@ from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.endpoints.http.statistics import Statistics
 from unibus.endpoints.http.unknown_names import UnknownNames
+
+T = TypeVar("T")
 
 
 class Serving(Protocol):
@@ -35,6 +37,12 @@ class Serving(Protocol):
 class Authorization(Protocol):
     def check(self, request: Request, right: Right, target: str) -> str:
         """Return the name of the rule that allows it; Unauthorised or Forbidden otherwise."""
+
+    def check_own_scope(self, request: Request, right: Right) -> str:
+        """The same for what the token is for, whatever that is."""
+
+    def viewer(self, request: Request, right: Right) -> Callable[[str], bool]:
+        """Which entities the caller may see: those on which it has the right. Unauthorised as `check`."""
 
     def check_forwarding(self, request: Request, forward_to: str, forward_dead_letters_to: str) -> None:
         """Whether the caller may manage the targets of forwarding, too. Names of entities, empty for none."""
@@ -71,6 +79,7 @@ class Service:
         self.overview = Overview(self.settings.stalled_after_s)
         self.document: Callable[[], Mapping[str, object]] = dict
         self._watched: Broker | None = None
+        self._shared: dict[object, object] = {}
         self._created_ns = 0
 
     @property
@@ -79,8 +88,17 @@ class Service:
         broker = self._serving.broker
         if broker is not self._watched:  # The first one, or that of a store that was opened again.
             self._watched = broker
+            self._shared = {}
             broker.watch_filters(self.observer.statistics.filters)
         return broker
+
+    def shared(self, make: Callable[[Broker], T]) -> T:
+        """What all requests have in common, made when the first one needs it, and again for another broker."""
+        broker = self.broker
+        found = self._shared.get(make)
+        if found is None:
+            found = self._shared[make] = make(broker)
+        return cast(T, found)
 
     @property
     def created_ns(self) -> int:

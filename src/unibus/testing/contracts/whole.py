@@ -324,6 +324,33 @@ class HistoryContract(Contract):
         rig.store.history.move_cursor("reader", 6)
         assert (rig.store.history.cursor("reader"), rig.store.history.cursor("other")) == (6, 7)
 
+    def test_who_watches_history_is_called_once_when_it_has_grown(self, rig: Rig) -> None:
+        calls: list[str] = []
+        rig.queue("q")
+        rig.store.history.watch(lambda: calls.append("a"))
+        stop = rig.store.history.watch(lambda: calls.append("stopped"))
+        stop()
+        stop()
+        rig.send("q", "a")
+        assert calls == ["a"]
+        rig.send("q", "b")
+        assert calls == ["a"]  # Watching again is up to the caller.
+        rig.store.history.watch(lambda: calls.append("c"))
+        rig.send("q", "c")
+        assert calls == ["a", "c"]
+
+    def test_a_reader_of_history_that_raises_harms_none(self, rig: Rig) -> None:
+        def broken() -> None:
+            raise ValueError("a defect of the reader")
+
+        calls: list[str] = []
+        rig.queue("q")
+        rig.store.history.watch(broken)
+        rig.store.history.watch(lambda: calls.append("other"))
+        rig.send("q", "a")
+        assert calls == ["other"]
+        assert rig.store.health().ok
+
     def test_what_time_does_is_history_too(self, rig: Rig) -> None:
         rig.queue("q", lock_duration=10)
         rig.send("q", "a", ttl_ns=15 * SECOND)

@@ -330,7 +330,7 @@ def test_pages_of_operators_take_http_basic(path: str) -> None:
 
 
 def test_elsewhere_http_basic_is_refused() -> None:
-    with pytest.raises(Unauthorised, match="metrics and documents only"):
+    with pytest.raises(Unauthorised, match="only for pages that operators read"):
         made(Namespace([ROOT])).check(request(authorization=basic("root", ROOT.primary_key)), Right.SEND, "q1")
 
 

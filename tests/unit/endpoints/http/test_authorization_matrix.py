@@ -87,7 +87,7 @@ MESSAGES_RIGHTS: dict[str, str] = {}
 HISTORY_RIGHTS: dict[str, str] = {}
 
 # Events.
-EVENTS_RIGHTS: dict[str, str] = {}
+EVENTS_RIGHTS = dict.fromkeys(("events", "events_last", "events_live"), "Manage")
 
 # Bulk.
 BULK_RIGHTS: dict[str, str] = {}
