@@ -38,6 +38,7 @@ from unibus.core.message import Message
 from unibus.core.pattern import EXACT, Pattern
 from unibus.core.retry import RetryPolicy
 from unibus.errors import ChannelNotFound, ConfigInvalid
+from unibus.stores.durability import Durability
 from unibus.stores.pending import Pending
 
 T = TypeVar("T")
@@ -119,7 +120,9 @@ class DurableChannels:
         """All of them or none, in one batch."""
         return self._publishing.publish(target, messages).seen_as(lambda _: messages)
 
-    def send(self, topic: str, messages: list[Message], commands: list[Send]) -> Pending[list[object]] | None:
+    def send(
+        self, topic: str, messages: list[Message], commands: list[Send], durability: Durability | None = None
+    ) -> Pending[list[object]] | None:
         """Store what a protocol server sends to a topic. None where no channel of this process has to do with it."""
         if not self.takes(topic):
             return None
@@ -129,7 +132,7 @@ class DurableChannels:
                 target = self._registry.get_or_make(topic)
             except ChannelNotFound:
                 return None  # A strict bus, where only channels that were created can be heard.
-        return None if target is None else self._publishing.send(target, messages, commands)
+        return None if target is None else self._publishing.send(target, messages, commands, durability)
 
     def recount(self, topic: str) -> None:
         """A protocol server has changed the subscriptions of a topic."""

@@ -28,6 +28,7 @@ from unibus.core.life.entity import KIND_NAMES, SUBSCRIPTION, SUBSCRIPTIONS, TOP
 from unibus.core.life.envelope import send_of
 from unibus.core.message import Message
 from unibus.errors import BusError, RateLimited
+from unibus.stores.durability import Durability
 from unibus.stores.pending import Pending, answered
 from unibus.stores.store import EntityInfo, Store
 
@@ -171,7 +172,9 @@ class Publishing:
         if unrouted and not target.is_unrouted_reported:
             self._registry.report_unrouted(target)
 
-    def send(self, target: Channel, messages: list[Message], commands: list[Send]) -> Pending[list[object]]:
+    def send(
+        self, target: Channel, messages: list[Message], commands: list[Send], durability: Durability | None = None
+    ) -> Pending[list[object]]:
         """Store what a protocol server sends to the topic of this channel: by the same rules, but never waiting."""
         try:
             with self._deciding:
@@ -179,7 +182,7 @@ class Publishing:
                 self._check_rate(target, needed)
                 if not self._has_room(target, needed):
                     raise queue_full(target, messages)
-                pending = self._queues.store.apply(commands)
+                pending = self._queues.store.apply(commands, durability)
                 self._pay_stored(target, pending)
                 if self._echoes.are_wanted(target):
                     self._echoes.follow(pending, messages)  # In the order of decisions: under the same lock.

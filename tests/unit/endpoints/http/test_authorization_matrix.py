@@ -80,11 +80,20 @@ OF_QUERY_SETTINGS: set[str] = set()
 SETTINGS_RIGHTS: dict[str, str] = {}
 
 # Messages one by one.
-OF_QUERY_MESSAGES: set[str] = set()
-MESSAGES_RIGHTS: dict[str, str] = {}
+MESSAGES_RIGHTS: dict[str, str] = {
+    "send_messages": "Send",
+    **dict.fromkeys(
+        (
+            *("peek_messages", "receive_messages", "settle_messages", "renew_messages"),
+            *("accept_session_lock", "renew_session_lock", "release_session_lock"),
+        ),
+        "Listen",
+    ),
+}
+OF_QUERY_MESSAGES = {*MESSAGES_RIGHTS}
 
 # History.
-HISTORY_RIGHTS: dict[str, str] = {}
+HISTORY_RIGHTS: dict[str, str] = dict.fromkeys(("query_store", "trace_message"), "Manage")
 
 # Events.
 EVENTS_RIGHTS = dict.fromkeys(("events", "events_last", "events_live"), "Manage")

@@ -1,0 +1,53 @@
+"""Work beside the event loop: encoding messages, and whatever waits for a store or reads from a disk.
+
+A server has one loop for all its clients, and nothing may hold it for more than a few milliseconds.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar, cast
+
+from unibus.bus.loop_call import notify_loop
+
+T = TypeVar("T")
+
+INLINE_BYTES: Final = 128 * 1024
+INLINE_COUNT: Final = 50
+"""Messages up to both are encoded on the loop in about a millisecond; more of them in a thread."""
+
+
+async def encoded_aside(size_bytes: int, count: int, call: Callable[[], T]) -> T:
+    """Call it here for a few small messages, in a thread for many or large ones."""
+    if size_bytes <= INLINE_BYTES and count <= INLINE_COUNT:
+        return call()
+    return await asyncio.to_thread(call)
+
+
+def begin_in_thread(name: str, call: Callable[[], T]) -> "asyncio.Future[T]":
+    """Begin work that may take long in a thread of its own. Those of `asyncio.to_thread` are few, and for short work.
+
+    Whoever gives the future up has to see to it that the work ends: a thread cannot be cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast(T, result))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except BaseException as raised:
+            error = raised
+        notify_loop(loop, partial(finish, result, error))
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future

@@ -1,0 +1,113 @@
+"""Requests and answers of this package as forms: read into records, and described by the schemas of the records.
+
+A record (`bus/management`) is one source for three things: what a server accepts, what the OpenAPI document says, and
+what a client encodes. Unknown fields are refused, and every error names its field.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from unibus.endpoints.http.messages.query_values import whole_number
+from unibus.endpoints.http.request import Request
+from unibus.endpoints.http.routing import MANAGEMENT_PREFIX
+from unibus.errors import UsageError
+
+T = TypeVar("T")
+Schema = dict[str, object]
+
+INLINE_BYTES: Final = 256 * 1024
+"""A larger body is decoded in a thread: the loop serves others meanwhile."""
+
+TEXT: Final[Schema] = {"type": "string"}
+SEQUENCE: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+
+
+# Reading
+
+
+async def body_as(request: Request, decode: Callable[[bytes], T]) -> T:
+    """The body as a record; DecodeError names the field that does not fit."""
+    if len(request.body) <= INLINE_BYTES:
+        return request.json_as(decode)
+    return await asyncio.to_thread(request.json_as, decode)
+
+
+def number_of(request: Request, name: str, default: int, least: int = 0, most: int = 2**63 - 1) -> int:
+    """A whole number of the query; UsageError for what is none, or out of range."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    number = whole_number(name, text)
+    if not least <= number <= most:
+        raise UsageError(f"{name} is {number}", f"a whole number from {least} to {most}")
+    return number
+
+
+def flag_of(request: Request, name: str) -> bool:
+    text = request.query.get(name, "false")
+    if text not in ("true", "false"):
+        raise UsageError(f"{name} {text!r:.40} is neither true nor false", "true, or leave it out")
+    return text == "true"
+
+
+def required(request: Request, name: str) -> str:
+    text = request.query.get(name, "")
+    if not text:
+        raise UsageError(f"{name} is missing", f"?{name}=…")
+    return text
+
+
+def entity_of(request: Request) -> str:
+    """The entity that the operation is about; the right on it was checked (`names_entity`)."""
+    if not request.entity:
+        raise UsageError("entity is missing", "?entity= with the name of a queue, topic or subscription")
+    return request.entity
+
+
+# Describing
+
+
+def schema_of(record: object) -> Schema:
+    """The schema of a type of msgspec, with everything in its place: a schema of OpenAPI has no definitions."""
+    (schema,), parts = msgspec.json.schema_components([record])
+    found = _inlined(schema, parts)
+    assert isinstance(found, dict)
+    return found
+
+
+def _inlined(schema: object, parts: Mapping[str, object]) -> object:
+    if isinstance(schema, list):
+        return [_inlined(each, parts) for each in schema]
+    if not isinstance(schema, dict):
+        return inspect.cleandoc(schema) if isinstance(schema, str) and "\n" in schema else schema
+    if "$ref" in schema:
+        return _inlined(parts[str(schema["$ref"]).rpartition("/")[2]], parts)
+    return {name: _inlined(value, parts) for name, value in schema.items()}
+
+
+def body_of(record: object, is_required: bool = True) -> Schema:
+    return {"required": is_required, "content": answer_of(record)}
+
+
+def answer_of(record: object) -> Schema:
+    return {"application/json": {"schema": schema_of(record)}}
+
+
+def parameter(name: str, description: str, schema: Schema, is_required: bool = False) -> Schema:
+    return {"name": name, "in": "query", "required": is_required, "description": description, "schema": schema}
+
+
+def whole(least: int, most: int) -> Schema:
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+ENTITY: Final = parameter("entity", "The name of the entity.", {"type": "string", "minLength": 1}, True)
+
+
+def at(tail: str) -> str:
+    """The shape of a path of this package, which is also how it is documented."""
+    return f"{MANAGEMENT_PREFIX}{tail}"

@@ -1,0 +1,1 @@
+"""Handlers for what happened: SQL, trace, replay, export, import, relay."""

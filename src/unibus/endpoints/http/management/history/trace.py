@@ -1,0 +1,15 @@
+"""GET trace?id=: where one message went."""
+
+import asyncio
+
+from unibus.bus.management.traces import trace
+from unibus.core.fields import plain_text
+from unibus.endpoints.http.management.forms import required
+from unibus.endpoints.http.request import Request, Response, json_response
+from unibus.endpoints.http.service import Service
+
+
+async def trace_message(service: Service, request: Request) -> Response:
+    message_id = plain_text("id", required(request, "id"))
+    store = service.broker.store
+    return json_response(await asyncio.to_thread(trace, store, message_id))

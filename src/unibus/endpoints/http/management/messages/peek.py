@@ -1,0 +1,24 @@
+"""GET messages: by sequence, in whatever state, whole or as previews."""
+
+from unibus.bus.management.peeking import PAGE_MAX, PREVIEW_CHARS_MAX, peek
+from unibus.endpoints.http.management.forms import entity_of, number_of
+from unibus.endpoints.http.request import Request, Response, json_response
+from unibus.endpoints.http.service import Service
+from unibus.errors import UsageError
+
+TOP_DEFAULT = 100
+
+
+async def peek_messages(service: Service, request: Request) -> Response:
+    session_id = request.query.get("session")
+    if session_id == "":
+        raise UsageError("session is empty", "the id of a session, or leave it out")
+    page = await peek(
+        service.broker,
+        entity_of(request),
+        number_of(request, "from", 0),
+        number_of(request, "top", TOP_DEFAULT, 1, PAGE_MAX),
+        session_id,
+        number_of(request, "preview", 0, 1, PREVIEW_CHARS_MAX),
+    )
+    return json_response(page)

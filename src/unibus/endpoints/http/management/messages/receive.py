@@ -1,0 +1,50 @@
+"""POST messages/receive, messages/settle, messages/renew: with locks, many in one call.
+
+A client that closes its connection before it has its answer gets no message: what was claimed for it is released.
+"""
+
+from typing import Final
+
+import msgspec
+
+from unibus.bus.broker import Claimed
+from unibus.bus.management.receiving import (
+    ReceiveRequest,
+    RenewRequest,
+    SettleRequest,
+    receive,
+    received_records,
+    release,
+    renew,
+    settle,
+)
+from unibus.endpoints.http.management.forms import body_as, entity_of
+from unibus.endpoints.http.request import Request, Response, json_response
+from unibus.endpoints.http.runner import while_connected
+from unibus.endpoints.http.service import Service
+
+_receiving: Final = msgspec.json.Decoder(ReceiveRequest).decode
+_settling: Final = msgspec.json.Decoder(SettleRequest).decode
+_renewing: Final = msgspec.json.Decoder(RenewRequest).decode
+
+
+async def receive_messages(service: Service, request: Request) -> Response:
+    broker = service.broker
+    given = request.json_as(_receiving)
+
+    async def undo(claimed: list[Claimed]) -> None:
+        await release(broker, claimed)
+
+    claiming = receive(broker, entity_of(request), given, service.interrupted)
+    claimed = await while_connected(request, claiming, undo)
+    return json_response(await received_records(claimed))
+
+
+async def settle_messages(service: Service, request: Request) -> Response:
+    given = await body_as(request, _settling)
+    return json_response(await settle(service.broker, entity_of(request), given))
+
+
+async def renew_messages(service: Service, request: Request) -> Response:
+    given = await body_as(request, _renewing)
+    return json_response(await renew(service.broker, entity_of(request), given))
