@@ -293,6 +293,18 @@ class TransactionInvalid(BusError, RuntimeError):
     code = "transaction_invalid"
 
 
+class JobNotFound(BusError, LookupError):
+    """No job of a server has that number; it may have ended so long ago that it is no longer listed."""
+
+    code = "job_not_found"
+
+
+class JobEnded(BusError):
+    """The job is done or cancelled, and never changes again. Nothing was changed."""
+
+    code = "job_ended"
+
+
 class QueryInvalid(UsageError):
     """SQL that is no query over messages: a mistake in it, or something other than reading. Nothing was run."""
 

@@ -4,7 +4,7 @@ They lie in the dead-letter queues, and in the queues that some entity forwards 
 carry the record of a death. Both are read as they are at one moment; what dies later is not found.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from unibus.bus.dead_letters.filters import DeadLetterFilter
@@ -85,6 +85,16 @@ class Found:
 def find(store: Store, chosen: DeadLetterFilter, now_ns: int) -> Steps[Found]:
     """What is dead now, in the order in which it died."""
     found = Found((yield from entities_of(store)))
+    yield from scan(store, chosen, now_ns, found, found.entries.extend)
+    # By time; those of one place that died at the same moment keep their order.
+    found.entries.sort(key=died_ns)
+    return found
+
+
+def scan(
+    store: Store, chosen: DeadLetterFilter, now_ns: int, found: Found, take: Callable[[list[Entry]], object]
+) -> Steps[None]:
+    """Give what is dead now to `take`, a few at a time: place by place, in the order of their sequences."""
     matcher = Matcher(chosen, now_ns)
     for place in found.entities.places(chosen.queue):
         held = _held(store, place)
@@ -92,10 +102,7 @@ def find(store: Store, chosen: DeadLetterFilter, now_ns: int) -> Steps[Found]:
             if start:
                 yield answered(None)
             taken = [each for each in held[start : start + LOOK] if _lies_dead(each) and matcher.takes(each)]
-            found.entries += taken if chosen.where is None else _judged(store, chosen, taken, found)
-    # By time; those of one place that died at the same moment keep their order.
-    found.entries.sort(key=died_ns)
-    return found
+            take(taken if chosen.where is None else _judged(store, chosen, taken, found))
 
 
 def _held(store: Store, place: str) -> list[Entry]:

@@ -5,6 +5,7 @@ or its error; whoever runs it knows how to wait.
 """
 
 import asyncio
+import time
 from collections.abc import Generator
 from typing import Any, TypeAlias, TypeVar
 
@@ -18,11 +19,13 @@ Steps: TypeAlias = Generator[Pending[Any], Any, T]
 
 
 def walk(steps: Steps[T]) -> T:
-    """To the end, blocking this thread."""
+    """To the end, blocking this thread. Other threads run between two steps."""
     try:
         pending = next(steps)
         while True:
             try:
+                if pending.done:
+                    time.sleep(0)  # Long computations hold the interpreter for a whole switch interval otherwise.
                 value = pending.wait()
             except BaseException as error:
                 pending = steps.throw(error)

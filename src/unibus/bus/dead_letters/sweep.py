@@ -154,10 +154,14 @@ class Sweep:
             if bucket is not None:
                 yield from self._wait_for(bucket, len(chunk), chunk[0].entity.name)
             with self._bulk.guard():
-                yield from self._apply(self._tasks(chunk, decide))
+                yield from self.batch(chunk, decide)
                 if self._bulk.progress is not None:
                     self._bulk.progress(start + len(chunk), len(entries))
         return self.result
+
+    def batch(self, entries: list[Entry], decide: Decide) -> Steps[None]:
+        """One batch of the store with what is decided about these, counted in `result` when it is written."""
+        yield from self._apply(self._tasks(entries, decide))
 
     def _wait_for(self, bucket: TokenBucket, count: int, place: str) -> Steps[None]:
         while not bucket.try_acquire(count, self._queues.now_ns()):

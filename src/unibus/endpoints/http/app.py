@@ -4,7 +4,8 @@ Both resolve a path with `routing.place_of`, look into the same table and end in
 The front exists because FastAPI's own routing costs more than a send (measured: a third of the requests a second).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -172,12 +173,19 @@ async def _documented() -> None:
 
 def application(service: Service, table: Table) -> FastAPI:
     """FastAPI's own pages are switched off: those of the table are authorized."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await service.jobs.stop()  # The store is closed after this.
+
     app = FastAPI(
         title="unibus",
         description="Queues, topics and subscriptions over HTTP.",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        lifespan=lifespan,
     )
     app.include_router(documented_router(service, table))
 

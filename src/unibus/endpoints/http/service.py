@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar, cast
 
 from unibus.bus.broker import Broker
+from unibus.bus.management.jobs import Jobs
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.overview import Overview
 from unibus.endpoints.http.request import Request
@@ -78,6 +79,7 @@ class Service:
         self.unknown_names = UnknownNames()
         self.overview = Overview(self.settings.stalled_after_s)
         self.document: Callable[[], Mapping[str, object]] = dict
+        self.jobs = Jobs(self)
         self._watched: Broker | None = None
         self._shared: dict[object, object] = {}
         self._created_ns = 0
