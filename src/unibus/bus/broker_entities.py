@@ -68,7 +68,7 @@ class EntityOperations:
     def delete(self, name: str) -> Pending[None]:
         """With its subscriptions, its dead-lettered messages and all others."""
         pending = self._store.apply([Drop(name)])
-        self._recount(name)
+        self.recount(name)
         return pending.seen_as(_nothing)
 
     def entity(self, name: str) -> Pending[EntityInfo]:
@@ -95,10 +95,10 @@ class EntityOperations:
 
     def _declare(self, command: Declare) -> Pending[None]:
         pending = self._store.apply([command])
-        self._recount(command.name)
+        self.recount(command.name)
         return pending.seen_as(_nothing)
 
-    def _recount(self, name: str) -> None:
+    def recount(self, name: str) -> None:
         """Blocked publishers of a channel wait for its slowest subscription, which may be another one now."""
         topic, mark, _ = name.rpartition(_MARK)
         if mark and self._hub.durable is not None:

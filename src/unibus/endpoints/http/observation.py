@@ -94,7 +94,11 @@ def _printable(record: dict[str, object]) -> str:
 
 def administrative(operations: Iterable[Operation]) -> list[str]:
     """The names of the operations that change what administrators own."""
-    return [each.name for each in operations if each.right is Right.MANAGE and each.method not in _READING]
+    return [
+        each.name
+        for each in operations
+        if each.right is Right.MANAGE and each.method not in _READING and not each.only_reads
+    ]
 
 
 def switch_logs(request_log: bool, audit_log: bool) -> None:

@@ -24,7 +24,8 @@ class Operation:
     beside COMMON. `hot`: measured and dispatched first. `in_document` False: not in the OpenAPI document.
     `names_entity`: the entity is the value of `entity` in the query, and the right is needed there; without a value it
     is needed for the whole namespace. `for_own_scope`: the right is needed for whatever the token is for, and the
-    handler shows no more than that. `media`: it exists only for clients that accept this media type."""
+    handler shows no more than that. `media`: it exists only for clients that accept this media type. `only_reads`: it
+    changes nothing although it is a POST, and is not audited."""
 
     name: str
     method: str
@@ -44,6 +45,7 @@ class Operation:
     names_entity: bool = False
     for_own_scope: bool = False
     media: str = ""
+    only_reads: bool = False
 
 
 class Table:

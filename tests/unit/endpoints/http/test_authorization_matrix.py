@@ -76,8 +76,14 @@ MONITORING_RIGHTS = {
 ENTITIES_RIGHTS: dict[str, str] = {}
 
 # What is set.
-OF_QUERY_SETTINGS: set[str] = set()
-SETTINGS_RIGHTS: dict[str, str] = {}
+SETTINGS_RIGHTS: dict[str, str] = dict.fromkeys(
+    (
+        *("declare_entities", "delete_named_entity", "rules_of_entity", "set_rule", "delete_named_rule"),
+        *("list_access", "add_access", "rotate_access", "remove_access"),
+    ),
+    "Manage",
+)
+OF_QUERY_SETTINGS = {*SETTINGS_RIGHTS} - {"declare_entities"}
 
 # Messages one by one.
 MESSAGES_RIGHTS: dict[str, str] = {

@@ -28,7 +28,7 @@ def entity_json(info: EntityInfo, rules: Sequence[Rule] = ()) -> dict[str, objec
         settings["authorization_rules"] = [rule.as_dict() for rule in rules_of_text(access)]
     settings.pop("rules", None)
     if info.kind == SUBSCRIPTION:
-        settings["rules"] = {rule.name: _rule(rule) for rule in rules}
+        settings["rules"] = {rule.name: rule_shape(rule) for rule in rules}
     return {
         "name": info.name,
         "kind": info.kind,
@@ -48,10 +48,11 @@ def entity_json(info: EntityInfo, rules: Sequence[Rule] = ()) -> dict[str, objec
 
 
 def rule_json(rule: Rule) -> dict[str, object]:
-    return {"name": rule.name, **_rule(rule), "created_at": time_text(rule.created_ns)}
+    return {"name": rule.name, **rule_shape(rule), "created_at": time_text(rule.created_ns)}
 
 
-def _rule(rule: Rule) -> dict[str, object]:
+def rule_shape(rule: Rule) -> dict[str, object]:
+    """Filter and action as `declared_rule` reads them."""
     action = rule.action
     record: dict[str, object] = {"filter": _filter(rule.condition)}
     if action is not None:

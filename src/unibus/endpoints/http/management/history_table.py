@@ -47,6 +47,7 @@ HISTORY: Final[tuple[Operation, ...]] = (
         tag=_TAG,
         request_schema=body_of(QueryRequest),
         response_schema=answer_of(QueryAnswer),
+        only_reads=True,
     ),
     Operation(
         name="trace_message",

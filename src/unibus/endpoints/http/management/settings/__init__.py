@@ -1,0 +1,1 @@
+"""Handlers for what is set: declared entities, rules of subscriptions, authorization rules."""

@@ -1,0 +1,51 @@
+"""GET access, POST access/add, access/rotate, access/remove: authorization rules of the namespace or of an entity."""
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from unibus.bus.management.access import (
+    AddRequest,
+    RemoveRequest,
+    RotateRequest,
+    add,
+    all_rules,
+    remove,
+    rotate,
+    rules_of,
+)
+from unibus.endpoints.http.management.settings.turns import Turns
+from unibus.endpoints.http.request import Request, Response, json_response
+from unibus.endpoints.http.service import Service
+
+_adding: Final = msgspec.json.Decoder(AddRequest).decode
+_rotating: Final = msgspec.json.Decoder(RotateRequest).decode
+_removing: Final = msgspec.json.Decoder(RemoveRequest).decode
+
+
+async def list_access(service: Service, request: Request) -> Response:
+    """Without keys. Of one entity, or of the namespace and all its entities."""
+    store = service.broker.store
+    if request.entity:
+        return json_response(await asyncio.to_thread(rules_of, store, request.entity))
+    return json_response(await asyncio.to_thread(all_rules, store, request.query.get("after", "")))
+
+
+async def add_access(service: Service, request: Request) -> Response:
+    given = request.json_as(_adding)
+    made = partial(add, service.broker.store, request.entity, given)
+    return json_response(await service.part(Turns).run(made))
+
+
+async def rotate_access(service: Service, request: Request) -> Response:
+    given = request.json_as(_rotating)
+    rotated = partial(rotate, service.broker.store, request.entity, given)
+    return json_response(await service.part(Turns).run(rotated))
+
+
+async def remove_access(service: Service, request: Request) -> Response:
+    given = request.json_as(_removing)
+    removed = partial(remove, service.broker.store, request.entity, given)
+    return json_response(await service.part(Turns).run(removed))

@@ -1,0 +1,19 @@
+"""One change of settings after the other: what reads settings and writes them again must not overlap with its like."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+
+class Turns:
+    """Of one server."""
+
+    def __init__(self) -> None:
+        self._one: Final = asyncio.Lock()
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """In a thread: it waits for the disk."""
+        async with self._one:
+            return await asyncio.to_thread(call)
