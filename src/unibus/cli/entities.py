@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
-from unibus.cli.looking import looking
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.management import managed
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def entities(
 
     Also while another process works with the store.
     """
-    with looking(store_url(url)) as reader:
-        found = [each for each in reader.entities() if dead_letters or each.kind != DEAD_LETTERS]
+    with managed(url) as bus:
+        found = [each for each in bus.entities() if dead_letters or each.kind != DEAD_LETTERS]
     if not is_terminal():
         for each in found:
             write_json(record_of(each, settings))

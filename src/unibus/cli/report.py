@@ -111,6 +111,19 @@ _NAMED_SECRET: Final = re.compile(
 )
 
 
+_debug: list[bool] = [False]
+
+
+def set_debug(is_on: bool) -> None:
+    _debug[0] = is_on
+
+
+def debug_line(text: str) -> None:
+    """One line on the error stream, with `--debug` only."""
+    if _debug[0]:
+        typer.echo(f"debug: {masked(text)}", err=True)
+
+
 def exit_code(error: BaseException) -> ExitCode:
     return next((EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES), ExitCode.FAILED)
 

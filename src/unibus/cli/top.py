@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
+from unibus.cli.bus_option import DEFAULT_STORE, Url
 from unibus.cli.durations import seconds_of
 from unibus.cli.entities import DEAD_LETTERS, NONE, age
 from unibus.cli.keyboard import keyboard
-from unibus.cli.looking import looking
+from unibus.cli.management import Watching, managed
 from unibus.cli.output import flush, is_terminal, printable, write_json
 from unibus.errors import UsageError
 
@@ -74,8 +74,8 @@ def top(
     line for each entity and look.
     """
     every_s = _interval(every)
-    with looking(store_url(url)) as reader:
-        watch = Watch(reader)
+    with managed(url) as bus:
+        watch = bus.watch(once)
         if not is_terminal():
             _write(watch, sort, every_s, once)
         elif once:
@@ -151,7 +151,7 @@ def arranged(rows: Sequence[Row], order: Order) -> list[Row]:
 # Through a pipe
 
 
-def _write(watch: Watch, order: Order, every_s: float, once: bool) -> None:
+def _write(watch: Watching, order: Order, every_s: float, once: bool) -> None:
     while True:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         for row in arranged(watch.look(), order):
@@ -178,7 +178,7 @@ def _console() -> "Console":
     return Console(highlight=False)
 
 
-def _live(watch: Watch, order: Order, every_s: float) -> None:
+def _live(watch: Watching, order: Order, every_s: float) -> None:
     """Until q or Ctrl-C. What was seen last stays on the terminal."""
     from rich.live import Live
 

@@ -78,7 +78,7 @@ class Client:
         wait_s: float,
     ) -> T:
         answer = self._answer(method, f"{ROOT}{path}{_encoded(query)}", body, is_safe, wait_s)
-        if answer.status != 200:
+        if not 200 <= answer.status < 300:
             raise error_of(answer.status, answer.body)
         return record_of(answer.body, kind)
 
@@ -131,12 +131,16 @@ class Client:
                 raise self._gone(lost) from lost
             raise AnswerInvalid(f"the answer of {self.address} is not whole: {lost}", "do it again") from lost
 
+    def interrupt(self) -> None:
+        """From another thread: end the call that waits for its answer. The server notices that its client has left."""
+        self._wire.interrupt()
+
     # The server itself
 
     def is_proved(self, key: str) -> bool:
         """Whether the server knows this key. Nothing that the key has signed is sent before that."""
         nonce = secrets.token_hex(32)
-        path = f"{ROOT}server{_encoded({'nonce': nonce})}"
+        path = f"{ROOT}proof{_encoded({'nonce': nonce})}"
         try:
             answer = self._wire.ask("GET", path, {"Accept": JSON}, None)
             found = record_of(answer.body, _Proof).proof if answer.status == 200 else ""
@@ -148,9 +152,9 @@ class Client:
 
 
 def _encoded(query: Query | None) -> str:
-    given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+    """None is left out, a list is one parameter for each value."""
+    given: list[tuple[str, str]] = []
+    for name, value in (query or {}).items():
+        values = value if isinstance(value, (list, tuple)) else () if value is None else (value,)
+        given += [(name, str(each)) for each in values]
     return f"?{urlencode(given)}" if given else ""
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -45,7 +45,8 @@ class EventStream:
                 for event in parsed(self._client.pieces(self._path, self._query, self.last_id)):
                     ends_s = 0.0
                     self.last_id = event.id or self.last_id
-                    yield event
+                    if event.data:
+                        yield event
             except (ServerUnavailable, StoreUnavailable, _Cut) as error:
                 ends_s = ends_s or time.monotonic() + RETRIES_S
                 if time.monotonic() > ends_s:
@@ -69,7 +70,7 @@ def parsed(pieces: Iterator[bytes]) -> Iterator[ServerEvent]:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if not line:
-            if data:
+            if data or name:  # An id alone is a sign of life that moves the place on.
                 yield ServerEvent(name, kind, b"\n".join(data))
             name, kind, data, size = "", "", [], 0
         elif field == b"data":

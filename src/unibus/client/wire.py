@@ -77,6 +77,13 @@ class Wire:
         if connection is not None:
             connection.close()
 
+    def interrupt(self) -> None:
+        """From another thread: whatever this one waits for ends, as if the server had closed the connection."""
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
     # Sending
 
     def _sent(

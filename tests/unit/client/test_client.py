@@ -36,10 +36,10 @@ class Numbers(msgspec.Struct):
 
 def test_a_call_gives_the_record_and_keeps_its_connection() -> None:
     with talking(ok(b'{"n": 1}'), ok(b'{"n": 2, "new_in_a_later_version": true}')) as (client, server):
-        assert client.get("x", Numbers, {"entity": "a/b c", "none": None, "flag": True}).n == 1
+        assert client.get("x", Numbers, {"entity": "a/b c", "none": None, "kind": ["x", "y"]}).n == 1
         assert client.post("y", Numbers, {"k": 1}).n == 2
         assert server.connections == 1
-    assert server.requests[0].startswith(b"GET /unibus/v1/x?entity=a%2Fb+c&flag=true HTTP/1.1\r\n")
+    assert server.requests[0].startswith(b"GET /unibus/v1/x?entity=a%2Fb+c&kind=x&kind=y HTTP/1.1\r\n")
     assert b"Authorization: SharedAccessSignature sr=" in server.requests[0]
     assert server.requests[1].endswith(b'\r\n\r\n{"k":1}')
 
