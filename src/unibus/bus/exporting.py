@@ -5,9 +5,11 @@ exported as one that waits, with its count of deliveries.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -29,8 +31,8 @@ from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, Entry
 from unibus.core.life.settings import DEFAULTS
 from unibus.core.life.states import GONE, SCHEDULED, STATE_NAMES
 from unibus.errors import EntityNotFound
-from unibus.stores.reader import StoreReader
-from unibus.stores.store import EntityInfo
+from unibus.stores.reading import has_reader, open_reader
+from unibus.stores.store import EntityInfo, Store
 
 PAGE: Final = 500
 _SUBSCRIPTION_MARK: Final = "/Subscriptions/"
@@ -38,10 +40,36 @@ _SUBSCRIPTION_MARK: Final = "/Subscriptions/"
 Progress = Callable[[int, int], None]
 
 
+class ExportSource(Protocol):
+    """What is exported. Inside of `moment` all of it is of one moment."""
+
+    def moment(self) -> AbstractContextManager[None]: ...
+
+    def entities(self) -> list[EntityInfo]: ...
+
+    def held(self) -> list[Entry]: ...
+
+    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]: ...
+
+    def session_states(self, entity: str) -> dict[str, bytes]: ...
+
+    def close(self) -> None: ...
+
+
+def source_of(store: Store) -> ExportSource:
+    """The store of a server, which is used meanwhile. To be closed, and for one thread.
+
+    By the clock of the store: what is due there was done by its owner.
+    """
+    if not has_reader(store.url):
+        return store.copied()
+    return open_reader(store.url, getattr(store, "now_ns", time.time_ns))
+
+
 class Exporting:
     """One export. The counts are what was written so far."""
 
-    def __init__(self, reader: StoreReader, write: Callable[[bytes], object], progress: Progress) -> None:
+    def __init__(self, reader: ExportSource, write: Callable[[bytes], object], progress: Progress) -> None:
         self.entities = 0
         self.messages = 0
         self.sessions = 0

@@ -67,6 +67,9 @@ class Catalog(Protocol):
         With `updated_after_ns` only those whose state was set after that instant.
         """
 
+    def session_states(self, entity: str) -> Pending[dict[str, bytes]]:
+        """The states that sessions of an entity have, by session, whether they have messages or are locked."""
+
     def count_new(self, commands: Sequence[Send]) -> int:
         """How many of these sends are no duplicates, without waiting. For limits that a duplicate does not count in."""
 
@@ -129,6 +132,15 @@ class EmbeddedCatalog:
         with self._lock:
             self._begin()
             return answered(session_ids(target_of(self._book, entity), updated_after_ns, skip, top))
+
+    def session_states(self, entity: str) -> Pending[dict[str, bytes]]:
+        with self._lock:
+            self._begin()
+            found: dict[str, bytes] = {}
+            for session in target_of(self._book, entity).sessions.values():
+                if session.state is not None:
+                    found[session.id] = session.state
+            return answered(found)
 
     def count_new(self, commands: Sequence[Send]) -> int:
         with self._lock:

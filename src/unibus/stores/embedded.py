@@ -41,6 +41,7 @@ from unibus.stores.held_files import HINT
 from unibus.stores.history import EmbeddedHistory
 from unibus.stores.info_of import info_of
 from unibus.stores.journal import Journal, checked_level
+from unibus.stores.moment import StoreCopy, copy_of
 from unibus.stores.pending import Pending, answered
 from unibus.stores.retention import Retention
 from unibus.stores.snapshot import EVERY_CHANGES, Snapshot
@@ -370,6 +371,11 @@ class EmbeddedStore:
         if absent:
             found.update(self._committer.bodies(absent))
         return found
+
+    def copied(self) -> StoreCopy:
+        with self._committer.committing, self._lock:
+            self._begin()
+            return copy_of(self._book, self._journal.bodies)
 
     # Life
 

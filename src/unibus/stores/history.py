@@ -11,14 +11,16 @@ from typing import Final, Protocol
 
 from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Passed, Sent
+from unibus.core.life.changes import Change
 from unibus.core.life.events import Event
-from unibus.core.life.past import Past
 from unibus.stores.committer import Committer
 from unibus.stores.journal import Journal
+from unibus.stores.replay_index import ReplayIndex
 from unibus.stores.watchers import HistoryWatchers
 
 PAGE: Final = 5_000
+REPLAY_BYTES: Final = 16_000_000
+"""Messages that a replay holds at once."""
 
 
 class History(Protocol):
@@ -35,7 +37,10 @@ class History(Protocol):
         """The sequences of what was stored in an entity or went through it, each with the seq of its data."""
 
     def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
-        """The same with the encoded messages."""
+        """The same with the encoded messages, in the order of their sequences."""
+
+    def replay_index(self, entity: str, after_sequence: int, since_ns: int) -> ReplayIndex:
+        """The same for those that read page by page, and come again."""
 
     def cursor(self, name: str) -> int:
         """Where a named reader stands; 0 for one that is new."""
@@ -86,33 +91,36 @@ class EmbeddedHistory:
             self._committer.sync()
         return names
 
-    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
-        self._settled()
+    def replay_index(self, entity: str, after_sequence: int, since_ns: int) -> ReplayIndex:
         with self._lock:
-            past = Past(target_of(self._book, entity).number, after_sequence, since_ns)
-        seq = 0
-        while page := self._page(seq):
-            for seq, change in page:
-                past.see(seq, change)
-        return past.found
+            self._check()
+            number = target_of(self._book, entity).number
+        return ReplayIndex(self, number, after_sequence, since_ns)
 
-    def _page(self, seq: int) -> list[tuple[int, Change]]:
-        """Some changes after `seq`. Not all at once: whoever writes has to wait as long as somebody reads."""
+    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
+        return self.replay_index(entity, after_sequence, since_ns).places()
+
+    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
+        return replayed(self.replay_index(entity, after_sequence, since_ns), after_sequence)
+
+    # What an index reads
+
+    def some_after(self, seq: int) -> list[tuple[int, Change]]:
+        """Not all at once: whoever writes has to wait as long as somebody reads."""
+        self._settled()
         changes = self._journal.changes_after(seq)
         page = list(itertools.islice(changes, PAGE))
         if isinstance(changes, Generator):
             changes.close()
         return page
 
-    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
-        places = list(self.stored(entity, after_sequence, since_ns).items())
-        for start in range(0, len(places), PAGE):
-            page = places[start : start + PAGE]
-            found = dict(self._journal.changes_at(sorted({seq for _, seq in page})))
-            for sequence, seq in page:
-                change = found.get(seq)  # None: history has forgotten it meanwhile.
-                if isinstance(change, (Sent, Passed)):
-                    yield sequence, change.data
+    def changes_at(self, seqs: list[int]) -> list[tuple[int, Change]]:
+        return list(self._journal.changes_at(seqs))
+
+    def oldest_seq(self) -> int:
+        return self._journal.oldest_seq()
+
+    # Readers that come again
 
     def cursor(self, name: str) -> int:
         return self._journal.cursors().get(name, 0)
@@ -125,3 +133,12 @@ class EmbeddedHistory:
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
         return self._watchers.add(call)
+
+
+def replayed(index: ReplayIndex, after_sequence: int) -> Iterator[tuple[int, bytes]]:
+    """All of it, some at a time."""
+    is_end = False
+    while not is_end:
+        page = index.page(after_sequence, PAGE, REPLAY_BYTES)
+        yield from page.messages
+        after_sequence, is_end = page.last, page.is_end or not page.last

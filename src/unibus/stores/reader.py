@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from unibus.core.life.changes import Change
-from unibus.core.life.commands import LEAVE_SESSION, SessionCommand
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event
 from unibus.stores.history import History
@@ -206,16 +205,7 @@ class OpenStoreReader:
         return self._store.data_of(entries)
 
     def session_states(self, entity: str) -> dict[str, bytes]:
-        """Of sessions that have messages: a store tells a state only to whoever holds its session."""
-        found: dict[str, bytes] = {}
-        for session_id in dict.fromkeys(entry.who.session_id for entry in self._store.held(entity)):
-            lock = None if session_id is None else self._store.accept(entity, session_id, "export").wait()
-            if lock is not None:
-                state = self._store.session_state(lock).wait()
-                self._store.apply([SessionCommand(LEAVE_SESSION, entity, lock.session_id, lock.token)]).wait()
-                if state is not None:
-                    found[lock.session_id] = state
-        return found
+        return self._store.catalog.session_states(entity).wait()
 
     def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
         return self._store.history.stored(entity, after_sequence, since_ns)

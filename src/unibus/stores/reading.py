@@ -1,5 +1,6 @@
 """From a URL to a reader of the store, for those that can be read beside their owner: one line of `_READERS` each."""
 
+import time
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -8,12 +9,12 @@ from unibus.errors import StoreUnavailable, UsageError
 from unibus.stores.reader import HistoryReader, StoreReader
 
 
-def open_reader(url: str) -> StoreReader:
-    """StoreUnavailable, or one of its kinds, when it cannot be read from outside."""
+def open_reader(url: str, now_ns: Callable[[], int] = time.time_ns) -> StoreReader:
+    """StoreUnavailable, or one of its kinds, when it cannot be read from outside. `now_ns` says what is due."""
     opener = _READERS.get(url.partition("://")[0])
     if opener is None:
         raise StoreUnavailable(f"{url} cannot be read beside its owner", "open it as a bus instead")
-    return opener(url)
+    return opener(url, now_ns)
 
 
 def open_history(url: str) -> HistoryReader:
@@ -34,10 +35,10 @@ def has_history(url: str) -> bool:
     return url.partition("://")[0] in _HISTORIES
 
 
-def _open_sqlite(url: str) -> StoreReader:
+def _open_sqlite(url: str, now_ns: Callable[[], int]) -> StoreReader:
     from unibus.stores.journals.sqlite_reader import SqliteReader
 
-    return SqliteReader(_path(url))
+    return SqliteReader(_path(url), now_ns)
 
 
 def _open_sqlite_history(url: str) -> HistoryReader:
@@ -53,5 +54,5 @@ def _path(url: str) -> str:
     return path
 
 
-_READERS: Final[dict[str, Callable[[str], StoreReader]]] = {"sqlite": _open_sqlite}
+_READERS: Final[dict[str, Callable[[str, Callable[[], int]], StoreReader]]] = {"sqlite": _open_sqlite}
 _HISTORIES: Final[dict[str, Callable[[str], HistoryReader]]] = {"sqlite": _open_sqlite_history}

@@ -19,6 +19,7 @@ from unibus.stores.catalog import Catalog
 from unibus.stores.durability import Durability
 from unibus.stores.history import History
 from unibus.stores.info_of import EntityInfo as EntityInfo
+from unibus.stores.moment import StoreCopy
 from unibus.stores.pace import Pace
 from unibus.stores.pending import Pending
 
@@ -139,6 +140,9 @@ class Store(Protocol):
 
     def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
         """The encoded messages, but for those that are gone by now."""
+
+    def copied(self) -> StoreCopy:
+        """All that it holds, as it is now. The store waits meanwhile: for those that cannot be read from outside."""
 
     def health(self) -> StoreHealth: ...
 

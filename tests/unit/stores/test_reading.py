@@ -277,10 +277,14 @@ def test_states_of_sessions(rig: Rig, path: Path, outside: bool) -> None:
     lock = rig.accept("q", "one")
     rig.session(SET_SESSION_STATE, lock, b"state")
     rig.session(LEAVE_SESSION, lock)
+    held = rig.accept("q", "without messages")
+    rig.session(SET_SESSION_STATE, held, b"held")
     reader: StoreReader = SqliteReader(str(path)) if outside else OpenStoreReader(rig.store)
     with closing(reader):
         reader.entities()
-        assert (reader.session_states("q"), reader.session_states("plain")) == ({"one": b"state"}, {})
+        assert reader.session_states("q") == {"one": b"state", "without messages": b"held"}
+        assert reader.session_states("plain") == {}
+    rig.session(SET_SESSION_STATE, held, b"still held")
 
 
 def test_replay_is_the_same_through_both_doors(rig: Rig, path: Path) -> None:

@@ -129,7 +129,13 @@ class MemoryJournal:
 
     def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
         wanted = set(seqs)
-        return [(seq, change) for seq, change in self.changes_after(0) if seq in wanted]
+        found: list[tuple[int, Change]] = []
+        for seq, change in self.changes_after(min(wanted) - 1) if wanted else ():
+            if seq in wanted:
+                found.append((seq, change))
+            if seq >= seqs[-1]:
+                break
+        return found
 
     def cursors(self) -> dict[str, int]:
         return dict(self._cursors)

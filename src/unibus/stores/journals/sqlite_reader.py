@@ -151,7 +151,7 @@ class SqliteReader:
         return past.found
 
     def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
-        places = list(self.stored(entity, after_sequence, since_ns).items())
+        places = sorted(self.stored(entity, after_sequence, since_ns).items())
         for start in range(0, len(places), PAGE):
             page = places[start : start + PAGE]
             with self._file.look():

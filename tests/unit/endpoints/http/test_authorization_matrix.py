@@ -99,7 +99,9 @@ MESSAGES_RIGHTS: dict[str, str] = {
 OF_QUERY_MESSAGES = {*MESSAGES_RIGHTS}
 
 # History.
-HISTORY_RIGHTS: dict[str, str] = dict.fromkeys(("query_store", "trace_message"), "Manage")
+HISTORY_RIGHTS: dict[str, str] = dict.fromkeys(
+    ("query_store", "trace_message", "replay_messages", "count_replay", "send_replay", "export_store"), "Manage"
+)
 
 # Events.
 EVENTS_RIGHTS = dict.fromkeys(("events", "events_last", "events_live"), "Manage")

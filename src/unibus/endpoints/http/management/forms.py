@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from unibus.endpoints.http.address import decoded
 from unibus.endpoints.http.messages.query_values import whole_number
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.routing import MANAGEMENT_PREFIX
@@ -59,6 +60,14 @@ def required(request: Request, name: str) -> str:
     if not text:
         raise UsageError(f"{name} is missing", f"?{name}=…")
     return text
+
+
+def values_of(request: Request, name: str) -> list[str]:
+    """All values of a name that may be repeated in the query."""
+    raw = request.scope.get("query_string", b"")
+    assert isinstance(raw, bytes)
+    pairs = [pair.partition(b"=") for pair in raw.split(b"&")]
+    return [decoded(value, plus=True) for key, _, value in pairs if decoded(key, plus=True).casefold() == name]
 
 
 def entity_of(request: Request) -> str:

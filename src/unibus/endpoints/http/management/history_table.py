@@ -2,11 +2,25 @@
 
 from typing import Final
 
+from unibus.bus.management.peeking import PAGE_MAX
 from unibus.bus.management.queries import QueryAnswer, QueryRequest
+from unibus.bus.management.replaying import ReplayCount, ReplayedPage, ReplaySendRequest, ReplaySent
 from unibus.core.access.rights import Right
 from unibus.core.life.events import Event
-from unibus.endpoints.http.management.forms import Schema, answer_of, at, body_of, parameter, schema_of
+from unibus.endpoints.http.management.forms import (
+    ENTITY,
+    SEQUENCE,
+    Schema,
+    answer_of,
+    at,
+    body_of,
+    parameter,
+    schema_of,
+    whole,
+)
+from unibus.endpoints.http.management.history.export import LINES, NAMES_MAX, export_store
 from unibus.endpoints.http.management.history.query import run_query
+from unibus.endpoints.http.management.history.replay import replay_count, replay_page, replay_send
 from unibus.endpoints.http.management.history.trace import trace_message
 from unibus.endpoints.http.operation import Operation
 
@@ -34,6 +48,12 @@ _TRACE: Final[Schema] = {
     },
 }
 
+_BEGINNING: Final = (
+    ENTITY,
+    parameter("after", "Only higher sequences.", SEQUENCE),
+    parameter("since_ns", "Only what was stored from this instant on.", SEQUENCE),
+)
+
 HISTORY: Final[tuple[Operation, ...]] = (
     Operation(
         name="query_store",
@@ -60,5 +80,61 @@ HISTORY: Final[tuple[Operation, ...]] = (
         tag=_TAG,
         parameters=(parameter("id", "The id of a message.", {"type": "string", "minLength": 1}, True),),
         response_schema={"application/json": {"schema": _TRACE}},
+    ),
+    Operation(
+        name="replay_messages",
+        method="GET",
+        shape=at("replay"),
+        right=Right.MANAGE,
+        handler=replay_page,
+        summary="What an entity has stored before, by sequence",
+        documented=(at("replay"),),
+        tag=_TAG,
+        parameters=(*_BEGINNING, parameter("top", "So many at most.", whole(1, PAGE_MAX))),
+        response_schema=answer_of(ReplayedPage),
+    ),
+    Operation(
+        name="count_replay",
+        method="GET",
+        shape=at("replay/count"),
+        right=Right.MANAGE,
+        handler=replay_count,
+        summary="How many messages a replay has",
+        documented=(at("replay/count"),),
+        tag=_TAG,
+        parameters=_BEGINNING,
+        response_schema=answer_of(ReplayCount),
+    ),
+    Operation(
+        name="send_replay",
+        method="POST",
+        shape=at("replay/send"),
+        right=Right.MANAGE,
+        handler=replay_send,
+        summary="Send messages of history again, one batch at a time",
+        documented=(at("replay/send"),),
+        statuses=(200, 409),
+        has_body=True,
+        tag=_TAG,
+        request_schema=body_of(ReplaySendRequest),
+        response_schema=answer_of(ReplaySent),
+    ),
+    Operation(
+        name="export_store",
+        method="GET",
+        shape=at("export"),
+        right=Right.MANAGE,
+        handler=export_store,
+        summary="Entities with their messages as JSON lines, all of one moment",
+        documented=(at("export"),),
+        tag=_TAG,
+        parameters=(
+            parameter(
+                "queue",
+                "Only this queue, topic or subscription, with what belongs to it. May be repeated.",
+                {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": NAMES_MAX},
+            ),
+        ),
+        response_schema={LINES: {"schema": {"type": "string"}}},
     ),
 )

@@ -1,0 +1,27 @@
+"""GET export?queue=…: a whole bus, or some of its queues, as JSON lines. It ends when the client leaves."""
+
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from unibus.bus.management.exports import Exports
+from unibus.endpoints.http.management.forms import values_of
+from unibus.endpoints.http.request import Request, Response
+from unibus.endpoints.http.runner import while_connected
+from unibus.endpoints.http.service import Service
+from unibus.errors import UsageError
+
+LINES: Final = "application/x-ndjson"
+NAMES_MAX: Final = 1_000
+
+
+async def export_store(service: Service, request: Request) -> Response:
+    names = values_of(request, "queue")
+    if len(names) > NAMES_MAX or "" in names:
+        raise UsageError("the names of queues cannot be read", f"?queue=NAME, up to {NAMES_MAX} times")
+    beginning = service.part(Exports).stream(service.broker.store, names)
+    stream = await while_connected(request, beginning, _close)
+    return Response(content_type=LINES, stream=stream)
+
+
+async def _close(stream: AsyncGenerator[bytes, None]) -> None:
+    await stream.aclose()
