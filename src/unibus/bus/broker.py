@@ -79,11 +79,6 @@ class Broker(EntityOperations):
         """The time of the store: what ends of locks are compared with."""
         return self._queues.now_ns()
 
-    @property
-    def queues(self) -> Queues:
-        """The durable verbs of the bus, for `bus/management`."""
-        return self._queues
-
     def health(self) -> HealthStatus:
         return self._bus.health_check()
 

@@ -44,6 +44,8 @@ class EntityOperations:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._queues = hub.queues()
+        self.queues = self._queues
+        """The durable verbs of the bus, for `bus/management`."""
         self._store = self._queues.store
         self._opened_ns = self._queues.now_ns()
         self._access: dict[int, tuple[EntitySettings, tuple[AuthorizationRule, ...]]] = {}

@@ -92,16 +92,26 @@ def find(store: Store, chosen: DeadLetterFilter, now_ns: int) -> Steps[Found]:
 
 
 def scan(
-    store: Store, chosen: DeadLetterFilter, now_ns: int, found: Found, take: Callable[[list[Entry]], object]
+    store: Store,
+    chosen: DeadLetterFilter,
+    now_ns: int,
+    found: Found,
+    take: Callable[[list[Entry]], object],
+    narrow: Callable[[list[Entry]], list[Entry]] | None = None,
 ) -> Steps[None]:
-    """Give what is dead now to `take`, a few at a time: place by place, in the order of their sequences."""
+    """Give what is dead now to `take`, a few at a time: place by place, in the order of their sequences.
+
+    `narrow` leaves out what the caller does not want anyway, before the filter is asked.
+    """
     matcher = Matcher(chosen, now_ns)
     for place in found.entities.places(chosen.queue):
         held = _held(store, place)
         for start in range(0, len(held), LOOK):
             if start:
                 yield answered(None)
-            taken = [each for each in held[start : start + LOOK] if _lies_dead(each) and matcher.takes(each)]
+            some = held[start : start + LOOK]
+            wanted = some if narrow is None else narrow(some)
+            taken = [each for each in wanted if _lies_dead(each) and matcher.takes(each)]
             take(taken if chosen.where is None else _judged(store, chosen, taken, found))
 
 

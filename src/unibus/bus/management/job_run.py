@@ -1,6 +1,6 @@
 """One run of one job, on the server's loop: from its start to the state in which it ends.
 
-    prepare ─▶ [ wait for the rate ─▶ a batch in a thread ─▶ progress ]…  ─▶ done, paused, cancelled, interrupted, failed
+    prepare ─▶ [ wait for the rate ─▶ a batch in a thread ─▶ progress ]… ─▶ done, paused, cancelled, interrupted, failed
 
 Between two batches it looks whether it shall stop: because an operator asked for it, because the server stops, or
 because the store has failed. The rate is kept by the clock of the bus.
@@ -85,13 +85,15 @@ class Run:
         rate = None if request.dry_run else request.rate
         bucket = None if rate is None else TokenBucket(rate, float(size), queues.now_ns())
         self.job.set(**work.progress())
-        while work.left and (ending := self._ending(interrupted)) is None:
+        while work.left:
+            if (ending := self._ending(interrupted)) is not None:
+                return ending
             if bucket is not None and not await self._may_go(queues, bucket, min(size, work.left), interrupted):
                 continue
             await in_thread(partial(work.step, size))
             self.job.set(**work.progress())
             await self._progressed()
-        return Ending("done") if not work.left else ending
+        return Ending("done")
 
     def _ending(self, interrupted: asyncio.Event) -> Ending | None:
         if self._wanted is not None:
@@ -104,9 +106,7 @@ class Run:
             return Ending("interrupted", error.what)
         return Ending("interrupted", "the server stopped")
 
-    async def _may_go(
-        self, queues: Queues, bucket: TokenBucket, count: int, interrupted: asyncio.Event
-    ) -> bool:
+    async def _may_go(self, queues: Queues, bucket: TokenBucket, count: int, interrupted: asyncio.Event) -> bool:
         """Wait until the rate allows so many. False if something else has ended the waiting."""
         if bucket.try_acquire(count, queues.now_ns()):
             return True

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from unibus.bus.dead_letters.steps import walk
 from unibus.bus.management.job_file import JobFile, path_of
 from unibus.bus.management.job_records import AT_REST, JOBS_MAX, Job, JobRecord, JobRequest, JobState
@@ -105,9 +107,11 @@ class Jobs:
             self._run.stop(state)
             while self._run is not None and self._run.job is job:
                 await self.changed.wait()
+            job = await self._find(number)
         elif state == "cancelled" or job.record.state == "queued":
-            self._end(job, Ending(state))
+            job = self._jobs[number] = self._ended(job, Ending(state))
             await self._save()
+            self._notify()
         return job.record
 
     def _check_unended(self, job: Job, verb: str) -> None:
@@ -143,24 +147,25 @@ class Jobs:
             await self._save()
             ending = await run.carry_out()
         finally:
-            # Also where the task is cancelled: the list has to say so.
+            # Also where the task is cancelled: the list has to say so, before any client is told.
+            ended = self._ended(run.job, ending)
+            await self._save(ended)
+            self._jobs[ended.record.id] = ended
             self._run = None
-            self._end(run.job, ending)
-            await self._save()
+            self._notify()
             self._begin_next()
 
-    def _end(self, job: Job, ending: Ending) -> None:
+    def _ended(self, job: Job, ending: Ending) -> Job:
         hint = f"`unibus dlq jobs resume {job.record.id}` goes on; the server does not by itself"
         is_over = ending.state in ("done", "cancelled")
-        job.set(
+        record = msgspec.structs.replace(
+            job.record,
             state=ending.state,
             reason=ending.reason,
             hint="" if is_over else hint,
             ended_ns=0 if ending.state == "paused" else self._now_ns(job),
         )
-        if is_over:
-            job.limits = {}
-        self._notify()
+        return Job(record, {} if is_over else job.limits)
 
     def _now_ns(self, job: Job) -> int:
         try:
@@ -197,12 +202,15 @@ class Jobs:
                 for job in jobs:
                     if job.record.state in ("running", "queued"):
                         before = "while it ran" if job.record.state == "running" else "before it began"
-                        self._end(job, Ending("interrupted", f"the server ended {before}"))
+                        ending = Ending("interrupted", f"the server ended {before}")
+                        self._jobs[job.record.id] = self._ended(job, ending)
                 self._file = file
 
-    async def _save(self) -> None:
+    async def _save(self, ended: Job | None = None) -> None:
+        """`ended` is written in place of the job of the same number, which is still shown as it was."""
         async with self._saving:
             assert self._file is not None
-            file, jobs = self._file, list(self._jobs.values())
+            shown = self._jobs if ended is None else {**self._jobs, ended.record.id: ended}
+            file, jobs = self._file, list(shown.values())
             self._saved_s = self._monotonic()
             await in_thread(lambda: file.save(self._last_id, jobs))

@@ -107,7 +107,13 @@ HISTORY_RIGHTS: dict[str, str] = dict.fromkeys(
 EVENTS_RIGHTS = dict.fromkeys(("events", "events_last", "events_live"), "Manage")
 
 # Bulk.
-BULK_RIGHTS: dict[str, str] = {}
+BULK_RIGHTS: dict[str, str] = dict.fromkeys(
+    (
+        *("list_dead_letters", "list_dead_letter_groups", "create_job", "list_jobs", "get_job", "watch_job"),
+        *("pause_job", "resume_job", "cancel_job"),
+    ),
+    "Manage",
+)
 
 # The server itself.
 CONTROL_RIGHTS: dict[str, str] = {}

@@ -1,0 +1,73 @@
+"""Jobs over HTTP: created, listed, followed, paused, resumed and cancelled. The work itself is in `bus/management`."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import msgspec
+
+from unibus.bus.management.job_records import AT_REST, JobRecord, JobRequest
+from unibus.endpoints.http.live import KEEP_ALIVE, KEEP_ALIVE_S, RETRY, event, live_response
+from unibus.endpoints.http.messages.query_values import whole_number
+from unibus.endpoints.http.request import Request, Response, json_response
+from unibus.endpoints.http.service import Service
+
+LIVE_S: Final = 0.2
+"""Between two events of one job: a job has hundreds of batches a second, and people read."""
+
+_request: Final = msgspec.json.Decoder(JobRequest)
+
+
+async def create_job(service: Service, request: Request) -> Response:
+    wanted = request.json_as(_request.decode)
+    return json_response(await service.jobs.create(wanted, request.rule), 201)
+
+
+async def list_jobs(service: Service, request: Request) -> Response:
+    return json_response({"jobs": await service.jobs.records()})
+
+
+async def get_job(service: Service, request: Request) -> Response:
+    return json_response(await service.jobs.get(_number(request)))
+
+
+async def pause_job(service: Service, request: Request) -> Response:
+    return json_response(await service.jobs.pause(_number(request)))
+
+
+async def resume_job(service: Service, request: Request) -> Response:
+    return json_response(await service.jobs.resume(_number(request)))
+
+
+async def cancel_job(service: Service, request: Request) -> Response:
+    return json_response(await service.jobs.cancel(_number(request)))
+
+
+async def watch_job(service: Service, request: Request) -> Response:
+    """Progress as server-sent events; the last event is the record of a job that is no longer queued or running."""
+    number = _number(request)
+    await service.jobs.get(number)
+    return live_response(_events(service, number))
+
+
+async def _events(service: Service, number: int) -> AsyncGenerator[bytes, None]:
+    yield RETRY
+    sent: JobRecord | None = None
+    while True:
+        changed = service.jobs.changed  # Before looking: no change is missed between the two.
+        record = await service.jobs.get(number)
+        if record is not sent:
+            sent = record
+            yield event(msgspec.json.encode(record), "job")
+        if record.state in AT_REST:
+            return
+        try:
+            await asyncio.wait_for(changed.wait(), KEEP_ALIVE_S)
+        except TimeoutError:
+            yield KEEP_ALIVE
+        if (await service.jobs.get(number)).state not in AT_REST:
+            await asyncio.sleep(LIVE_S)
+
+
+def _number(request: Request) -> int:
+    return whole_number("id", request.query.get("id", ""))

@@ -1,0 +1,253 @@
+"""Jobs that a stop, a crash or a failure of the store has interrupted: listed, resumed, and no message moved twice."""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.endpoints.http.management.bulk import QUEUE, Operators, operators
+from unibus import MessageBus
+from unibus.bus.broker import Broker
+from unibus.bus.management import job_run
+from unibus.bus.management.job_file import JobFile, path_of
+from unibus.bus.management.jobs import Jobs
+from unibus.errors import StoreUnavailable
+from unibus.stores.opening import open_store
+from unibus.testing import VirtualClock
+from unibus.testing.fault_store import FaultStore
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_run, "STEP_MAX", 2)
+
+
+@pytest.fixture(params=["sqlite", "jsonfile"])
+def url(request: pytest.FixtureRequest, folder: Path) -> str:
+    return f"{request.param}:///{folder}/bus.db"
+
+
+@pytest.fixture
+async def http(url: str) -> AsyncIterator[Operators]:
+    async with operators("front", url) as found:
+        yield found
+
+
+async def begun(http: Operators, count: int = 5) -> list[str]:
+    """A job that has moved one of so many messages, and waits for its rate."""
+    ids = await http.bury(count)
+    await http.post("jobs", {"kind": "retry", "filter": {}, "rate": 1}, 201)
+    await http.running(1)
+    return ids
+
+
+async def again(http: Operators, url: str) -> MessageBus:
+    """The server that is started after this one."""
+    await http.service.jobs.stop()
+    await http.bus.close()
+    bus = MessageBus(url, clock=http.clock)
+    await bus.__aenter__()
+    http.use(bus)
+    return bus
+
+
+def listed(url: str) -> Any:
+    return json.loads(Path(path_of(url)).read_bytes())
+
+
+async def test_the_list_is_in_a_private_file_beside_the_store(http: Operators, url: str, folder: Path) -> None:
+    await begun(http)
+    path = folder / "bus.db.jobs.json"
+    assert path_of(url) == str(path)
+    assert os.name != "posix" or path.stat().st_mode & 0o777 == 0o600
+    (job,) = listed(url)["jobs"]
+    assert (job["record"]["state"], job["limits"]) == ("running", {f"{QUEUE}/$DeadLetterQueue": 5})
+    await http.finished(1)
+    await http.service.jobs.stop()
+    (job,) = listed(url)["jobs"]
+    assert (job["record"]["state"], job["limits"]) == ("done", {})
+    assert list(folder.glob("*.new")) == []
+    with pytest.raises(StoreUnavailable, match="part of another store"):
+        MessageBus(str(path))
+
+
+async def test_a_job_stops_with_the_server_and_is_resumed_by_an_operator(http: Operators, url: str) -> None:
+    ids = await begun(http)
+    bus = await again(http, url)
+    stopped = await http.get("job?id=1")
+    assert (stopped["state"], stopped["reason"], stopped["done"]) == ("interrupted", "the server stopped", 1)
+    assert "`unibus dlq jobs resume 1`" in stopped["hint"]
+    assert "not by itself" in stopped["hint"]
+    assert await http.counts() == (1, 4)
+    assert (await http.post("jobs/resume?id=1"))["state"] == "running"
+    done = await http.finished(1)
+    assert (done["state"], done["counts"]["retried"], done["counts"]["gone"]) == ("done", 5, 0)
+    assert sorted(each.id for each in await bus.peek(QUEUE, 10)) == sorted(ids)
+    await http.job(kind="discard", filter={})
+    assert [job["id"] for job in (await http.get("jobs"))["jobs"]] == [2, 1]
+    await bus.close()
+
+
+async def test_a_job_that_was_killed_is_interrupted_with_the_progress_that_is_known(http: Operators, url: str) -> None:
+    await begun(http, 6)
+    bus = await again(http, url)
+    content = listed(url)
+    record = content["jobs"][0]["record"]
+    record |= {"state": "running", "done": 0, "reason": "", "hint": ""}
+    record["counts"] |= {"retried": 0, "skipped": 3}  # As it was written before the last second.
+    Path(path_of(url)).write_text(json.dumps(content))
+    http.use(bus)
+    killed = await http.get("job?id=1")
+    assert (killed["state"], killed["reason"]) == ("interrupted", "the server ended while it ran")
+    (back,) = await bus.receive_batch(QUEUE, 1, timeout=0)
+    await back.dead_letter("Broken", "again")
+    await http.post("jobs/resume?id=1")
+    done = await http.finished(1)
+    counts = done["counts"]
+    assert (done["state"], counts["retried"], counts["gone"], counts["skipped"], done["done"]) == ("done", 5, 1, 0, 6)
+    assert await http.counts() == (5, 1)
+    (left,) = await bus.dead_letter_queue().list_messages()
+    assert (left.id, left.recovery_attempts) == (back.id, 1)
+    await bus.close()
+
+
+async def test_a_queued_job_is_interrupted_before_it_began(http: Operators, url: str) -> None:
+    await begun(http)
+    await http.post("jobs", {"kind": "purge", "entity": QUEUE}, 201)
+    bus = await again(http, url)
+    waiting = await http.get("job?id=2")
+    assert (waiting["state"], waiting["reason"]) == ("interrupted", "the server ended before it began")
+    await bus.send(QUEUE, "later")
+    await http.post("jobs/resume?id=2")
+    done = await http.rested(2)
+    assert (done["counts"]["purged"], await http.counts()) == (1, (1, 4))
+    await bus.close()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\xff\xfe", b"[" * 2_000, b'{"unibus_jobs":2,"last_id":0,"jobs":[]}', None]
+)
+async def test_a_file_that_is_no_list_is_set_aside(
+    http: Operators, url: str, folder: Path, caplog: pytest.LogCaptureFixture, content: bytes | None
+) -> None:
+    path = Path(path_of(url))
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with caplog.at_level(logging.WARNING, "unibus"):
+        assert (await http.get("jobs"))["jobs"] == []
+    assert f"{path} is no list of jobs" in caplog.text
+    (aside,) = folder.glob("bus.db.jobs.json.damaged-*")
+    assert content is None or aside.read_bytes() == content
+    await http.job(kind="discard", filter={})
+    assert listed(url)["last_id"] == 1
+
+
+async def test_a_list_that_cannot_be_written_does_not_stop_the_work(
+    http: Operators, url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    await http.bury(5)
+    monkeypatch.setattr("unibus.bus.management.job_file.replace", full)
+    with caplog.at_level(logging.WARNING, "unibus"):
+        done = await http.job(kind="discard", filter={})
+    assert (done["state"], done["counts"]["discarded"]) == ("done", 5)
+    assert caplog.text.count("cannot be written: [Errno 28]") == 1  # Once, not with every batch.
+
+
+async def test_progress_is_written_at_most_once_a_second(http: Operators, monkeypatch: pytest.MonkeyPatch) -> None:
+    states: list[tuple[str, int]] = []
+    now_s = [0.0]
+    monkeypatch.setattr(
+        JobFile, "save", lambda self, last, jobs: states.append((jobs[0].record.state, jobs[0].record.done))
+    )
+    http.service.jobs = Jobs(http.service, lambda: now_s[0])
+    await http.bury(10)
+    await http.job(kind="discard", filter={})
+    assert states == [("queued", 0), ("running", 0), ("done", 10)]
+    states.clear()
+    await http.bury(4)
+    await http.post("jobs", {"kind": "discard", "filter": {}, "rate": 1}, 201)
+    await http.running(2)
+    now_s[0] += 1
+    await http.finished(2)
+    assert len(states) == 4
+
+
+@pytest.mark.parametrize("taking_effect", [True, False])
+async def test_a_job_survives_a_store_that_failed(folder: Path, taking_effect: bool) -> None:
+    clock = VirtualClock()
+    store = FaultStore(open_store(f"sqlite:///{folder}/bus.db", clock, clock.timers(lambda: True)))
+    async with MessageBus(store, clock=clock) as bus:
+        await bus.create_queue(QUEUE)
+        http = Operators("front", clock)
+        http.use(bus)
+        await http.bury(7)
+        store.fail_at(2, taking_effect=taking_effect)
+        failed = await http.job(kind="retry", filter={})
+        assert (failed["state"], failed["done"]) == ("interrupted", 2)
+        assert "planned to fail" in failed["reason"]
+        assert [type(error).__name__ for error in http.held.reported] == ["StoreFailed"]
+        store.heal()
+        http.held.made = Broker(bus)
+        await http.post("jobs/resume?id=1")
+        done = await http.rested(1)
+        counts = done["counts"]
+        assert (counts["retried"], counts["gone"], done["done"]) == ((5, 2, 7) if taking_effect else (7, 0, 7))
+        assert await http.counts() == (7, 0)
+
+
+async def test_a_job_ends_when_the_store_is_taken_away(http: Operators) -> None:
+    await begun(http)
+    http.held.made = None
+    http.held.interrupted.set()
+    stopped = await http.finished(1)
+    assert (stopped["state"], "it failed" in stopped["reason"]) == ("interrupted", True)
+    answer = await http.ask("POST", "jobs/resume?id=1")
+    assert (answer.status, answer.code()) == (503, "store_unavailable")
+
+
+async def test_a_job_whose_task_is_cancelled_says_so(http: Operators, url: str) -> None:
+    await begun(http)
+    task = http.service.jobs._task
+    assert task is not None
+    task.cancel()
+    await asyncio.wait([task])
+    assert (await http.get("job?id=1"))["state"] == "interrupted"
+    assert listed(url)["jobs"][0]["record"]["state"] == "interrupted"
+
+
+async def test_a_job_is_not_resumed_on_an_older_state_of_the_store(http: Operators, url: str) -> None:
+    await begun(http)
+    await http.service.jobs.stop()
+    content = listed(url)
+    content["jobs"][0]["limits"] = {f"{QUEUE}/$DeadLetterQueue": 1_000}
+    Path(path_of(url)).write_text(json.dumps(content))
+    http.use(http.bus)
+    answer = await http.ask("POST", "jobs/resume?id=1")
+    assert (answer.status, "another state of the store" in answer.body.decode()) == (400, True)
+    assert (await http.get("job?id=1"))["state"] == "interrupted"
+
+
+async def test_a_job_fails_by_an_error_of_its_own_and_may_be_resumed(http: Operators) -> None:
+    await http.bus.create_queue("review")
+    await http.bury(3)
+    await http.post("jobs", {"kind": "redirect", "filter": {}, "target": "review", "rate": 1}, 201)
+    await http.running(1)
+    await http.post("jobs/pause?id=1")
+    await http.bus.delete_entity("review")
+    await http.post("jobs/resume?id=1")
+    failed = await http.rested(1)
+    assert (failed["state"], "no queue" in failed["reason"]) == ("failed", True)
+    await http.bus.create_queue("review")
+    await http.post("jobs/resume?id=1")
+    done = await http.finished(1)
+    assert (done["state"], done["counts"]["redirected"]) == ("done", 3)
