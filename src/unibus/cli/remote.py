@@ -4,13 +4,12 @@ Nothing is assumed to have happened that the server did not answer for: see `cli
 """
 
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unibus.cli.management import BATCH, Progress, Relay, Wanted
-from unibus.errors import EntityNotFound, StoreBusy, UsageError
+from unibus.errors import EntityNotFound, StoreBusy
 
 if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
@@ -205,5 +204,3 @@ def _level(given: object) -> Any:
     from unibus.stores.durability import Durability
 
     return Durability.of(given).name
-
-
