@@ -17,7 +17,7 @@ from unibus.bus.outbox import Outbox
 from unibus.bus.outbox_sqlite import SqliteOutbox, SqliteTable
 from unibus.bus.outbox_transactions import OutboxTransaction
 from unibus.bus.relay import Relay
-from unibus.bus.relay_route import Relayed
+from unibus.bus.relay_route import Relayed, StoreRelay
 from unibus.errors import StoreUnavailable, UsageError
 from unibus.stores.owner import is_open_here
 from unibus.stores.pending import Pending
@@ -45,7 +45,7 @@ class Outboxes:
     def __init__(self, store: Store, exchange: Exchange) -> None:
         self._store = store
         self._exchange = exchange
-        self._relay = Relay(store)
+        self._relay = Relay(StoreRelay(store))
 
     def transaction(self, connection: object, durability: object) -> OutboxTransaction:
         if durability is not None:
