@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from unibus.bus.management.declaring import DeclaredPlan
     from unibus.bus.management.queries import QueryRequest
     from unibus.bus.trace import MessageTrace
+    from unibus.cli.command_import import CommandImport
     from unibus.cli.remote_dead_letters import RemoteDeadLetters
     from unibus.cli.remote_entities import RemoteWatch
     from unibus.cli.remote_events import RemoteTail
-    from unibus.cli.remote_history import RemoteExport, RemoteImporting, RemoteResending
+    from unibus.cli.remote_history import RemoteExport, RemoteResending
     from unibus.cli.remote_receiving import RemoteReceiver
     from unibus.client.client import Client
     from unibus.core.access.rules import AuthorizationRule
@@ -180,20 +181,22 @@ class RemoteManagement:
         exported.run(self.client, names)
         return exported
 
-    def importing(self, contents: "Contents") -> "RemoteImporting":
-        from unibus.cli.remote_history import RemoteImporting
+    def importing(self, contents: "Contents") -> "CommandImport":
+        from unibus.cli.command_import import CommandImport
+        from unibus.cli.remote_steps import ServerTarget
 
-        return RemoteImporting(self.client, contents)
+        return CommandImport(ServerTarget(self.client), contents)
 
     @contextlib.asynccontextmanager
     async def relaying(self, file: str) -> AsyncIterator[Relay]:
-        from unibus.cli.remote_relay import relay_of
+        from unibus.cli.remote_steps import relaying
 
-        async with relay_of(self.client, file) as relay:
+        with relaying(self.client.twin(), file) as relay:
             yield relay
 
     def dead_letters(self) -> "RemoteDeadLetters":
-        from unibus.cli.remote_dead_letters import RemoteDeadLetters
+        from unibus.cli.command_import import CommandImport
+    from unibus.cli.remote_dead_letters import RemoteDeadLetters
 
         return RemoteDeadLetters(self.client)
 
