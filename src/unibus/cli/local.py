@@ -218,8 +218,7 @@ class LocalManagement:
             yield lambda again, adopt: bus.relay_outbox(file, again=again, adopt=adopt)
 
     def dead_letters(self) -> "LocalDeadLetters":
-        from unibus.cli.command_import import CommandImport
-    from unibus.cli.local_dead_letters import LocalDeadLetters
+        from unibus.cli.local_dead_letters import LocalDeadLetters
 
         return LocalDeadLetters(self._bus)
 

@@ -195,8 +195,7 @@ class RemoteManagement:
             yield relay
 
     def dead_letters(self) -> "RemoteDeadLetters":
-        from unibus.cli.command_import import CommandImport
-    from unibus.cli.remote_dead_letters import RemoteDeadLetters
+        from unibus.cli.remote_dead_letters import RemoteDeadLetters
 
         return RemoteDeadLetters(self.client)
 
