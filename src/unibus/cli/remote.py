@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unibus.cli.management import BATCH, Progress, Relay, Wanted
-from unibus.errors import EntityNotFound, StoreBusy
+from unibus.errors import AnswerInvalid, EntityNotFound, StoreBusy
 
 if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
     from unibus.bus.management.access import AccessRule, AddRequest, RotateRequest
     from unibus.bus.management.declaring import DeclaredPlan
     from unibus.bus.management.queries import QueryRequest
+    from unibus.bus.management.sending import SendRequest
     from unibus.bus.trace import MessageTrace
     from unibus.cli.command_import import CommandImport
     from unibus.cli.remote_dead_letters import RemoteDeadLetters
@@ -62,12 +63,14 @@ class RemoteManagement:
             # Asked for only then: it needs the right to manage the namespace.
             return self._sent(entity, request, "true")
 
-    def _sent(self, entity: str, request: object, create: str | None) -> "list[SendResult]":
+    def _sent(self, entity: str, request: "SendRequest", create: str | None) -> "list[SendResult]":
         from unibus.bus.management.sending import SentMessage
         from unibus.core.life.commands import SendResult
 
         query = {"entity": entity, "create": create}
         found = self.client.post("messages/send", list[SentMessage], request, query)
+        if len(found) != len(request.messages):
+            raise AnswerInvalid("the answer of the server is about other messages", "`unibus tail` shows what it has")
         results = [SendResult(each.entity, each.sequence, each.id, each.duplicate) for each in found]
         for result, each in zip(results, found, strict=True):
             result.durability = each.durability

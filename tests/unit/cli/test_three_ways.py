@@ -326,4 +326,3 @@ def _below(command: Any) -> set[str]:
     if not found:
         return {""}
     return {f"{name} {below}".strip() for name, each in found.items() for below in _below(each)}
-
