@@ -93,6 +93,7 @@ OF_QUERY_SETTINGS = {*SETTINGS_RIGHTS} - {"declare_entities"}
 # Messages one by one.
 MESSAGES_RIGHTS: dict[str, str] = {
     "send_messages": "Send",
+    **dict.fromkeys(("move_messages", "remove_messages"), "Manage"),
     **dict.fromkeys(
         (
             *("peek_messages", "receive_messages", "settle_messages", "renew_messages"),
