@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from unibus.cli.connecting import managed
 from unibus.cli.dlq_options import BulkOptions
 from unibus.cli.dlq_view import group_record, show_groups
-from unibus.cli.management import DeadLetters, managed
+from unibus.cli.management import DeadLetters
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.progress import bar
 from unibus.cli.report import ExitCode

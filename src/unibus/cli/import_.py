@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
-from unibus.cli.management import Importing, managed
+from unibus.cli.connecting import managed
+from unibus.cli.management import Importing
 from unibus.cli.output import flush, is_terminal, printable, write_json
 from unibus.cli.progress import bar
 from unibus.errors import UsageError

@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Queue, Url, not_found
-from unibus.cli.management import Management, Resending, managed
+from unibus.cli.connecting import managed
+from unibus.cli.management import Management, Resending
 from unibus.cli.moments import moment_of
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json

@@ -15,7 +15,8 @@ import typer
 
 from unibus.cli.awake import Source, awake
 from unibus.cli.bus_option import DEFAULT_STORE, Url
-from unibus.cli.management import Management, managed
+from unibus.cli.connecting import managed
+from unibus.cli.management import Management
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.signals import undisturbed
