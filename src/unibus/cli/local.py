@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from unibus.cli.looking import looking, owning
 from unibus.cli.management import BATCH, Progress, Relay, Wanted
-from unibus.errors import EntityNotFound, StoreUnavailable, UsageError
+from unibus.errors import EntityNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
@@ -269,7 +269,3 @@ class LocalResending:
         self.sent += len(again)
         self.duplicates += sum(isinstance(each, SendResult) and each.duplicate for each in results)
         return True
-
-
-def refuse_detach() -> UsageError:
-    return UsageError("--detach is for a server: nothing else would go on with the work", "leave it out")
