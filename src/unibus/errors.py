@@ -391,6 +391,31 @@ class PortUnavailable(BusError, OSError):
     code = "port_unavailable"
 
 
+class ServerUnavailable(StoreUnavailable):
+    """A server that cannot be reached, or that gave no answer. Nothing was changed by the call."""
+
+    code = "server_unavailable"
+    retryable = True
+
+
+class ServerError(BusError):
+    """A server refused with a code that this version does not know, or failed by itself."""
+
+    code = "server_error"
+
+
+class AnswerInvalid(BusError):
+    """What came back is no answer of a unibus server, or not a whole one. Nothing of it was used."""
+
+    code = "answer_invalid"
+
+
+class OutcomeUnknown(BusError):
+    """A server has the request, and its answer was lost: whether it was carried out is not known."""
+
+    code = "outcome_unknown"
+
+
 # Capture
 
 

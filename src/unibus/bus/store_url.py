@@ -3,7 +3,7 @@
 import re
 from pathlib import PurePath
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
 from unibus.stores.opening import MEMORY_SCHEMES, split_url
@@ -44,3 +44,16 @@ def sqlite_url(path: str) -> str:
         return f"sqlite:///{quote(path)}"
     except UnicodeEncodeError as error:
         raise StoreUnavailable(f"{path!r:.80} is a path that is no UTF-8", "rename it") from error
+
+
+def owned_file(url: str) -> str:
+    """The path that the lock of a store is beside; "" for a store that is in no file of this machine."""
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if parts.netloc or not path:
+        return ""
+    if parts.scheme == "jsonfile":
+        from unibus.stores.journals.jsonfile_state import STATE
+
+        return f"{path.rstrip('/')}/{STATE}"
+    return path if parts.scheme == "sqlite" else ""

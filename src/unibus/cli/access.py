@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
-from unibus.cli.looking import owning
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.errors import StoreBusy, UsageError
 
 if TYPE_CHECKING:
+    from unibus.bus.management.access import AccessRule
     from unibus.core.access.rules import AuthorizationRule
 
 access = typer.Typer(name="access", help="Rules of access: names, rights and keys.")
@@ -47,17 +48,12 @@ def add(
 
     As soon as the namespace has a rule, a server no longer accepts the emulator's well-known key.
     """
-    import secrets
-
-    from unibus.bus.namespace_access import StoredRules
-    from unibus.core.access.rules import KEY_BYTES, AuthorizationRule
+    from unibus.bus.management.access import AddRequest
 
     listed = [each.strip() for each in rights.split(",") if each.strip()]
-    made = AuthorizationRule.generated(name, listed, secrets.token_bytes(2 * KEY_BYTES))
-    with owning(store_url(url, makes=not entity)) as store:
-        rules = StoredRules(store, entity)
-        rules.add(made)
-    _tell("added", made, rules.entity, show)
+    with managed(url, makes=not entity) as bus:
+        made = bus.access().add(entity, AddRequest(name, listed, show))
+    _tell("added", made, show)
 
 
 @access.command()
@@ -69,44 +65,30 @@ def rotate(
     url: Url = DEFAULT_STORE,
 ) -> None:
     """Make a new primary key. The old one becomes the secondary, so that its tokens hold until they expire."""
-    import secrets
+    from unibus.bus.management.access import RotateRequest
 
-    from unibus.bus.namespace_access import StoredRules
-    from unibus.core.access.rules import KEY_BYTES, AuthorizationRule
-
-    def rotated(rule: AuthorizationRule) -> AuthorizationRule:
-        once = rule.rotated(secrets.token_bytes(KEY_BYTES))
-        return once.rotated(secrets.token_bytes(KEY_BYTES)) if both else once
-
-    with owning(store_url(url)) as store:
-        rules = StoredRules(store, entity)
-        changed = rules.change(name, rotated)
-    _tell("rotated", changed, rules.entity, show)
+    with managed(url) as bus:
+        changed = bus.access().rotate(entity, RotateRequest(name, both, show))
+    _tell("rotated", changed, show)
 
 
 @access.command()
 def remove(name: Name, entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
     """Remove a rule. Its tokens are refused from then on."""
-    from unibus.bus.namespace_access import StoredRules
-
-    with owning(store_url(url)) as store:
-        rules = StoredRules(store, entity)
-        removed = rules.remove(name)
-    _tell("removed", removed, rules.entity, False)
+    with managed(url) as bus:
+        removed = bus.access().remove(entity, name)
+    _tell("removed", removed, False)
 
 
 @access.command("list")
 def list_rules(entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
     """List the rules of the namespace and of all its queues and topics, without their keys."""
-    from unibus.bus.namespace_access import StoredRules
-
-    with owning(store_url(url)) as store:
-        names = [entity] if entity else ["", *[info.name for info in store.entities().wait() if _has_rules(info.kind)]]
-        found = [(each.entity, rule) for each in [StoredRules(store, name) for name in names] for rule in each.all()]
+    with managed(url) as bus:
+        found = bus.access().list(entity)
     if not found:
         aside("no rules: a server accepts the emulator's well-known key, from this machine only")
-    for where, rule in found:
-        _write("", rule, where, False)
+    for rule in found:
+        _write("", rule, False)
     flush()
 
 
@@ -155,43 +137,33 @@ def token(
 
 def _stored_rule(url: str, entity: str, name: str) -> "AuthorizationRule":
     """A rule of the entity, else of the namespace. StoreBusy while a server uses the store."""
-    from unibus.bus.namespace_access import StoredRules
-
-    try:
-        with owning(store_url(url)) as store:
-            found = [each for each in StoredRules(store, entity).all() if each.name.casefold() == name.casefold()]
-            stored = found[0] if found else StoredRules(store).get(name)
-    except StoreBusy as error:
-        hint = "a running server keeps its keys: give one by --connection-string, or stop the server"
-        raise StoreBusy(error.what, hint, error.holder) from error
+    with managed(url) as bus:
+        try:
+            stored = bus.access().with_keys(entity, name)
+        except StoreBusy as error:
+            hint = "a running server keeps its keys: give one by --connection-string, or stop the server"
+            raise StoreBusy(error.what, hint, error.holder) from error
     if not stored.enabled:
         raise UsageError(f"the rule {stored.name!r} is disabled", "a server refuses its tokens; choose another rule")
     return stored
 
 
-def _has_rules(kind: str) -> bool:
-    return kind in ("queue", "topic")
-
-
-def _tell(action: str, rule: "AuthorizationRule", entity: str, show: bool) -> None:
-    _write(action, rule, entity, show)
+def _tell(action: str, rule: "AccessRule", show: bool) -> None:
+    _write(action, rule, show)
     flush()
     if action in ("added", "rotated") and not show:
         aside("its keys were not shown; `unibus access rotate NAME --show` makes a new one and shows it")
 
 
-def _write(action: str, rule: "AuthorizationRule", entity: str, show: bool) -> None:
-    from unibus.core.access.rights import words
-
-    rights = words(rule.rights)
+def _write(action: str, rule: "AccessRule", show: bool) -> None:
     record: dict[str, object] = {"action": action} if action else {}
-    record |= {"name": rule.name, "rights": rights, "entity": entity or None, "enabled": rule.enabled}
+    record |= {"name": rule.name, "rights": rule.rights, "entity": rule.entity, "enabled": rule.enabled}
     keys = {"primary_key": rule.primary_key, "secondary_key": rule.secondary_key} if show else {}
     if not is_terminal():
         write_json(record | keys)
         return
-    where = printable(entity) if entity else "the namespace"
+    where = printable(rule.entity) if rule.entity else "the namespace"
     state = "" if rule.enabled else " (disabled)"
-    typer.echo(f"{action} {rule.name}: {', '.join(rights)} on {where}{state}".strip())
+    typer.echo(f"{action} {printable(rule.name)}: {', '.join(rule.rights)} on {where}{state}".strip())
     for label, key in keys.items():
         typer.echo(f"  {label:<15}{key}")

@@ -1,4 +1,4 @@
-"""Which store a command works on: `--url`, else UNIBUS_URL, else the file unibus.db here.
+"""Which bus a command works on: `--url`, else UNIBUS_URL, else the file unibus.db here. A store, or a server's address.
 
 Only `send` makes a store or a queue that is missing. Whoever looks or receives is told instead: an empty new file would
 hide that the name was mistyped.
@@ -18,12 +18,25 @@ DEFAULT_STORE: Final = "unibus.db"
 _KEPT_IN: Final = {"sqlite": "file", "jsonfile": "folder"}
 
 Url: TypeAlias = Annotated[
-    str, typer.Option("--url", envvar="UNIBUS_URL", metavar="URL", help="The store: a URL, or the path of a file.")
+    str,
+    typer.Option(
+        "--url",
+        envvar="UNIBUS_URL",
+        metavar="URL",
+        help="A file or the URL of a store, also while its server runs; or a server: http://host:5300, "
+        "https://rule:key@host, or a connection string. UNIBUS_KEY has the key, UNIBUS_CA the CA of a server.",
+    ),
 ]
 Queue: TypeAlias = Annotated[
     str, typer.Argument(metavar="QUEUE", help="A queue, or topic/Subscriptions/name.", show_default=False)
 ]
 DeadLetters: TypeAlias = Annotated[bool, typer.Option("--dead-letters", help="Its dead letters instead.")]
+
+
+def is_server(given: str) -> bool:
+    """Whether it is the address of a server. Decided here, so that most commands need no client for it."""
+    start = given.strip().casefold()
+    return start.startswith(("http://", "https://")) or ("endpoint=" in start and ";" in start)
 
 
 def store_url(given: str, makes: bool = False) -> str:

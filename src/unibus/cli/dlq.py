@@ -1,12 +1,14 @@
 """`unibus dlq`: look at dead letters and bring them back, one or thousands. How thousands go is in dlq_bulk.py."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
 from unibus.cli.dlq_bulk import carry_out
+from unibus.cli.dlq_jobs import jobs
 from unibus.cli.dlq_options import ChosenOptions, FilterOptions
 from unibus.cli.dlq_rules import rules
 from unibus.cli.dlq_view import show_groups, show_letter, show_list
@@ -14,12 +16,6 @@ from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush
 from unibus.cli.report import ExitCode
 from unibus.errors import MessageNotFound
-
-if TYPE_CHECKING:
-    from unibus.bus.dead_letters.faces import SyncDeadLetterManager
-    from unibus.bus.dead_letters.filters import DeadLetterFilter
-    from unibus.bus.dead_letters.results import ProcessingResult
-    from unibus.bus.dead_letters.sweep import Progress
 
 dlq = typer.Typer(name="dlq", help="Look at dead letters, and bring them back.")
 
@@ -43,13 +39,11 @@ def ls(options: ListOptions) -> ExitCode:
 
     Exit code 3 if there is none.
     """
-    from unibus.bus.sync_bus import SyncMessageBus
-
     chosen = options.chosen()
-    with SyncMessageBus(store_url(options.url), strict=True) as bus:
-        letters = bus.dead_letter_queue()
+    with managed(options.url) as bus:
+        letters = bus.dead_letters()
         groups = letters.groups(chosen)
-        shown = [] if options.summary else letters.list_messages(chosen, limit=options.count or None)
+        shown = [] if options.summary else letters.list(chosen, options.count or None)
     if options.summary:
         show_groups(groups)
     else:
@@ -69,10 +63,10 @@ def show(
     url: Url = DEFAULT_STORE,
 ) -> None:
     """Show a dead letter: why it died, and the message itself."""
-    from unibus.bus.sync_bus import SyncMessageBus
+    from unibus.bus.dead_letters.filters import DeadLetterFilter
 
-    with SyncMessageBus(store_url(url), strict=True) as bus:
-        found = bus.dead_letter_queue().list_messages(queue=queue, ids=(id,))
+    with managed(url) as bus:
+        found = bus.dead_letters().list(DeadLetterFilter(queue=queue, ids=(id,)), None)
     if not found:
         raise MessageNotFound(f"there is no dead letter {id}", "`unibus dlq ls` lists what there is")
     for letter in found:
@@ -92,18 +86,7 @@ def retry(options: RetryOptions) -> ExitCode:
 
     Exit code 1 if some could not go, 3 if there was none.
     """
-
-    def work(letters: "SyncDeadLetterManager", chosen: "DeadLetterFilter", progress: "Progress") -> "ProcessingResult":
-        return letters.retry_all(
-            chosen,
-            dry_run=options.dry_run,
-            rate=options.rate,
-            batch_size=options.batch_size,
-            progress=progress,
-            force=options.force,
-        )
-
-    return carry_out(options, "retry", work)
+    return carry_out(options, "retry", options.request("retry", force=options.force))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,31 +100,15 @@ class RedirectOptions(ChosenOptions):
 @with_options(RedirectOptions)
 def redirect(options: RedirectOptions) -> ExitCode:
     """Send dead letters to another queue, topic or subscription."""
-    return carry_out(
-        options,
-        f"redirect to {options.target}",
-        lambda letters, chosen, progress: letters.redirect_all(
-            chosen,
-            options.target,
-            dry_run=options.dry_run,
-            rate=options.rate,
-            batch_size=options.batch_size,
-            progress=progress,
-        ),
-    )
+    return carry_out(options, f"redirect to {options.target}", options.request("redirect", target=options.target))
 
 
 @dlq.command()
 @with_options(ChosenOptions)
 def discard(options: ChosenOptions) -> ExitCode:
     """Throw dead letters away. They cannot be brought back after that."""
-    return carry_out(
-        options,
-        "throw away",
-        lambda letters, chosen, progress: letters.discard_all(
-            chosen, dry_run=options.dry_run, rate=options.rate, batch_size=options.batch_size, progress=progress
-        ),
-    )
+    return carry_out(options, "throw away", options.request("discard"))
 
 
 dlq.add_typer(rules)
+dlq.add_typer(jobs)

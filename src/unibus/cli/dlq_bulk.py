@@ -4,26 +4,23 @@ Ctrl-C is heard between two batches: what is told has happened, and the same com
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import typer
 
-from unibus.cli.bus_option import store_url
+from unibus.cli.connecting import managed
 from unibus.cli.dlq_options import BulkOptions
 from unibus.cli.dlq_view import group_record, show_groups
+from unibus.cli.management import DeadLetters
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
+from unibus.cli.progress import bar
 from unibus.cli.report import ExitCode
-from unibus.cli.signals import undisturbed
 from unibus.counting import counted
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
-    from unibus.bus.dead_letters.faces import SyncDeadLetterManager
-    from unibus.bus.dead_letters.filters import DeadLetterFilter
     from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult
-    from unibus.bus.dead_letters.sweep import Progress
+    from unibus.bus.management.job_records import JobRequest
 
 ERRORS_SHOWN: Final = 10
 COUNTS: Final = {
@@ -34,17 +31,12 @@ COUNTS: Final = {
     "skipped": "skipped",
 }
 
-Work: TypeAlias = "Callable[[SyncDeadLetterManager, DeadLetterFilter, Progress], ProcessingResult]"
 
-
-def carry_out(options: BulkOptions, question: str, work: Work) -> ExitCode:
+def carry_out(options: BulkOptions, question: str, request: "JobRequest") -> ExitCode:
     """`question` is what is asked, without the number: "retry", "redirect to x"."""
-    from unibus.bus.sync_bus import SyncMessageBus
-
     chosen = options.chosen()
-    with SyncMessageBus(store_url(options.url), strict=True) as bus:
-        letters = bus.dead_letter_queue(options.max_recoveries)
-        letters.guard = undisturbed
+    with managed(options.url) as bus:
+        letters = bus.dead_letters()
         groups = letters.groups(chosen)
         if not groups:
             aside("no dead letters that match")
@@ -53,7 +45,10 @@ def carry_out(options: BulkOptions, question: str, work: Work) -> ExitCode:
             show_groups(groups)
         if not options.dry_run and not options.yes:
             _ask(f"{question} {counted(sum(group.count for group in groups), 'dead letter')}?")
-        result = _run(letters, chosen, work)
+        result = _run(letters, request, options.detach)
+    if isinstance(result, int):
+        _tell_detached(result)
+        return ExitCode.OK
     _tell(result, groups)
     return ExitCode.FAILED if result.errors else ExitCode.OK
 
@@ -66,35 +61,27 @@ def _ask(question: str) -> None:
     typer.confirm(question[0].upper() + question[1:], abort=True)
 
 
-def _run(letters: "SyncDeadLetterManager", chosen: "DeadLetterFilter", work: Work) -> "ProcessingResult":
+def _run(letters: DeadLetters, request: "JobRequest", detach: bool) -> "ProcessingResult | int":
     seen = [0, 0]
     try:
-        with _bar() as bar:
+        with bar() as shown:
 
             def progress(done: int, total: int) -> None:
                 seen[:] = done, total
-                bar(done, total)
+                shown(done, total)
 
-            return work(letters, chosen, progress)
+            return letters.run(request, progress, detach)
     except KeyboardInterrupt:
         _tell_stopped(*seen)
         raise
 
 
-@contextmanager
-def _bar() -> "Iterator[Progress]":
-    """On a terminal a bar; else nothing."""
-    if not is_terminal():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    with Progress(
-        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
-    ) as shown:
-        task = shown.add_task("", total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+def _tell_detached(job: int) -> None:
+    if is_terminal():
+        typer.echo(f"job {job} runs in the server; `unibus dlq jobs show {job}` tells how far it is")
+    else:
+        write_json({"job": job})
+        flush()
 
 
 def _tell_stopped(done: int, total: int) -> None:

@@ -1,7 +1,7 @@
 """The options that say which dead letters are meant, and how to go about many of them."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from unibus.limits import DEAD_LETTER_RECOVERIES_MAX
 
 if TYPE_CHECKING:
     from unibus.bus.dead_letters.filters import DeadLetterFilter
+    from unibus.bus.management.job_records import JobKind, JobRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,26 @@ class BulkOptions(FilterOptions):
     max_recoveries: Annotated[int, typer.Option(min=0, metavar="N", help="How often one may be brought back.")] = (
         DEAD_LETTER_RECOVERIES_MAX
     )
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Through a server: leave the work to it, and print its number.")
+    ] = False
+
+    def request(self, kind: "JobKind", **own: Any) -> "JobRequest":
+        """What is asked for, in the form that a server takes it, too. UsageError for what it cannot be."""
+        from unibus.bus.management.dead_letters import FilterRecord
+        from unibus.bus.management.job_records import JobRequest
+
+        made = JobRequest(
+            kind,
+            FilterRecord.of(self.chosen()),
+            dry_run=self.dry_run,
+            rate=self.rate,
+            batch_size=self.batch_size,
+            max_recoveries=self.max_recoveries,
+            **own,
+        )
+        made.check()
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,14 @@ FILE is a JSON list of rules. Without one the default rules are meant; `unibus d
 beginning for one's own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unibus.cli.bus_option import store_url
+from unibus.cli.connecting import managed
 from unibus.cli.dlq_bulk import carry_out
 from unibus.cli.dlq_options import BulkOptions, FilterOptions
 from unibus.cli.options import with_options
@@ -68,11 +69,9 @@ def show(file: File = None) -> None:
 @with_options(TryOptions)
 def test(options: TryOptions) -> None:
     """Tell how many dead letters each rule would decide about. Nothing is done."""
-    from unibus.bus.sync_bus import SyncMessageBus
-
     found = rules_in(options.file)
-    with SyncMessageBus(store_url(options.url), strict=True) as bus:
-        counts = bus.dead_letter_queue().try_rules(found, options.chosen())
+    with managed(options.url) as bus:
+        counts = bus.dead_letters().try_rules(found, options.chosen())
     if is_terminal():
         _table(found, counts)
         return
@@ -86,17 +85,13 @@ def test(options: TryOptions) -> None:
 @with_options(RunOptions)
 def run(options: RunOptions) -> ExitCode:
     """Carry rules out. What no rule decides stays where it is."""
-    found = rules_in(options.file)
-    return carry_out(
-        options,
-        "let rules decide about",
-        lambda letters, chosen, progress: letters.process_dead_letters(
-            options.batch_size, found, chosen, dry_run=options.dry_run, rate=options.rate, progress=progress
-        ),
-    )
+    from unibus.bus.dead_letters.rules import RecoveryRule
+
+    text = RecoveryRule.dump(rules_in(options.file))
+    return carry_out(options, "let rules decide about", options.request("rules", rules=text))
 
 
-def _table(found: "tuple[RecoveryRule, ...]", counts: list[int] | None) -> None:
+def _table(found: "tuple[RecoveryRule, ...]", counts: Sequence[int] | None) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
-from unibus.cli.looking import looking
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
+from unibus.cli.entity_rows import DEAD_LETTERS
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 # Short, so that the name has room in 80 columns.
 COUNTS: Final = {"active": "active", "locked": "locked", "scheduled": "sched", "deferred": "defer", "dead": "dead"}
-DEAD_LETTERS: Final = "dead-letter queue"
 NONE: Final = "–"
 
 
@@ -33,8 +33,8 @@ def entities(
 
     Also while another process works with the store.
     """
-    with looking(store_url(url)) as reader:
-        found = [each for each in reader.entities() if dead_letters or each.kind != DEAD_LETTERS]
+    with managed(url) as bus:
+        found = [each for each in bus.entities() if dead_letters or each.kind != DEAD_LETTERS]
     if not is_terminal():
         for each in found:
             write_json(record_of(each, settings))

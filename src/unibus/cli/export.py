@@ -8,18 +8,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
-from unibus.cli.looking import looking
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
+from unibus.cli.management import Exported
 from unibus.cli.output import flush, is_terminal, write, write_json
 from unibus.cli.progress import bar
 from unibus.errors import UsageError
-
-if TYPE_CHECKING:
-    from unibus.bus.exporting import Exporting
 
 STDOUT: Final = "-"
 
@@ -37,12 +35,9 @@ def export(
 
     All of it as it is at one moment, also while another process works with the store. `unibus import` reads it.
     """
-    from unibus.bus.exporting import Exporting
-
-    with looking(store_url(url)) as reader, _target(file, force) as put, bar() as progress:
-        exporting = Exporting(reader, put, progress)
-        exporting.run(queue or ())
-    _tell(exporting, file)
+    with managed(url) as bus, _target(file, force) as put, bar() as progress:
+        exported = bus.export(put, progress, queue or ())
+    _tell(exported, file)
 
 
 @contextlib.contextmanager
@@ -70,12 +65,12 @@ def _target(file: str, force: bool) -> "Iterator[Callable[[bytes], object]]":
         part.unlink(missing_ok=True)
 
 
-def _tell(exporting: "Exporting", file: str) -> None:
+def _tell(exported: Exported, file: str) -> None:
     names = ("entities", "messages", "sessions")
     if file == STDOUT or is_terminal():
-        counts = ", ".join(f"{getattr(exporting, name):,} {name}" for name in names)
+        counts = ", ".join(f"{getattr(exported, name):,} {name}" for name in names)
         if file != STDOUT or sys.stderr.isatty():
             typer.echo(f"exported {counts}", err=file == STDOUT)
         return
-    write_json({"file": file, **{name: getattr(exporting, name) for name in names}})
+    write_json({"file": file, **{name: getattr(exported, name) for name in names}})
     flush()

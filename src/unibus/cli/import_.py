@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
-from unibus.cli.looking import owning
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
+from unibus.cli.management import Importing
 from unibus.cli.output import flush, is_terminal, printable, write_json
 from unibus.cli.progress import bar
 from unibus.counting import counted
@@ -20,7 +21,6 @@ from unibus.errors import UsageError
 
 if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
-    from unibus.bus.importing import Importing
 
 STDIN: Final = "-"
 
@@ -35,18 +35,16 @@ def import_(
     it is complete it says so. Entities that are there have to have the same settings.
     """
     from unibus.bus.export_lines import checked_contents
-    from unibus.bus.importing import Importing, StoreTarget
 
     with _source(file) as source:
         contents = checked_contents(source)
         source.seek(0)
-        with owning(store_url(url, makes=True)) as store:
-            importing = Importing(StoreTarget(store), contents, lambda done, total: None)
+        with managed(url, makes=True) as bus:
+            importing = bus.importing(contents)
             already = importing.is_complete
             try:
                 with bar() as progress:
-                    importing.progress = progress
-                    importing.run(source)
+                    importing.run(source, progress)
             except KeyboardInterrupt:
                 typer.echo(
                     f"stopped after {importing.done:,} of {importing.total:,}; the same command goes on", err=True
@@ -84,7 +82,7 @@ def _spooled(source: BinaryIO) -> Iterator[BinaryIO]:
         yield spooled
 
 
-def _tell(importing: "Importing", contents: "Contents", already: bool) -> None:
+def _tell(importing: Importing, contents: "Contents", already: bool) -> None:
     steps = 0 if already else importing.total - importing.before
     if not is_terminal():
         record: dict[str, object] = {"already_imported": already, "steps": steps, "before": importing.total - steps}

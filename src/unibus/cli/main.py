@@ -14,7 +14,8 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from unibus.cli.on_demand import OnDemand
-from unibus.cli.report import ExitCode, report, tell
+from unibus.cli.report import ExitCode, report, set_debug, tell
+from unibus.cli.servers import use_ca
 
 
 class Shell(OnDemand):
@@ -24,6 +25,7 @@ class Shell(OnDemand):
     homes: ClassVar[Mapping[str, str]] = {
         "demo": "unibus.cli.demo",
         "serve": "unibus.cli.serve",
+        "server": "unibus.cli.server",
         "config": "unibus.cli.config",
         "init": "unibus.cli.init",
         "send": "unibus.cli.send",
@@ -125,6 +127,11 @@ def start(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks when a command fails.")] = False,
+    ca: Annotated[
+        str, typer.Option("--ca", metavar="FILE", help="Trust this CA of an https:// server; else UNIBUS_CA.")
+    ] = "",
 ) -> None:
+    set_debug(debug)
+    use_ca(ca)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -3,12 +3,12 @@
 import csv
 import io
 import sys
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
-from unibus.cli.looking import looking
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
 from unibus.cli.output import aside, flush, is_terminal, printable, write, write_json
 from unibus.cli.report import ExitCode
 from unibus.counting import counted
@@ -47,7 +47,10 @@ def query(
     if as_csv and as_json:
         raise UsageError("--csv and --json contradict each other", "choose one")
     text = sys.stdin.read() if sql == STDIN else sql
-    result = _asked(store_url(url), text, parameters or [], time_limit, rows, memory)
+    from unibus.bus.management.queries import QueryRequest
+
+    with managed(url) as bus:
+        result = bus.query(QueryRequest(text, [*(parameters or [])], rows, time_limit, memory))
     if as_csv:
         write_csv(result)
     elif as_json or not is_terminal():
@@ -57,16 +60,6 @@ def query(
     flush()
     _tell_about(result, rows)
     return ExitCode.OK if result else ExitCode.NOTHING_MATCHED
-
-
-def _asked(url: str, text: str, parameters: list[str], time_limit: float, rows: int, memory: float) -> "QueryResult":
-    """Also beside a process that owns the store."""
-    from unibus.stores.query import query as made
-    from unibus.stores.query.outside import OutsideStore
-    from unibus.stores.store import Store
-
-    with looking(url) as reader, reader.moment():
-        return made(cast(Store, OutsideStore(reader, url)), text, parameters, time_limit, rows, memory).run()
 
 
 def _tell_about(result: "QueryResult", rows: int) -> None:

@@ -7,31 +7,25 @@ a message may be shown twice, and none is lost; --delete turns that round.
 
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found, store_url
+from unibus.cli.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found
+from unibus.cli.connecting import managed
+from unibus.cli.management import BATCH, Management, Received, Receiver, Session
 from unibus.cli.options import with_options
 from unibus.cli.output import aside
 from unibus.cli.report import ExitCode
 from unibus.cli.signals import until_signal
-from unibus.errors import BusError, EntityNotFound, LockLost, SessionNotAllowed, SessionRequired, UsageError
-
-if TYPE_CHECKING:
-    from unibus.bus.message_bus import MessageBus
-    from unibus.bus.received import Received
-    from unibus.bus.receivers import SessionReceiver
-
-BATCH: Final = 500
-"""Messages between two commits. As many may be shown again after a power cut."""
+from unibus.errors import BusError, EntityNotFound, SessionNotAllowed, SessionRequired, UsageError
 
 NEXT: Final = "next"
 NO_LIMIT: Final = 2**62
 
-Take: TypeAlias = "Callable[[int, float | None], Awaitable[list[Received]]]"
+Take: TypeAlias = Callable[[int, float | None], Awaitable[Sequence[Received]]]
 
 
 @dataclass(frozen=True)
@@ -64,40 +58,38 @@ def receive(options: ReceiveOptions) -> ExitCode:
         raise UsageError("--keep gives messages back, --delete removes them", "leave one of them out")
     if options.keep and options.follow:
         raise UsageError("--keep would hold every message until the end of --follow", "`unibus peek` only looks")
-    shown = until_signal(_receive(options, store_url(options.url)))
+    with managed(options.url) as bus:
+        shown = until_signal(_receive(options, bus))
     if not shown:
         aside(f"nothing to receive from {entity_name(options.queue, options.dead_letters)}")
     return ExitCode.OK if shown else ExitCode.NOTHING_MATCHED
 
 
-async def _receive(options: ReceiveOptions, url: str) -> int:
-    from unibus.bus.message_bus import MessageBus
-
-    async with MessageBus(url, strict=True) as bus:
-        reception = Reception(bus, options)
-        try:
+async def _receive(options: ReceiveOptions, bus: Management) -> int:
+    try:
+        async with bus.receiver() as receiver:
+            reception = Reception(receiver, options)
             await reception.run()
-        except EntityNotFound:
-            raise not_found(options.queue, [each.name for each in await bus.entities()]) from None
-        except SessionRequired as error:
-            raise SessionRequired(error.what, "--session next takes one that is free") from None
-        except SessionNotAllowed as error:
-            raise SessionNotAllowed(error.what, "leave --session out") from None
-        return reception.shown
+            return reception.shown
+    except EntityNotFound:
+        raise not_found(options.queue, [each.name for each in bus.entities()]) from None
+    except SessionRequired as error:
+        raise SessionRequired(error.what, "--session next takes one that is free") from None
+    except SessionNotAllowed as error:
+        raise SessionNotAllowed(error.what, "leave --session out") from None
 
 
 class Reception:
     """One run of the command. `shown` counts the messages that were written."""
 
-    def __init__(self, bus: "MessageBus", options: ReceiveOptions) -> None:
-        from unibus.bus.queues import PEEK_LOCK, RECEIVE_AND_DELETE
+    def __init__(self, receiver: Receiver, options: ReceiveOptions) -> None:
         from unibus.cli.message_view import MessageView
 
         self.shown = 0
-        self._bus = bus
+        self._receiver = receiver
         self._options = options
         self._entity = entity_name(options.queue, options.dead_letters)
-        self._mode = RECEIVE_AND_DELETE if options.delete else PEEK_LOCK
+        self._lock = not options.delete
         self._view = MessageView(options.raw)
         default = 0 if options.follow else 1
         self._limit = (default if options.count is None else options.count) or NO_LIMIT
@@ -121,19 +113,16 @@ class Reception:
             if not follow:
                 return
 
-    def _from_queue(self, count: int, wait_s: float | None) -> "Awaitable[list[Received]]":
-        return self._bus.receive_batch(self._entity, count, wait_s, self._mode)
+    def _from_queue(self, count: int, wait_s: float | None) -> Awaitable[Sequence[Received]]:
+        return self._receiver.receive_batch(self._entity, count, wait_s, self._lock)
 
-    def _from(self, session: "SessionReceiver") -> Take:
-        return lambda count, wait_s: session.receive_batch(count, wait_s, self._mode)
+    def _from(self, session: Session) -> Take:
+        return lambda count, wait_s: session.receive_batch(count, wait_s, self._lock)
 
     @contextlib.asynccontextmanager
-    async def _session(self, session_id: str | None) -> "AsyncIterator[SessionReceiver]":
-        async with await self._bus.accept_session(self._entity, session_id, self._wait_s) as session:
-            found = [each for each in await self._bus.entities() if each.name == session.entity]
-            lock_s = found[0].settings["lock_duration"]
-            assert isinstance(lock_s, (int, float))
-            with renewed(session, lock_s / 3):
+    async def _session(self, session_id: str | None) -> AsyncIterator[Session]:
+        async with self._receiver.session(self._entity, session_id, self._wait_s) as session:
+            with renewed(session, session.lock_s / 3):
                 yield session
 
     # Showing and settling
@@ -145,55 +134,34 @@ class Reception:
                 if not messages:
                     return
                 if self._options.keep:
-                    await self._hold(messages, until_end)
+                    # Renewed however slow the reader is, and released in the end.
+                    await until_end.enter_async_context(self._receiver.hold(messages))
                     self._show(messages)
                 else:
                     await self._show_and_complete(messages)
 
-    async def _show_and_complete(self, messages: "list[Received]") -> None:
-        async with contextlib.AsyncExitStack() as held:
-            await self._hold(messages, held)
+    async def _show_and_complete(self, messages: Sequence[Received]) -> None:
+        async with self._receiver.hold(messages) if self._lock else contextlib.nullcontext():
             self._show(messages)
-            if not self._options.delete:
-                await self._bus.complete_many(messages)
+            if self._lock:
+                await self._receiver.complete(messages)
 
-    async def _hold(self, messages: "list[Received]", until: contextlib.AsyncExitStack) -> None:
-        """Renew the locks, however slow the reader is; in the end give back what was not completed."""
-        for message in messages:
-            await until.enter_async_context(message)
-        # Left first, so that the messages find themselves settled, and none is abandoned because of our error.
-        until.push_async_callback(give_back, messages)
-
-    def _show(self, messages: "list[Received]") -> None:
+    def _show(self, messages: Sequence[Received]) -> None:
         for message in messages:
             self._view.show(message.entity, message.message, message.enqueued_at)
         self._view.flush()
         self.shown += len(messages)
 
 
-async def give_back(messages: "Iterable[Received]") -> None:
-    """Release what is not settled: as if it had not been received."""
-    on_their_way = []
-    for message in messages:
-        if not message.settled:
-            try:
-                on_their_way.append(message.release())
-            except LockLost:
-                # Its lock has ended, so that it is back already; the others still have to go.
-                message.settled = True
-    for pending in on_their_way:
-        await pending
-
-
 @contextlib.contextmanager
-def renewed(session: "SessionReceiver", every_s: float) -> Iterator[None]:
+def renewed(session: Session, every_s: float) -> Iterator[None]:
     """Renew the lock on a session. In a thread, because a reader that does not read blocks the loop."""
     over = threading.Event()
 
     def renew() -> None:
         while not over.wait(every_s):
             try:
-                session.renew_lock().wait()
+                session.renew()
             except BusError:
                 return  # The next receive or settlement tells that the lock is lost.
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
+from unibus.cli.management import Management, Relay
 from unibus.cli.output import aside, flush, is_terminal, write_json
 from unibus.cli.report import ExitCode
 from unibus.cli.signals import until_signal
 from unibus.errors import StoreBusy
 
 if TYPE_CHECKING:
-    from unibus.bus.message_bus import MessageBus
     from unibus.bus.relay_route import Relayed
 
 LOOK_S: Final = 0.5
@@ -46,7 +47,8 @@ def relay(
     Exit code 3 if nothing waits, 1 if the store refuses some of it. Each message is stored once, however often this is
     done; with --adopt only if its own store had not relayed it yet.
     """
-    relayed = until_signal(_relay(store_url(url), Job(file, again, adopt, follow)))
+    with managed(url) as bus:
+        relayed = until_signal(_relay(bus, Job(file, again, adopt, follow)))
     if relayed.elsewhere:
         aside(f"{relayed.elsewhere} transactions wait for another store; --adopt takes them over")
     if relayed.set_aside:
@@ -55,23 +57,21 @@ def relay(
     return ExitCode.OK if relayed.batches else ExitCode.NOTHING_MATCHED
 
 
-async def _relay(url: str, job: Job) -> "Relayed":
-    from unibus.bus.message_bus import MessageBus
-
-    async with MessageBus(url, strict=True) as bus:
-        relayed = await bus.relay_outbox(job.file, again=job.again, adopt=job.adopt)
+async def _relay(bus: Management, job: Job) -> "Relayed":
+    async with bus.relaying(job.file) as relay_once:
+        relayed = await relay_once(job.again, job.adopt)
         _show(job.file, relayed)
         while job.follow:
             await asyncio.sleep(LOOK_S)
-            await _look(bus, job.file)
+            await _look(relay_once, job.file)
         return relayed
 
 
-async def _look(bus: "MessageBus", file: str) -> None:
+async def _look(relay_once: Relay, file: str) -> None:
     try:
-        relayed = await bus.relay_outbox(file)
+        relayed = await relay_once(False, False)
     except StoreBusy as error:
-        aside(str(error))  # Whoever holds it will let go.
+        aside(str(error))  # Until the process that holds it releases it.
     else:
         if relayed.batches:
             _show(file, relayed)

@@ -13,6 +13,7 @@ import typer
 
 from unibus.errors import (
     AccessRefused,
+    AnswerInvalid,
     BusClosed,
     BusError,
     BusForked,
@@ -32,6 +33,7 @@ from unibus.errors import (
     LockLost,
     LoopMismatch,
     MessageNotFound,
+    OutcomeUnknown,
     PayloadMismatch,
     PortUnavailable,
     PositionMoved,
@@ -39,6 +41,7 @@ from unibus.errors import (
     QueryStopped,
     RequestFailed,
     RequestTimeout,
+    ServerError,
     SessionLocked,
     SessionNotAllowed,
     SessionNotFound,
@@ -93,6 +96,9 @@ EXIT_CODES: Final[dict[type[BaseException], ExitCode]] = {
     TransactionInvalid: ExitCode.FAILED,
     QueryStopped: ExitCode.FAILED,
     StoreFailed: ExitCode.FAILED,
+    ServerError: ExitCode.FAILED,
+    AnswerInvalid: ExitCode.FAILED,
+    OutcomeUnknown: ExitCode.FAILED,
     ExtraMissing: ExitCode.FAILED,
     CaptureBusy: ExitCode.CANNOT_CONNECT,
     LakeBusy: ExitCode.CANNOT_CONNECT,
@@ -107,6 +113,19 @@ _NAMED_SECRET: Final = re.compile(
     r"\b(SharedAccessKey|SharedAccessSignature|password|passwd|pwd|secret|token|api[_-]?key|sig)=[^;&\s'\",)]+",
     re.IGNORECASE,
 )
+
+
+_debug: list[bool] = [False]
+
+
+def set_debug(is_on: bool) -> None:
+    _debug[0] = is_on
+
+
+def debug_line(text: str) -> None:
+    """One line on the error stream, with `--debug` only."""
+    if _debug[0]:
+        typer.echo(f"debug: {masked(text)}", err=True)
 
 
 def exit_code(error: BaseException) -> ExitCode:

@@ -14,7 +14,9 @@ import msgspec
 import typer
 
 from unibus.cli.awake import Source, awake
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
+from unibus.cli.management import Management
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.signals import undisturbed
@@ -23,7 +25,6 @@ from unibus.errors import MessageTooLarge, UsageError
 from unibus.limits import BODY_BYTES_MAX
 
 if TYPE_CHECKING:
-    from unibus.bus.sync_bus import SyncMessageBus
     from unibus.core.life.commands import SendResult
 
 STDIN: Final = "-"
@@ -60,18 +61,15 @@ def send(options: SendOptions) -> None:
 
     With --lines empty lines are skipped; an error ends it, and the count tells how many lines were stored.
     """
-    from unibus.bus.sync_bus import SyncMessageBus
-
     _check(options)
     fields = _fields(options)
-    url = store_url(options.url, makes=True)
     if options.lines:
-        with SyncMessageBus(url) as bus:
+        with managed(options.url, makes=True) as bus:
             _send_lines(bus, options.queue, fields)
         return
     body = _input_body() if options.body == STDIN else body_of(os.fsencode(options.body))
-    with SyncMessageBus(url) as bus, undisturbed():
-        result = bus.send(options.queue, body, **fields)
+    with managed(options.url, makes=True) as bus, undisturbed():
+        [result] = bus.send(options.queue, [body], fields)
         _show(result, options.delay)
 
 
@@ -186,14 +184,14 @@ class Tally:
             flush()
 
 
-def _send_lines(bus: "SyncMessageBus", queue: str, fields: dict[str, object]) -> None:
+def _send_lines(bus: Management, queue: str, fields: dict[str, object]) -> None:
     _invite()
     tally = Tally(queue)
     try:
         with awake(sys.stdin.buffer) as source:
             for batch in lines_of(source):
                 with undisturbed():
-                    tally.add(bus.send_many(queue, [body_of(line) for line in batch], **fields))
+                    tally.add(bus.send(queue, [body_of(line) for line in batch], fields))
     finally:
         tally.tell()
 

@@ -4,16 +4,16 @@ Nothing is missed while it is paused: events wait in history, and are read from 
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, not_found, store_url
+from unibus.cli.bus_option import DEFAULT_STORE, Url, not_found
+from unibus.cli.connecting import managed
 from unibus.cli.keyboard import Keys, keyboard
-from unibus.cli.looking import looking
+from unibus.cli.management import Management, Tail, Wanted
 from unibus.cli.moments import moment_of
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, write_json
@@ -22,16 +22,11 @@ from unibus.cli.report import ExitCode
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from unibus.bus.management.events import EventFilter
     from unibus.core.life.events import Event
-    from unibus.stores.reader import StoreReader
 
 COUNT: Final = 10
 LOOK_AGAIN_S: Final = 0.1
-PAGE: Final = 1_000
 PAUSES: Final = (" ", "p")
-
-Wanted = Callable[["Event"], bool]
 
 
 @dataclass(frozen=True)
@@ -70,37 +65,25 @@ def tail(options: TailOptions) -> ExitCode:
 
     Exit code 3 if there was nothing.
     """
-    with looking(store_url(options.url)) as reader:
-        tailing = Tailing(reader, options, filter_of(options, reader))
+    with managed(options.url) as bus:
+        wanted = Wanted(options.channel, tuple(options.kind or ()), tuple(options.where or ()))
+        tailing = Tailing(bus.tail(wanted), options)
         tailing.show_last()
         if options.follow:
             tailing.follow()
         elif not tailing.shown:
-            _explain(reader, options)
+            _explain(bus, options)
         return ExitCode.OK if tailing.shown or options.follow else ExitCode.NOTHING_MATCHED
 
 
-def _explain(reader: "StoreReader", options: TailOptions) -> None:
+def _explain(bus: Management, options: TailOptions) -> None:
     """Nothing there: was the name mistyped?"""
     from unibus.core.pattern import is_wildcard
 
-    known = [each.name for each in reader.entities()]
+    known = [each.name for each in bus.entities()]
     if not is_wildcard(options.channel) and options.channel not in known:
         raise not_found(options.channel, known)
     aside("history has no such events; it is kept for a time only")
-
-
-# What is wanted
-
-
-def filter_of(options: TailOptions, reader: "StoreReader") -> "EventFilter":
-    """By channel, kind and fields. UsageError for what could never match."""
-    from unibus.bus.management.events import EventFilter
-
-    def is_known(name: str) -> bool:
-        return any(each.name == name for each in reader.entities())
-
-    return EventFilter(options.channel, options.kind or (), options.where or (), is_known)
 
 
 # Showing
@@ -109,14 +92,11 @@ def filter_of(options: TailOptions, reader: "StoreReader") -> "EventFilter":
 class Tailing:
     """One run of the command. `shown` counts the events that were written."""
 
-    def __init__(self, reader: "StoreReader", options: TailOptions, wanted: Wanted) -> None:
+    def __init__(self, source: Tail, options: TailOptions) -> None:
         self.shown = 0
-        self._reader = reader
+        self._source = source
         self._options = options
-        self._wanted = wanted
         self._console = _console() if is_terminal() else None
-        self._seq = 0
-        self._since_us = 0
         self._day: date | None = None
 
     def show_last(self) -> None:
@@ -125,30 +105,25 @@ class Tailing:
             while self._show_page():
                 pass
             return
-        with self._reader.moment():
-            self._seq = self._reader.last_seq()
-            count = COUNT if self._options.count is None else self._options.count
-            self._show(self._reader.last_events(count, self._wanted))
+        self._show(self._source.last(COUNT if self._options.count is None else self._options.count))
 
     def _begin_since(self, text: str) -> None:
         if re.fullmatch(r"\d+", text):
-            self._seq = int(text)
-            return
-        instant = moment_of("--since", text)
-        self._since_us = round(instant.timestamp() * 1e6)
-        self._seq = self._reader.seq_before(self._since_us * 1_000)
+            self._source.begin(int(text), 0)
+        else:
+            self._source.begin(0, round(moment_of("--since", text).timestamp() * 1e6))
 
     def _show_page(self) -> bool:
         """What has come since. True if there may be more at once."""
-        events, safe_seq = self._reader.events_after(self._seq, PAGE, self._options.kind or ())
-        self._seq = events[-1].seq if len(events) == PAGE else max(self._seq, safe_seq)
-        wanted = [event for event in events if event.ts >= self._since_us and self._wanted(event)]
+        events, is_more = self._source.page()
         if self._options.since is not None and self._options.count is not None and not self._options.follow:
-            wanted = wanted[: max(0, self._options.count - self.shown)]
-        self._show(wanted)
-        return len(events) == PAGE
+            left = self._options.count - self.shown
+            events, is_more = events[: max(0, left)], is_more and left > len(events)
+        self._show(events)
+        return is_more
 
     def follow(self) -> None:
+        self._source.follow()
         with keyboard() as keys:
             if keys.are_there:
                 aside("following; space pauses, q ends")

@@ -6,17 +6,18 @@ The rates are counted from the changes that were written between two looks, so t
 import enum
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
 from unibus.cli.durations import seconds_of
-from unibus.cli.entities import DEAD_LETTERS, NONE, age
+from unibus.cli.entities import NONE, age
+from unibus.cli.entity_rows import Row
 from unibus.cli.keyboard import keyboard
-from unibus.cli.looking import looking
+from unibus.cli.management import Watching
 from unibus.cli.output import flush, is_terminal, printable, write_json
 from unibus.counting import counted
 from unibus.errors import UsageError
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.table import Table
 
-    from unibus.stores.reader import Flow, StoreReader
-    from unibus.stores.store import EntityInfo
 
 EVERY_S_MIN: Final = 0.05
 HEADINGS: Final = ("waiting", "in flight", "later", "dead", "oldest", "in/s", "out/s")
@@ -45,22 +44,6 @@ class Order(enum.StrEnum):
 _KEYS: Final = {order[0]: order for order in Order}
 
 
-@dataclass(frozen=True)
-class Row:
-    """One entity at one look. Rates are None at the first one. `oldest_s` is None where nothing waits."""
-
-    name: str
-    kind: str
-    waiting: int
-    in_flight: int
-    scheduled: int
-    deferred: int
-    dead: int
-    oldest_s: float | None
-    in_per_s: float | None = None
-    out_per_s: float | None = None
-
-
 def top(
     every: Annotated[
         str, typer.Option(metavar="TIME", help="How long between two looks, for instance 500ms or 2s.")
@@ -75,8 +58,8 @@ def top(
     line for each entity and look.
     """
     every_s = _interval(every)
-    with looking(store_url(url)) as reader:
-        watch = Watch(reader)
+    with managed(url) as bus:
+        watch = bus.watch(once)
         if not is_terminal():
             _write(watch, sort, every_s, once)
         elif once:
@@ -96,46 +79,6 @@ def _interval(text: str) -> float:
     return seconds
 
 
-class Watch:
-    """Looks again and again, and tells what went through in between."""
-
-    def __init__(self, reader: "StoreReader") -> None:
-        self._reader = reader
-        self._before: dict[str, tuple[int, int]] | None = None
-        self._since = 0
-        self._at_s = 0.0
-
-    def look(self) -> list[Row]:
-        found = [each for each in self._reader.entities() if each.kind != DEAD_LETTERS]
-        now_s, now_ns = time.monotonic(), time.time_ns()
-        flows = self._reader.flows()
-        passed_s = now_s - self._at_s
-        counts = self._before is not None and self._since == self._reader.counting_since and passed_s > 0
-        before = (self._before or {}) if counts else None
-        rows = [_row(info, now_ns, _rates(info.name, flows, before, passed_s)) for info in found]
-        self._before = {name: (flow.came, flow.went) for name, flow in flows.items()}
-        self._since, self._at_s = self._reader.counting_since, now_s
-        return rows
-
-
-def _rates(
-    name: str, flows: "dict[str, Flow]", before: dict[str, tuple[int, int]] | None, passed_s: float
-) -> tuple[float | None, float | None]:
-    if before is None:
-        return None, None
-    flow = flows.get(name)
-    if flow is None:
-        return 0.0, 0.0
-    came, went = before.get(name, (0, 0))
-    return (flow.came - came) / passed_s, (flow.went - went) / passed_s
-
-
-def _row(info: "EntityInfo", now_ns: int, rates: tuple[float | None, float | None]) -> Row:
-    oldest_s = max(0.0, (now_ns - info.oldest_ns) / 1e9) if info.oldest_ns else None
-    counts = (info.active, info.locked, info.scheduled, info.deferred, info.dead)
-    return Row(info.name, info.kind, *counts, oldest_s, *rates)
-
-
 def arranged(rows: Sequence[Row], order: Order) -> list[Row]:
     """The most of it first; those that have the same by their name."""
 
@@ -152,7 +95,7 @@ def arranged(rows: Sequence[Row], order: Order) -> list[Row]:
 # Through a pipe
 
 
-def _write(watch: Watch, order: Order, every_s: float, once: bool) -> None:
+def _write(watch: Watching, order: Order, every_s: float, once: bool) -> None:
     while True:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         for row in arranged(watch.look(), order):
@@ -179,7 +122,7 @@ def _console() -> "Console":
     return Console(highlight=False)
 
 
-def _live(watch: Watch, order: Order, every_s: float) -> None:
+def _live(watch: Watching, order: Order, every_s: float) -> None:
     """Until q or Ctrl-C. What was seen last stays on the terminal."""
     from rich.live import Live
 

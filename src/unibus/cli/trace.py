@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, Url, store_url
-from unibus.cli.looking import looking
+from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
 from unibus.cli.output import flush, is_terminal, printable, write_json
 from unibus.cli.report import ExitCode
-from unibus.errors import MessageNotFound
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -38,16 +37,8 @@ def trace(
 
     Exit code 3 if history has nothing of that id.
     """
-    from unibus.bus.trace import trace_of
-
-    with looking(store_url(url)) as reader, reader.moment():
-        entities = reader.entities()
-        found = trace_of(message_id, reader.events_of(message_id), reader.find, lambda: entities)
-    if not found:
-        raise MessageNotFound(
-            f"history has nothing of a message {message_id!r}",
-            "is the id whole? `unibus tail '*'` shows ids; history is kept for 7 days unless the store says otherwise",
-        )
+    with managed(url) as bus:
+        found = bus.trace(message_id)
     if is_terminal():
         _draw(found)
     else:

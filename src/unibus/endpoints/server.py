@@ -1,7 +1,7 @@
 """A server: a store, its broker, the application and the ports, started and stopped in order.
 
-    start:  store ▶ broker ▶ entities ▶ certificate ▶ application ▶ ports
-    stop:   ports ▶ requests in flight (up to a deadline) ▶ application ▶ store
+    start:  store ▶ broker ▶ entities ▶ certificate ▶ application ▶ ports ▶ FILE.serve.json
+    stop:   FILE.serve.json ▶ ports ▶ requests in flight (up to a deadline) ▶ application ▶ store
 
 A start that fails closes what it has opened. It leaves no new store behind: where the store does not exist yet, the
 ports are bound and the settings are checked before it is created. The ports listen when the store is open.
@@ -35,6 +35,7 @@ from unibus.endpoints.listening import bind_all, close_all
 from unibus.endpoints.log_lines import log_event
 from unibus.endpoints.open_files import RESERVED, raise_limit
 from unibus.endpoints.port import Port
+from unibus.endpoints.server_file import OwnServerFile
 from unibus.endpoints.serving import BrokerT, Serving
 from unibus.errors import StoreUnavailable
 
@@ -70,6 +71,7 @@ class Server(Generic[BrokerT]):
         self._protocols = protocols
         self._is_swept = is_swept
         self._url = url_of(settings.store)
+        self._server_file = OwnServerFile(self._url)
         self._was_open = False
         self.serving: Serving[BrokerT] = Serving(
             self._open_bus, make_broker or _imported("unibus.bus.broker", "Broker")
@@ -127,6 +129,7 @@ class Server(Generic[BrokerT]):
     async def stop(self) -> None:
         """Accept nothing more, answer what is in flight, and close the store. A second call does nothing."""
         was_started = bool(self._ports)
+        self._server_file.remove()
         if was_started:
             log_event(log, logging.INFO, "stopping", connections=len(self.connections))
         self.serving.drain()
@@ -206,6 +209,7 @@ class Server(Generic[BrokerT]):
         await application.start()
         protocols = Protocols(application.connections, application.http, self._protocols)
         self._listen(protocols, tls)
+        self._server_file.write(self.addresses)
         if self._is_swept:
             self._sweep_later()
 
@@ -235,7 +239,8 @@ class Server(Generic[BrokerT]):
 
     def _application_of_unibus(self, serving: Serving[BrokerT], settings: ServerSettings) -> Application:
         # It also serves the certificate that clients have to trust.
-        application: Application = _imported("unibus.endpoints.http.app", "build")(serving, settings, self.ca_file)
+        build = _imported("unibus.endpoints.http.app", "build")
+        application: Application = build(serving, settings, self.ca_file, self._server_file.rule)
         return application
 
     def _open_bus(self) -> MessageBus:

@@ -18,11 +18,13 @@ import json
 import os
 import socket
 import sys
+import time
 import weakref
 from pathlib import Path
 from typing import Final
 
 from unibus.errors import StoreBusy, StoreUnavailable
+from unibus.stores.lock_holder import LOCK_SUFFIX, is_passing, served_elsewhere, server_url
 from unibus.stores.private import FILE_MODE
 
 Identity = tuple[int, int]
@@ -31,6 +33,11 @@ Identity = tuple[int, int]
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _BUSY: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
 """What the operating system says when another process has the lock."""
+
+PASSING_S: Final = 0.1
+PASSING_STEP_S: Final = 0.005
+"""How long an owner tries again while a lock is held that no living process has written its name to: a command that
+looks whether the lock is held has a shared one for microseconds (`lock_holder`)."""
 
 _DISK: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)})
 
@@ -47,14 +54,14 @@ class Owner:
 
     def __init__(self, path: str) -> None:
         self._name = Path(path).name
-        self._path = f"{os.path.realpath(path)}.lock"
+        self._path = f"{os.path.realpath(path)}{LOCK_SUFFIX}"
         self._taken: list[Identity] = []
         self._stores: list[Identity] = []
         self._pid = os.getpid()
         self._file = -1
         try:
             self._file = os.open(self._path, _FLAGS, FILE_MODE)
-            if not _lock(self._file):
+            if not self._locked():
                 raise self._busy(_identity(os.fstat(self._file)) in _open_here)
             self._take(_identity(os.fstat(self._file)))
             self._write_text(json.dumps(_self()).encode())
@@ -65,6 +72,14 @@ class Owner:
         except BaseException:
             self._close()
             raise
+
+    def _locked(self) -> bool:
+        ends_s = time.monotonic() + PASSING_S
+        while not _lock(self._file):
+            if not is_passing(self._path) or time.monotonic() > ends_s:
+                return False
+            time.sleep(PASSING_STEP_S)
+        return True
 
     def take(self, path: str) -> None:
         """Register the file that the lock is about. Refuses one that this process has open under another name."""
@@ -194,9 +209,11 @@ def _busy_here(name: str) -> StoreBusy:
 def busy_elsewhere(name: str, lock: str) -> StoreBusy:
     """The error that names the process which holds this lock file."""
     holder = _read(lock)
+    if url := server_url(lock):
+        return served_elsewhere(name, holder, url)
     return StoreBusy(
         f"{name} is in use by {holder}",
-        "stop that process, or reach the messages through it; two owners would not see each other's changes",
+        "stop that process; `unibus serve FILE` in its place shares the file with commands and other programs",
         holder,
     )
 

@@ -29,7 +29,7 @@ class Broker:
     def namespace_rules(self):
         return ()
 
-def build(serving, settings, ca_path):
+def build(serving, settings, ca_path, local_rule):
     async def app(scope, receive, send):
         if scope["type"] == "lifespan":
             raise NotImplementedError

@@ -22,6 +22,7 @@ from tests.integration.server.running import (
     request,
     status_of,
 )
+from unibus.config.server_file import ServerFile, read_server_file, write_server_file
 from unibus.config.settings import ServerSettings
 from unibus.core.access.rules import AuthorizationRule
 from unibus.endpoints.server import Server
@@ -35,6 +36,7 @@ from unibus.errors import (
     StoreUnavailable,
     UsageError,
 )
+from unibus.stores.lock_holder import is_held_by
 from unibus.sync import MessageBus
 
 Serve = Callable[..., Running]
@@ -314,3 +316,47 @@ async def test_it_runs_on_the_loop_that_starts_it(certificates: Path) -> None:
         await server.stop()
         await server.stop()
     assert logging.getLogger("unibus").handlers == handlers
+
+
+# FILE.serve.json
+
+
+def test_a_server_says_where_it_is_while_it_listens(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "said.db"
+    server = serve(store=str(path))
+    found = read_server_file(str(path))
+    assert found is not None
+    assert found.url == f"http://127.0.0.1:{server.server.port}"
+    assert found.pid == os.getpid()
+    assert is_held_by(str(path), found.pid)
+    server.stop()
+    assert read_server_file(str(path)) is None
+    assert [each.name for each in tmp_path.iterdir() if "serve" in each.name] == []
+
+
+def test_a_server_replaces_what_a_killed_one_left(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "left.db"
+    write_server_file(str(path), ServerFile("http://127.0.0.1:1", 2**30, "old", "old", "", 0))
+    server = serve(store=str(path))
+    found = read_server_file(str(path))
+    assert found is not None
+    assert found.rule != "old"
+    server.stop()
+
+
+def test_a_server_that_cannot_write_the_file_serves_as_well(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, found: ServerFile) -> None:
+        raise PermissionError(13, "not allowed")
+
+    monkeypatch.setattr("unibus.endpoints.server_file.write_server_file", refuse)
+    server = serve(store=str(tmp_path / "silent.db"))
+    with server.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert status_of(read_answer(client)) == 200
+    assert "not written" in caplog.text
+
+
+def test_a_store_in_memory_has_no_such_file(serve: Serve) -> None:
+    assert serve(store="memory://").server._server_file.rule is None

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from unibus.cli.peek import PAGE
+from unibus.cli.management import BATCH as PAGE
 from unibus.sync import MessageBus
 
 

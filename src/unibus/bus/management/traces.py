@@ -54,11 +54,15 @@ def trace(store: Store, message_id: str) -> TraceRecord:
     entities = store.entities().wait()
     found = trace_of(message_id, events, store.find, lambda: entities)
     if not found:
-        raise MessageNotFound(
-            f"history has nothing of a message {message_id!r}",
-            "is the id whole? `unibus tail '*'` shows ids; history is kept for 7 days unless the store says otherwise",
-        )
+        raise not_traced(message_id)
     return TraceRecord(found.message_id, found.status, found.events, [_record(root) for root in found.roots])
+
+
+def not_traced(message_id: str) -> MessageNotFound:
+    return MessageNotFound(
+        f"history has nothing of a message {message_id!r}",
+        "is the id whole? `unibus tail '*'` shows ids; history is kept for 7 days unless the store says otherwise",
+    )
 
 
 def _record(copy: Copy) -> CopyRecord:

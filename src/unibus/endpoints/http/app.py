@@ -13,6 +13,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
+from unibus.core.access.rules import AuthorizationRule
 from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.documents import described
 from unibus.endpoints.http.errors import error_body, error_response
@@ -207,12 +208,18 @@ def front(service: Service) -> Front:
     return Front(service, TABLE, application(service, TABLE))
 
 
-def build(serving: Serving, settings: Served, ca_path: Path | None = None) -> Front:
+def build(
+    serving: Serving,
+    settings: Served,
+    ca_path: Path | None = None,
+    local_rule: AuthorizationRule | None = None,
+) -> Front:
     """The application of `unibus serve`: everything that the endpoint consists of, put together.
 
     `ca_path` is the file with the certificate that clients have to trust; None where there is none to give away.
+    `local_rule` is the one for commands on this machine, beside those of the store and of the settings.
     """
-    own = HttpSettings.of(settings, ca_path)
+    own = HttpSettings.of(settings, ca_path, local_rule)
     switch_logs(own.request_log, own.audit)
     observation = Observation(administrative(TABLE.operations), own.metrics_histograms_max)
     return front(Service(serving, SasAuthorization(serving, own), observation, own.body_bytes_max, own))

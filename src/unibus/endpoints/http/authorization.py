@@ -4,6 +4,9 @@
     Authorization: Basic (rule name, key)        what operators read in a browser: metrics, documents, the page `/`
     none                                         those pages, from this machine, while the well-known key is in force
 
+The rules are those of the store and of the configuration, and the one of `FILE.serve.json` for commands on this
+machine.
+
 None of these pages changes anything: a browser sends Basic by itself, also for a page of another site.
 
 Invariants: every decision is made by `core/access`, with the rules as they are at this moment; what a refused caller
@@ -64,6 +67,7 @@ class SasAuthorization:
         self._stored: Sequence[AuthorizationRule] | None = None
         self._access = Access()
         self._public: Final = Access([well_known_rule()])
+        self._local: Final = _local_access(settings)
         self.is_well_known_in_force = False
 
     def check(self, request: Request, right: Right, target: str) -> str:
@@ -131,6 +135,8 @@ class SasAuthorization:
     def _claims(self, request: Request, text: str | None, access: Access, broker: Broker) -> Claims:
         if text is None:
             raise Unauthorised("this needs a token", _KEY_HINT)
+        if self._local is not None and self._settings.local_rule_name in text:
+            return self._local_claims(request, text, self._local, broker)
         verified = self._verified.get(text)
         if verified is not None and verified.access is access:
             if not verified.home or _rules_on(broker, verified.home) == verified.rules:
@@ -139,6 +145,13 @@ class SasAuthorization:
                     self._check_origin(request)
                 return claims
         return self._identified(request, text, access, broker)
+
+    def _local_claims(self, request: Request, text: str, local: Access, broker: Broker) -> Claims:
+        """The rule that is in `FILE.serve.json`. Its name is random, so only a reader of that file ever gets here."""
+        claims = local.identify(_credential(request, text), broker.now_ns())
+        if not self._peers.is_local(request.peer, request.headers):
+            raise Unauthorised("the token is not valid here", _KEY_HINT)
+        return claims
 
     def _identified(self, request: Request, text: str, access: Access, broker: Broker) -> Claims:
         self._verified.pop(text, None)
@@ -186,6 +199,15 @@ class SasAuthorization:
     def _rules_of(self, name: str) -> Sequence[AuthorizationRule]:
         # Asked for each time: a server that opens its store again has another broker then.
         return self._serving.broker.access_rules(name)
+
+
+def _local_access(settings: HttpSettings) -> Access | None:
+    """Apart from the rules of the namespace: it does not count as one of them, and they may be as many as they can."""
+    if not settings.local_key:
+        return None
+    key = settings.local_key
+    rule = AuthorizationRule(settings.local_rule_name, frozenset(Right), key, key)
+    return Access([rule], None, settings.hosts, settings.token_skew_s)
 
 
 def namespace_rules(

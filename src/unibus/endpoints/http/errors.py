@@ -54,6 +54,10 @@ STATUSES: Final[dict[type[errors.BusError], int]] = {
     errors.LoopMismatch: 503,
     errors.ExtraMissing: 503,
     errors.PortUnavailable: 503,
+    # Errors of clients, which no operation of this endpoint raises.
+    errors.ServerError: 502,
+    errors.AnswerInvalid: 502,
+    errors.OutcomeUnknown: 502,
     # Errors of capture and pipeline, which no operation of this endpoint raises.
     errors.CaptureBusy: 503,
     errors.CaptureMismatch: 503,

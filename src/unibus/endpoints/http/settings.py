@@ -63,11 +63,11 @@ class HttpSettings:
     metrics: bool = True
     metrics_entities_max: int = 10_000
     metrics_histograms_max: int = 100
-    stalled_after_s: float = 300.0
-    """A queue whose oldest message waits longer than this, without a delivery meanwhile, is reported as degraded."""
     local_rule_name: str = ""
     local_key: str = field(default="", repr=False)
-    """A key that this server has made for commands on its own machine, and the name of its rule; empty for none."""
+    """A rule with every right that is stored nowhere: for commands on this machine, as `FILE.serve.json` names it."""
+    stalled_after_s: float = 300.0
+    """A queue whose oldest message waits longer than this, without a delivery meanwhile, is reported as degraded."""
 
     def __post_init__(self) -> None:
         checked_rules(self.authorization_rules)
@@ -79,8 +79,10 @@ class HttpSettings:
                 raise ConfigInvalid(f"{network!r:.60} is no network", hint) from error
 
     @classmethod
-    def of(cls, served: Served, ca_path: Path | None) -> "HttpSettings":
+    def of(cls, served: Served, ca_path: Path | None, local_rule: AuthorizationRule | None = None) -> "HttpSettings":
         return cls(
+            local_rule_name="" if local_rule is None else local_rule.name,
+            local_key="" if local_rule is None else local_rule.primary_key,
             namespace=served.namespace,
             authorization_rules=served.authorization_rules,
             allow_networks=served.allow_networks,

@@ -13,7 +13,7 @@ from unibus.stores.journals.jsonfile_state import FOLDERS, FORMAT, STATE, State,
 from unibus.stores.owner import Owner, checked_links, hint_for
 
 RESERVE: Final = "reserve"
-_OURS: Final = frozenset({*FOLDERS, f"{STATE}.lock", f"{STATE}.new", PART, RESERVE})
+_OURS: Final = frozenset({*FOLDERS, f"{STATE}.lock", f"{STATE}.serve.json", f"{STATE}.new", PART, RESERVE})
 """What a folder may have in it that nobody has finished to make."""
 
 

@@ -16,7 +16,7 @@ from unibus.stores.journals.sqlite_file import check_identity, close_after_error
 from unibus.stores.owner import Owner, check_not_open, checked_links, hint_for
 from unibus.stores.private import make_file
 
-_PARTS: Final = (".lock", ".jobs.json", "-wal", "-shm", "-reserve")
+_PARTS: Final = (".lock", ".jobs.json", ".serve.json", "-wal", "-shm", "-reserve")
 """What files beside a store end in."""
 
 

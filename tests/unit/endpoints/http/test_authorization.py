@@ -438,3 +438,50 @@ def test_a_key_of_one_entity_signs_the_addresses_below_it() -> None:
         assert authorization.check(request(path, token(signed, manager)), Right.MANAGE, entity) == "manager"
     with pytest.raises(Unauthorised):
         authorization.check(request("/$Resources/queues", token("$resources/queues", manager)), Right.MANAGE, "")
+
+
+# The rule of FILE.serve.json
+
+LOCAL = rule("local-7", ALL, 7)
+
+
+def local(namespace: Namespace) -> SasAuthorization:
+    return made(namespace, local_rule_name=LOCAL.name, local_key=LOCAL.primary_key)
+
+
+@pytest.mark.parametrize("rules", [[], [ROOT], [rule(f"r{at}", ALL, at) for at in range(20, 32)]], ids=len)
+def test_the_local_rule_is_in_force_beside_those_of_the_store(rules: list[Any]) -> None:
+    authorization = local(Namespace(rules))
+    asked = request(authorization=token("", LOCAL), peer=LOOPBACK)
+    assert authorization.check(asked, Right.MANAGE, "q1") == LOCAL.name
+    assert authorization.check(asked, Right.LISTEN, "") == LOCAL.name
+
+
+def test_the_local_rule_leaves_the_well_known_key_in_force() -> None:
+    authorization = local(Namespace())
+    assert authorization.check(request(authorization=EMULATOR, peer=LOOPBACK), Right.SEND, "q1")
+    assert authorization.is_well_known_in_force
+
+
+def test_the_local_rule_is_for_this_machine_only() -> None:
+    authorization = local(Namespace())
+    for asked in (
+        request(authorization=token("", LOCAL)),
+        request(authorization=token("", LOCAL), peer=LOOPBACK, headers={"X-Forwarded-For": "10.0.0.1"}),
+    ):
+        with pytest.raises(Unauthorised):
+            authorization.check(asked, Right.LISTEN, "q1")
+
+
+def test_a_token_that_only_names_the_local_rule_is_refused() -> None:
+    authorization = local(Namespace([ROOT]))
+    forged = token("", dataclasses.replace(LOCAL, primary_key=ROOT.primary_key))
+    with pytest.raises(Unauthorised):
+        authorization.check(request(authorization=forged, peer=LOOPBACK), Right.LISTEN, "q1")
+    with pytest.raises(Unauthorised):
+        made(Namespace()).check(request(authorization=token("", LOCAL), peer=LOOPBACK), Right.LISTEN, "q1")
+
+
+def test_the_local_key_is_in_no_text_of_the_settings() -> None:
+    settings = HttpSettings(local_rule_name=LOCAL.name, local_key=LOCAL.primary_key)
+    assert LOCAL.primary_key not in repr(settings)

@@ -67,7 +67,7 @@ ADMINISTRATION_RIGHTS = dict.fromkeys(
 )
 MONITORING_RIGHTS = {
     **dict.fromkeys(
-        ("health", "health_overall", "health_live", "health_ready", "health_consumers", "ca_certificate"), OPEN
+        ("health", "health_overall", "health_live", "health_ready", "health_consumers", "ca_certificate", "proof"), OPEN
     ),
     **dict.fromkeys(("metrics", "servicebus_metrics"), "Listen"),
     **dict.fromkeys(("docs", "servicebus_docs", "openapi", "servicebus_openapi"), "Listen"),

@@ -3,7 +3,7 @@
 from typing import Final
 
 from unibus.core.access.rights import Right
-from unibus.endpoints.http.monitoring import console, health, metrics, pages, reset
+from unibus.endpoints.http.monitoring import console, health, metrics, pages, proof, reset
 from unibus.endpoints.http.monitoring.exposition import CONTENT_TYPE
 from unibus.endpoints.http.operation import Handler, Operation
 
@@ -114,6 +114,25 @@ MONITORING: Final[tuple[Operation, ...]] = (
         ("/unibus/v1/ca.pem",),
         tag="monitoring",
         response_schema=_content("application/x-pem-file", _TEXT),
+    ),
+    Operation(
+        "proof",
+        "GET",
+        "/unibus/v1/proof",
+        None,
+        proof.proof,
+        "A signature over a nonce by the key of FILE.serve.json, for commands on this machine",
+        ("/unibus/v1/proof",),
+        tag="monitoring",
+        parameters=(
+            {
+                "name": "nonce",
+                "in": "query",
+                "required": True,
+                "schema": {"type": "string", "pattern": "^[0-9a-f]{32,128}$"},
+            },
+        ),
+        response_schema=_object("proof", proof=_TEXT),
     ),
     Operation(
         "reset",

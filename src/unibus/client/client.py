@@ -1,0 +1,160 @@
+"""The client of one server: calls that return records, streams, and the proof that a server is the one it should be.
+
+A call is repeated by itself only where that is safe: the request was not sent, or it changes nothing (`is_safe`). For
+all others a lost answer is `OutcomeUnknown`.
+"""
+
+import hmac
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from unibus.client.address import Address
+from unibus.client.answers import error_of, record_of
+from unibus.client.signature import Signature
+from unibus.client.wire import Answer, AnswerLost, StreamRefused, Wire
+from unibus.errors import AnswerInvalid, BusError, OutcomeUnknown, ServerUnavailable
+
+T = TypeVar("T")
+Query = Mapping[str, object]
+
+ROOT: Final = "/unibus/v1/"
+JSON: Final = "application/json"
+SILENCE_S: Final = 60.0
+"""A stream of events has a sign of life more often than that."""
+
+
+class _Proof(msgspec.Struct):
+    proof: str = ""
+
+
+class Client:
+    """For one thread; another thread has a `twin`."""
+
+    def __init__(self, address: Address, ca_file: str = "") -> None:
+        self.address = address
+        self._ca_file = ca_file
+        self._signature = Signature(address, time.time)
+        self._wire = Wire(address, ca_file)
+
+    def twin(self) -> "Client":
+        """The same server by a connection of its own."""
+        return Client(self.address, self._ca_file)
+
+    def close(self) -> None:
+        self._wire.close()
+
+    # Calls
+
+    def get(self, path: str, kind: type[T], query: Query | None = None, wait_s: float = 0.0) -> T:
+        return self._call("GET", path, kind, query, None, True, wait_s)
+
+    def post(
+        self,
+        path: str,
+        kind: type[T],
+        body: object = None,
+        query: Query | None = None,
+        *,
+        is_safe: bool = False,
+        wait_s: float = 0.0,
+    ) -> T:
+        """`is_safe`: to do it twice is to do it once. `body` is a record, or bytes that are JSON already."""
+        data = body if isinstance(body, bytes) else msgspec.json.encode({} if body is None else body)
+        return self._call("POST", path, kind, query, data, is_safe, wait_s)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        query: Query | None,
+        body: bytes | None,
+        is_safe: bool,
+        wait_s: float,
+    ) -> T:
+        answer = self._answer(method, f"{ROOT}{path}{_encoded(query)}", body, is_safe, wait_s)
+        if not 200 <= answer.status < 300:
+            raise error_of(answer.status, answer.body)
+        return record_of(answer.body, kind)
+
+    def _answer(self, method: str, path: str, body: bytes | None, is_safe: bool, wait_s: float) -> Answer:
+        headers = self._headers(body is not None)
+        try:
+            return self._wire.ask(method, path, headers, body, wait_s)
+        except AnswerLost as lost:
+            if not is_safe:
+                raise self._unknown(lost) from lost
+        try:
+            return self._wire.ask(method, path, headers, body, wait_s)
+        except AnswerLost as lost:
+            raise self._gone(lost) from lost
+
+    def _headers(self, has_body: bool) -> dict[str, str]:
+        headers = {"Authorization": self._signature.header(), "Accept": JSON}
+        return {**headers, "Content-Type": JSON} if has_body else headers
+
+    def _unknown(self, lost: AnswerLost) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"whether it was done is not known: the server {self.address} has the request, and {lost}",
+            "look before it is done again: `unibus peek` and `unibus tail` show what the server has",
+        )
+
+    def _gone(self, lost: AnswerLost) -> ServerUnavailable:
+        return ServerUnavailable(
+            f"the server {self.address} gave no answer: {lost}", "does it still run? nothing was changed by this call"
+        )
+
+    # Streams
+
+    def pieces(self, path: str, query: Query | None = None, last_id: str = "") -> Iterator[bytes]:
+        """The bytes of an answer of any length. The first piece is empty, when it has begun.
+
+        AnswerInvalid where the stream ends in the middle; ServerUnavailable where it never began.
+        """
+        headers = self._headers(False)
+        if last_id:
+            headers["Last-Event-ID"] = last_id
+        has_begun = False
+        try:
+            for piece in self._wire.stream("GET", f"{ROOT}{path}{_encoded(query)}", headers, SILENCE_S):
+                has_begun = True
+                yield piece
+        except StreamRefused as refused:
+            raise error_of(refused.answer.status, refused.answer.body) from None
+        except AnswerLost as lost:
+            if not has_begun:
+                raise self._gone(lost) from lost
+            raise AnswerInvalid(f"the answer of {self.address} is not whole: {lost}", "do it again") from lost
+
+    def interrupt(self) -> None:
+        """From another thread: end the call that waits for its answer. The server notices that its client has left."""
+        self._wire.interrupt()
+
+    # The server itself
+
+    def is_proved(self, key: str) -> bool:
+        """Whether the server knows this key. Nothing that the key has signed is sent before that."""
+        nonce = secrets.token_hex(32)
+        path = f"{ROOT}proof{_encoded({'nonce': nonce})}"
+        try:
+            answer = self._wire.ask("GET", path, {"Accept": JSON}, None)
+            found = record_of(answer.body, _Proof).proof if answer.status == 200 else ""
+        except (BusError, AnswerLost):
+            return False
+        from unibus.config.server_file import proof_of
+
+        return hmac.compare_digest(found.encode("utf-8"), proof_of(key, nonce).encode("ascii"))
+
+
+def _encoded(query: Query | None) -> str:
+    """None is left out, a list is one parameter for each value."""
+    given: list[tuple[str, str]] = []
+    for name, value in (query or {}).items():
+        values = value if isinstance(value, (list, tuple)) else () if value is None else (value,)
+        given += [(name, str(each)) for each in values]
+    return f"?{urlencode(given)}" if given else ""

@@ -1,0 +1,211 @@
+"""HTTP by the standard library: one connection that is kept, bounded answers, no redirects, no proxies.
+
+    Idle ── request ──▶ Sent ── whole answer ──▶ Idle
+      │                   └── error, timeout, half an answer ──▶ closed; the next request connects again
+      └── the server closed it meanwhile: noticed before the next request, which connects again
+
+Where it matters is what a caller may conclude from an error. `ServerUnavailable`: nothing was sent. `AnswerLost`: the
+request may have been carried out. Proxies of the environment are not used: they are set for the web, and a signature of
+ours is for the server alone.
+"""
+
+import contextlib
+import http.client
+import select
+import socket
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from unibus.client.address import Address
+from unibus.errors import AnswerInvalid, ServerUnavailable
+
+CONNECT_S: Final = 5.0
+ANSWER_S: Final = 60.0
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+"""More than the largest message, 100 MiB, as base64 in a JSON document."""
+
+CHUNK_BYTES: Final = 1024 * 1024
+ERROR_BYTES_MAX: Final = 64 * 1024
+
+
+class AnswerLost(Exception):
+    """The connection ended, or the time was over, after the request was sent and before the whole answer was here."""
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+
+class Wire:
+    """One connection at a time, for one thread. `ca_file` is trusted in place of the system's certificates."""
+
+    def __init__(self, address: Address, ca_file: str = "") -> None:
+        self._address = address
+        self._ca_file = ca_file
+        self._connection: http.client.HTTPConnection | None = None
+
+    def ask(self, method: str, path: str, headers: dict[str, str], body: bytes | None, wait_s: float = 0.0) -> Answer:
+        """The whole answer, which may take `wait_s` more than usual. ServerUnavailable, AnswerLost, AnswerInvalid."""
+        ends_s = time.monotonic() + ANSWER_S + wait_s
+        with self._exchange():
+            found = self._sent(method, path, headers, body, ANSWER_S + wait_s)
+            answer = Answer(found.status, _whole(found, ends_s))
+            if found.will_close:
+                self.close()
+            return answer
+
+    def stream(self, method: str, path: str, headers: dict[str, str], silence_s: float) -> Iterator[bytes]:
+        """The pieces of an answer of any length as they come. `silence_s` without any is an error.
+
+        The first piece is empty: it says that the answer has begun, with the status 200.
+        """
+        with self._exchange():
+            found = self._sent(method, path, headers, None, ANSWER_S)
+            if found.status != 200:
+                raise StreamRefused(Answer(found.status, _whole(found, time.monotonic() + ANSWER_S, ERROR_BYTES_MAX)))
+            self._set_timeout(silence_s)
+            yield b""
+            while piece := found.read1(CHUNK_BYTES):
+                yield piece
+            _check_end(found)
+        self.close()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def interrupt(self) -> None:
+        """From another thread: whatever this one waits for ends, as if the server had closed the connection."""
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    # Sending
+
+    def _sent(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None, answer_s: float
+    ) -> http.client.HTTPResponse:
+        connection = self._connected()
+        self._set_timeout(answer_s)
+        # A server that refuses a request before it has read all of it closes, and its answer is there to be read.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.request(method, f"{self._address.prefix}{path}", body, headers)
+        return connection.getresponse()
+
+    def _connected(self) -> http.client.HTTPConnection:
+        connection = self._connection
+        if connection is not None and connection.sock is not None and not _is_over(connection.sock):
+            return connection
+        self.close()
+        self._connection = connection = self._new_connection()
+        try:
+            connection.connect()
+        except (OSError, UnicodeError) as error:
+            self.close()
+            raise unreachable(self._address, error) from error
+        return connection
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        address = self._address
+        if not address.is_encrypted:
+            return http.client.HTTPConnection(address.host, address.port, timeout=CONNECT_S)
+        import ssl
+
+        try:
+            context = ssl.create_default_context(cafile=self._ca_file or None)
+        except (OSError, ssl.SSLError) as error:
+            raise ServerUnavailable(
+                f"the certificates in {self._ca_file} cannot be read", "--ca or UNIBUS_CA names a PEM file"
+            ) from error
+        return http.client.HTTPSConnection(address.host, address.port, timeout=CONNECT_S, context=context)
+
+    def _set_timeout(self, seconds: float) -> None:
+        if self._connection is not None and self._connection.sock is not None:
+            self._connection.sock.settimeout(seconds)
+
+    @contextlib.contextmanager
+    def _exchange(self) -> Iterator[None]:
+        """A connection in the middle of an exchange is of no use to the next one."""
+        try:
+            yield
+        except (http.client.RemoteDisconnected, http.client.IncompleteRead, OSError) as error:
+            self.close()
+            raise AnswerLost(_reason(error)) from error
+        except http.client.HTTPException as error:
+            self.close()
+            hint = "is it a unibus server at all, and is it http or https?"
+            raise AnswerInvalid(f"what {self._address} answered is no HTTP", hint) from error
+        except BaseException:
+            self.close()
+            raise
+
+
+class StreamRefused(Exception):
+    """In place of a stream the server answered with an error."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+def _whole(found: http.client.HTTPResponse, ends_s: float, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := found.read(CHUNK_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > bytes_max:
+            raise AnswerInvalid(f"the answer of the server has more than {bytes_max:,} bytes", "ask for less at once")
+        if time.monotonic() > ends_s:
+            raise TimeoutError("the answer took too long")
+    _check_end(found)
+    return b"".join(pieces)
+
+
+def _check_end(found: http.client.HTTPResponse) -> None:
+    if found.length:  # A read of a given size ends without an error where the connection does.
+        raise http.client.IncompleteRead(b"", found.length)
+
+
+def _is_over(sock: socket.socket) -> bool:
+    """Whether the server has closed it, or sent what was not asked for: seen before a request is lost by it."""
+    try:
+        readable, _, _ = select.select([sock], [], [], 0)
+    except (OSError, ValueError):
+        return True
+    return bool(readable)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    if isinstance(error, http.client.IncompleteRead):
+        return "its answer ended in the middle"
+    return "it closed the connection"
+
+
+def unreachable(address: Address, error: Exception) -> ServerUnavailable:
+    """What is wrong, in the words of who typed the address."""
+    what, hint = f"the server {address} cannot be reached: {_why(error)}", "does it run, and is the port right?"
+    if isinstance(error, socket.gaierror):
+        what, hint = f"there is no host {address.host}", "check the name in --url"
+    elif isinstance(error, TimeoutError):
+        what = f"the server {address} did not answer within {CONNECT_S:g} s"
+    elif type(error).__module__ == "ssl":
+        what, hint = _tls(address, error)
+    return ServerUnavailable(what, hint)
+
+
+def _tls(address: Address, error: Exception) -> tuple[str, str]:
+    if type(error).__name__ == "SSLCertVerificationError":
+        what = f"the certificate of {address} is not trusted: {getattr(error, 'verify_message', '') or 'unknown'}"
+        return what, "--ca FILE, or UNIBUS_CA, names the CA; a unibus server has its own at http://…/unibus/v1/ca.pem"
+    return f"no TLS with {address}: {_why(error)}", "is it a server with TLS? http:// is without"
+
+
+def _why(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__).lower()
