@@ -45,13 +45,9 @@ class EntityOperations:
         self._hub = hub
         self._queues = hub.queues()
         self._store = self._queues.store
+        self.store: Final[Store] = self._store  # For `bus/management`: what operators need beside the verbs of clients.
         self._opened_ns = self._queues.now_ns()
         self._access: dict[int, tuple[EntitySettings, tuple[AuthorizationRule, ...]]] = {}
-
-    @property
-    def store(self) -> Store:
-        """For `bus/management`, which does what operators need beside the verbs of clients."""
-        return self._store
 
     # Entities
 
