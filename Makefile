@@ -34,7 +34,7 @@ ENDPOINTS := $(filter-out %/http,$(wildcard tests/unit/endpoints/*)) \
 # What compiling cannot change: the command line, the transport of a server and anything around Spark are not compiled.
 # Crashes of the compiled package are a matter of minutes: `make soak`.
 NOT_COMPILED := $(addprefix --ignore=,tests/tidy tests/docs tests/unit/tools $(OUTSIDE) tests/unit/capture \
-	tests/unit/config $(ENDPOINTS) tests/integration/server $(CLIENTS))
+	tests/unit/config $(ENDPOINTS) tests/integration/server tests/deploy $(CLIENTS))
 
 .PHONY: help
 help: ## List the targets

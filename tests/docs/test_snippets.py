@@ -42,7 +42,7 @@ def test_the_index_names_every_page() -> None:
 def test_the_files_that_the_architecture_names_exist() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     named = re.findall(
-        r"`((?:core|stores|bus|capture|codecs|config|endpoints|pipeline|cli|testing)(?:/\w+)+\.py)`", text
+        r"`((?:core|stores|bus|capture|codecs|config|endpoints|integrations|pipeline|cli|testing)(?:/\w+)+\.py)`", text
     )
     assert named
     assert [name for name in named if not (ROOT / "src" / "unibus" / name).exists()] == []

@@ -25,6 +25,8 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
     "endpoints": frozenset({"core", "bus", "codecs", "config"}),
     # The other side of the network: what an operation answers is a record of bus/management.
     "client": frozenset({"core", "bus", "config"}),
+    # Connects a bus and the HTTP endpoint to a framework of the user; holds no rule of its own.
+    "integrations": frozenset({"core", "bus", "endpoints"}),
     "federation": frozenset({"core", "bus"}),
     "capture": frozenset({"core", "stores"}),  # Reads history as a reader does, beside the bus.
     "pipeline": frozenset({"core", "stores", "bus", "sync", "capture"}),
@@ -46,6 +48,7 @@ THIRD_PARTY: Final[dict[str, frozenset[str]]] = {
     "sync": frozenset({"msgspec", "mypy_extensions"}),
     "endpoints": frozenset({"msgspec", "fastapi", "starlette", "uvicorn", "httptools", "uvloop", "cryptography"}),
     "client": frozenset({"msgspec"}),
+    "integrations": frozenset({"fastapi", "starlette"}),
     "federation": frozenset({"msgspec", "httpx2"}),
     "capture": frozenset({"msgspec", "pyarrow"}),
     "pipeline": frozenset({"msgspec", "numpy", "pyspark", "pyarrow", "deltalake"}),  # The only room that knows Spark.

@@ -134,10 +134,11 @@ class HttpConnection(HttpToolsProtocol):
             return
         self._fed = len(data)
         before = self._body_bytes if self.phase == BODY else -1
+        rest: bytes | None = None
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._read_without_upgrade(data[upgrade.args[0] :])
+            rest = data[upgrade.args[0] :]
         except httptools.HttpParserError as error:
             self._refuse_for(error)
         else:
@@ -145,6 +146,10 @@ class HttpConnection(HttpToolsProtocol):
                 self._check_partial_head()
             elif self.phase == BODY and before >= 0:
                 self._check_frames(self._body_bytes - before)
+        if rest is not None:
+            # Not inside of the handler: the exception that it handles would become the context of every later one, and
+            # `_refuse_for` finds the reason for a refusal there.
+            self._read_without_upgrade(rest)
 
     def pause_writing(self) -> None:
         self._stalled = self._all.tick

@@ -17,9 +17,9 @@ class EntityInfo:
     Settings are not shown: they may hold keys. `accessed_ns` is when somebody last sent to it, received from it, looked
     into it or set it up; 0 as long as nobody has since the store was opened. 0 elsewhere: nobody wrote it down.
 
-    The last five count since the store was opened, and are not stored: messages that arrived (sent, copied or passed
-    on), deliveries, and how messages were settled. A message that is removed when it is received is delivered and
-    completed.
+    The last six count since the store was opened, and are not stored: messages that arrived (sent, copied or passed
+    on), deliveries, how messages were settled, and deliveries whose lock ended before that. A message that is removed
+    when it is received is delivered and completed.
     """
 
     name: str
@@ -41,6 +41,7 @@ class EntityInfo:
     completed: int = field(default=0, compare=False)
     abandoned: int = field(default=0, compare=False)
     dead_lettered: int = field(default=0, compare=False)
+    locks_expired: int = field(default=0, compare=False)
 
     @property
     def created_at(self) -> datetime | None:
@@ -89,4 +90,5 @@ def info_of(entity: Entity) -> EntityInfo:
         entity.completed,
         entity.abandoned,
         entity.dead_lettered,
+        entity.locks_expired,
     )

@@ -85,6 +85,14 @@ REFUSED: dict[str, tuple[bytes, int]] = {
         b"GET / HTTP/1.1\r\nhost: a\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n" * 1_000,
         0,
     ),
+    "an offer of HTTP/2 with a header of 9 KB": (
+        request(headers=f"{HOST}upgrade: h2c\r\nconnection: upgrade\r\nx: {'y' * 9_000}\r\n"),
+        400,
+    ),
+    "an offer of HTTP/2 with two Hosts": (
+        request(headers=f"{HOST}{HOST}upgrade: h2c\r\nconnection: upgrade\r\n"),
+        400,
+    ),
     "zeros": (b"\0" * 100, 400),
 }
 

@@ -67,6 +67,7 @@ def _fire(book: Book, item: Timed, now_ns: i64) -> None:
         return
     assert isinstance(item, Entry)
     if item.state == LOCKED:
+        item.entity.locks_expired += 1
         give_back(book, item, "lock_expired", 0, item.overlay, now_ns)
     elif item.state == ACTIVE:
         expire(book, item, now_ns)

@@ -181,6 +181,7 @@ class Entity:
         self.completed: i64 = 0
         self.abandoned: i64 = 0
         self.dead_lettered: i64 = 0
+        self.locks_expired: i64 = 0
 
     def is_queue(self) -> bool:
         return self.kind != TOPIC

@@ -88,6 +88,8 @@ def session_ids(entity: Entity, updated_after_ns: i64, skip: int, top: int) -> l
 def session_over(book: Book, session: Session, reason: str, now_ns: i64) -> None:
     """Its receiver is gone: what it had not settled goes back to its place, and the session is free."""
     entity = session.entity
+    if reason == "lock_expired":
+        entity.locks_expired += len(session.locked)  # Its messages have no locks of their own.
     for entry in list(session.locked.values()):
         give_back(book, entry, f"session_{reason}", 0, entry.overlay, now_ns)
     note(book, SessionLeft(now_ns, entity.number, entity.sequence, session.id, reason))

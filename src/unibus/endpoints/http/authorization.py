@@ -215,7 +215,8 @@ def namespace_rules(
 ) -> tuple[list[AuthorizationRule], bool]:
     """The rules in force, and whether the well-known key is: stored ones first, then those of the configuration.
 
-    The key is in force while no rule has a key of its own, and where the configuration itself has a rule with it.
+    The key is in force while no rule has a key of its own, and where the configuration itself has a rule with it;
+    but never where `well_known_key` is off.
     """
     rules = list(stored)
     for rule in settings.authorization_rules:
@@ -225,7 +226,7 @@ def namespace_rules(
             log.warning("the configured rule %s is not in force: the namespace has %d rules", rule.name, len(rules))
             break
         rules.append(rule)
-    is_accepted = accepts_well_known_key(stored, rules[len(stored) :])
+    is_accepted = settings.well_known_key and accepts_well_known_key(stored, rules[len(stored) :])
     if not rules:
         rules.append(well_known_rule())
     return rules, is_accepted

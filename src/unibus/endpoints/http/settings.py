@@ -51,6 +51,8 @@ class HttpSettings:
     namespace: str = ""
     authorization_rules: tuple[AuthorizationRule, ...] = ()
     allow_networks: tuple[str, ...] = ()
+    well_known_key: bool = True
+    """False: the emulator's well-known key is accepted from no peer, whatever rules there are."""
     hosts: tuple[str, ...] | None = None
     token_skew_s: int = 0
     body_bytes_max: int = BODY_BYTES_MAX_DEFAULT

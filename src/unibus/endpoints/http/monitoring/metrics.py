@@ -10,6 +10,7 @@ from typing import Final
 from unibus.bus.broker import Broker, EntityInfo, HealthStatus
 from unibus.core.deadletter import SUB_QUEUE
 from unibus.endpoints.http.monitoring.exposition import CONTENT_TYPE, Family, labels_of
+from unibus.endpoints.http.monitoring.process import process_families
 from unibus.endpoints.http.overview import Slices, all_entities
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.service import Service
@@ -27,6 +28,11 @@ _COUNTERS: Final[tuple[tuple[str, str, _Value], ...]] = (
     ("servicebus_messages_completed_total", "Completed messages.", lambda info: info.completed),
     ("servicebus_messages_abandoned_total", "Abandoned deliveries.", lambda info: info.abandoned),
     ("servicebus_messages_deadlettered_total", "Dead-lettered messages.", lambda info: info.dead_lettered),
+    (
+        "servicebus_locks_expired_total",
+        "Deliveries whose lock ended before they were settled.",
+        lambda info: info.locks_expired,
+    ),
 )
 _GAUGES: Final[tuple[tuple[str, str, _Value], ...]] = (
     ("servicebus_active_messages", "Messages that wait for a delivery.", lambda info: info.active),
@@ -59,7 +65,7 @@ async def exposed(broker: Broker, statistics: Statistics, slices: Slices, entiti
     entities = _Entities(broker.now_ns(), entities_max)
     async for info in all_entities(broker, slices):
         entities.add(info)
-    families = [*entities.families(), *_server_families(statistics, broker.health())]
+    families = [*entities.families(), *_server_families(statistics, broker.health()), *process_families()]
     for kind in _HISTOGRAMS:
         families.append(_histogram(kind, statistics.latencies[kind], entities))
         await slices.pause()
@@ -169,5 +175,8 @@ def _server_families(statistics: Statistics, health: HealthStatus) -> list[Famil
         history.add("", health.store.history_bytes)
         last = Family("unibus_store_last_sequence", "counter", "Number of the last change of the store.")
         last.add("", health.store.last_seq)
-        families += [history, last]
+        text = "1 while the disk is full: messages are delivered, and none is accepted."
+        full = Family("unibus_store_full", "gauge", text)
+        full.add("", int(bool(health.store.warning)))
+        families += [history, last, full]
     return families

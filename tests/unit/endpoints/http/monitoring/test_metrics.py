@@ -1,6 +1,7 @@
 """The metrics, read by the parser of Prometheus's own client."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -86,6 +87,34 @@ async def test_counters_and_gauges_follow_the_messages(rig: Rig) -> None:
     totals = {"active_locks": 1, "queues_count": 1, "topics_count": 1, "subscriptions_count": 1}
     assert {name: found[f"servicebus_{name}", ()] for name in totals} == totals
     assert found["unibus_health", (("status", "healthy"),)] == 1
+
+
+async def test_locks_that_end_by_themselves_are_counted(rig: Rig) -> None:
+    broker = rig.broker
+    await broker.create("queue", "q", {"lock_duration": 10})
+    await broker.create("queue", "s", {"lock_duration": 10, "requires_session": True})
+    for _ in range(3):
+        await rig.send("q")
+        await broker.send("s", broker.message("s", "x", {"session_id": "one"}))
+    settled = (await broker.receive("q", 3))[0]
+    await broker.settle("complete", settled.token)
+    session = await broker.accept_session("s", "one")
+    await broker.receive("s", 2, session=session)
+    await rig.clock.advance_async(11)
+    found = await scrape(rig)
+    name = "servicebus_locks_expired_total"
+    assert (found[name, of("queue", "q")], found[name, of("queue", "s")]) == (2, 2)
+    assert found["servicebus_messages_abandoned_total", of("queue", "q")] == 0
+
+
+async def test_a_full_disk_has_a_gauge(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await scrape(rig))["unibus_store_full", ()] == 0
+    found = rig.broker.health()
+    assert found.store is not None
+    full = replace(found, store=replace(found.store, warning="the disk is full"))
+    broker: Any = Listed([])
+    monkeypatch.setattr(Listed, "health", lambda self: full)
+    assert parsed(await exposed(broker, Statistics(), Slices(), 1))["unibus_store_full", ()] == 1
 
 
 async def test_names_from_outside_cannot_break_the_text(rig: Rig) -> None:

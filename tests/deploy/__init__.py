@@ -1,0 +1,1 @@
+"""The files in `deploy/` and the Dockerfile, compared with the server that they are for."""
