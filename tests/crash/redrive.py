@@ -21,6 +21,7 @@ from tests.crash.redriver import REVIEW
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.core.codec import decode
 from unibus.core.life.entity import Entry
+from unibus.limits import BATCH_COMMANDS_MAX
 
 LETTERS = 10_000
 LIFE_S = 0.25
@@ -81,9 +82,11 @@ def buried(path: Path, count: int) -> dict[str, tuple[str, int]]:
         bus.create_subscription("t", "a")
         bus.create_queue(REVIEW)
         for number, queue in enumerate(QUEUES):
-            bodies = range(number, count, len(QUEUES))
-            sent = bus.send_many(queue.partition("/")[0], bodies, durability="D1")
-            known |= {each.id: (queue, body) for each, body in zip(sent, bodies, strict=True)}
+            everything = range(number, count, len(QUEUES))
+            for start in range(0, len(everything), BATCH_COMMANDS_MAX):
+                bodies = everything[start : start + BATCH_COMMANDS_MAX]
+                sent = bus.send_many(queue.partition("/")[0], bodies, durability="D1")
+                known |= {each.id: (queue, body) for each, body in zip(sent, bodies, strict=True)}
             while messages := bus.receive_batch(queue, 1_000, timeout=0):
                 with bus.transaction("D1"):
                     for message in messages:

@@ -31,6 +31,9 @@ ERRORS_MAX: Final = 100
 ERROR_CHARS_MAX: Final = 500
 """Errors of single messages in a record: the first ones, cut. All of them are counted."""
 
+RATE_PER_S_MIN: Final = 0.001
+"""A message each quarter of an hour: a job that is slower is as good as paused."""
+
 ENDED: Final = frozenset({"done", "cancelled"})
 """States that a job never leaves."""
 
@@ -76,8 +79,8 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             raise UsageError("a job to redirect needs a target", "a queue, a topic or a subscription")
         if not 0 <= self.max_recoveries < 2**31:
             raise UsageError(f"max_recoveries is {self.max_recoveries}", "a whole number from 0 up")
-        if self.rate is not None and not self.rate <= RATE_PER_S_MAX:
-            raise UsageError(f"rate is {self.rate}", f"messages a second, at most {RATE_PER_S_MAX:g}")
+        if self.rate is not None and not RATE_PER_S_MIN <= self.rate <= RATE_PER_S_MAX:
+            raise UsageError(f"rate is {self.rate}", f"messages a second, from {RATE_PER_S_MIN} to {RATE_PER_S_MAX:g}")
         self.recovery_rules()
         self.bulk()
 

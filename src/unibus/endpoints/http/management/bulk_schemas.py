@@ -3,7 +3,8 @@
 from typing import Final
 
 from unibus.bus.management.dead_letters import PAGE_MAX
-from unibus.bus.management.job_records import ERRORS_MAX, JOBS_MAX
+from unibus.bus.management.job_records import ERRORS_MAX, JOBS_MAX, RATE_PER_S_MIN
+from unibus.endpoints.http.management.dead_letters import AGE_S_MIN
 from unibus.limits import BATCH_COMMANDS_MAX, RATE_PER_S_MAX
 
 Schema = dict[str, object]
@@ -13,7 +14,7 @@ _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 _NUMBER: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _FLAG: Final[Schema] = {"type": "boolean"}
 _KEY: Final[Schema] = {"type": "string", "pattern": r"^[0-9]{1,19}:[0-9]{1,19}:[\s\S]+$"}
-_SECONDS: Final[Schema] = {"type": "number", "minimum": 0, "maximum": 999_999_999}
+_SECONDS: Final[Schema] = {"type": "number", "minimum": AGE_S_MIN, "maximum": 999_999_999}
 _TEXTS: Final = {
     "queue": "Where they are, by name; * and ? match anything.",
     "source": "Where they died; * and ? as above.",
@@ -90,17 +91,18 @@ GROUPS: Final = _json(
 _FILTER: Final = _object(
     "",
     {
-        **dict.fromkeys(_TEXTS, _TEXT),
-        **dict.fromkeys(_AGES, _SECONDS),
-        **dict.fromkeys(_COUNTS, _NUMBER),
-        "ids": {"type": "array", "items": _TEXT, "minItems": 1},
+        # Null is the same as left out.
+        **dict.fromkeys(_TEXTS, {"type": ["string", "null"]}),
+        **dict.fromkeys(_AGES, {"type": ["number", "null"], "exclusiveMinimum": 0}),
+        **dict.fromkeys(_COUNTS, {"type": ["integer", "null"], "minimum": 0}),
+        "ids": {"type": ["array", "null"], "items": _TEXT, "minItems": 1},
     },
     is_closed=True,
 )
 _NAME: Final[Schema] = {"type": "string", "minLength": 1}
 _HOW: Final[Schema] = {
     "dry_run": _FLAG,
-    "rate": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": RATE_PER_S_MAX},
+    "rate": {"type": ["number", "null"], "minimum": RATE_PER_S_MIN, "maximum": RATE_PER_S_MAX},
     "batch_size": {"type": "integer", "minimum": 1, "maximum": BATCH_COMMANDS_MAX},
     "max_recoveries": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
 }
@@ -148,4 +150,4 @@ _RECORD: Final = _object(
 )
 RECORD: Final = _json(_RECORD)
 RECORDS: Final = _json(_object("jobs", {"jobs": {"type": "array", "items": _RECORD, "maxItems": JOBS_MAX}}))
-EVENTS: Final[Schema] = {"text/event-stream": {"schema": _TEXT}}
+EVENTS: Final[Schema] = {"text/event-stream": {"schema": _object("data event", {"data": _TEXT, "event": _TEXT})}}

@@ -20,6 +20,7 @@ TEXTS: Final = ("queue", "source", "reason", "error", "description")
 AGES: Final = ("older_than", "newer_than")
 COUNTS: Final = ("attempts_below", "attempts_from", "recoveries_below", "recoveries_from")
 TOP_DEFAULT: Final = 100
+AGE_S_MIN: Final = 0.001
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
 
@@ -53,8 +54,8 @@ def filter_of(request: Request) -> FilterRecord:
 
 
 def _seconds(name: str, text: str) -> float:
-    if not _SECONDS.fullmatch(text):
-        raise UsageError(f"{name} is {text!r:.40}", "seconds, for instance 3600")
+    if not _SECONDS.fullmatch(text) or float(text) < AGE_S_MIN:
+        raise UsageError(f"{name} is {text!r:.40}", f"seconds, from {AGE_S_MIN} up")
     return float(text)
 
 

@@ -132,6 +132,7 @@ async def test_what_was_brought_back_too_often_is_left_for_a_person(http: Operat
         ({"kind": "purge", "entity": "q", "filter": {}}, "filter"),
         ({"kind": "retry", "filter": {}, "rate": 0}, "rate"),
         ({"kind": "retry", "filter": {}, "rate": 1e9}, "rate"),
+        ({"kind": "retry", "filter": {}, "rate": 5e-324}, "rate"),
         ({"kind": "retry", "filter": {}, "batch_size": 0}, "batch_size"),
         ({"kind": "retry", "filter": {}, "max_recoveries": -1}, "max_recoveries"),
         ({"kind": "retry", "filter": {}, "speed": 1}, "speed"),
