@@ -197,6 +197,8 @@ class Port:
 class TlsHandshake:
     """A connection that has begun a TLS handshake. While it waits for its turn nothing of it is read."""
 
+    is_busy = False
+
     def __init__(self, port: Port, accepted: socket.socket, peer: object) -> None:
         self.began = 0
         self._port = port
@@ -244,6 +246,8 @@ class TlsHandshake:
 
 class FirstByteWait:
     """An accepted connection of which nothing has been read."""
+
+    is_busy = False
 
     def __init__(self, port: Port, accepted: socket.socket, peer: object) -> None:
         self._port = port

@@ -76,6 +76,7 @@ class Server(Generic[BrokerT]):
         self.serving: Serving[BrokerT] = Serving(
             self._open_bus, make_broker or _imported("unibus.bus.broker", "Broker")
         )
+        self.serving.control.store_url = self._shown_store()
         self._application: ApplicationServer | None = None
         self._bound: list[socket.socket] = []
         """Sockets that no port has yet."""
@@ -116,6 +117,7 @@ class Server(Generic[BrokerT]):
 
     async def start(self) -> None:
         """Serve, until `stop`. Raises StoreUnavailable, PortUnavailable or ConfigInvalid, and leaves nothing open."""
+        self.serving.control.begin()
         try:
             await self._start()
         except BaseException:
@@ -144,6 +146,7 @@ class Server(Generic[BrokerT]):
                 await self._application.stop()
         finally:
             await self.serving.close()
+            self.serving.control.end()
         if was_started:
             log_event(log, logging.INFO, "stopped")
 
@@ -151,6 +154,7 @@ class Server(Generic[BrokerT]):
         """Serve until SIGTERM or SIGINT. A second signal ends it without waiting for what is in flight."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
+        self.serving.control.stop = stopping.set
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, stopping)
         waiting = loop.create_task(stopping.wait())
@@ -163,6 +167,7 @@ class Server(Generic[BrokerT]):
                     on_started()
                 await waiting
         finally:
+            self.serving.control.stop = None
             for task in (starting, waiting):
                 task.cancel()
             await asyncio.gather(starting, waiting, return_exceptions=True)
@@ -199,6 +204,7 @@ class Server(Generic[BrokerT]):
         tls = await asyncio.to_thread(self._tls)
         raise_limit(settings.connections_max)
         application = self._application = ApplicationServer(self._build_app(self.serving, settings), settings)
+        self.serving.control.connections = application.connections.counts
         self._report_limit(application.connections.most)
         await application.start()
         protocols = Protocols(application.connections, application.http, self._protocols)

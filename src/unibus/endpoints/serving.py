@@ -17,6 +17,7 @@ from unibus.bus.message_bus import MessageBus
 from unibus.core.access.rules import AuthorizationRule
 from unibus.endpoints.connections import log
 from unibus.endpoints.log_lines import log_event
+from unibus.endpoints.server_control import ServerControl
 from unibus.errors import BusError, StoreFailed, StoreUnavailable
 
 RETRY_S: Final = 0.2
@@ -43,6 +44,7 @@ class Serving(Generic[BrokerT]):
         self.draining = asyncio.Event()
         self.interrupted = asyncio.Event()
         self.reopened = 0
+        self.control = ServerControl()
         self._open_bus = open_bus
         self._make_broker = make_broker
         self._bus: MessageBus | None = None

@@ -30,7 +30,7 @@ class Wake:
         """Done by the next wake-up. Shared: it is waited for by `asyncio.wait`, and never cancelled."""
         return self._next
 
-    async def wait(self, timeout_s: float) -> bool:
-        """False if nothing came in that time."""
+    async def wait(self, timeout_s: float | None) -> bool:
+        """False if nothing came in that time; None waits without end."""
         done, _ = await asyncio.wait([self._next], timeout=timeout_s)
         return bool(done)

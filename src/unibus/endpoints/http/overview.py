@@ -74,12 +74,12 @@ class Overview:
         self._stalled_after_ns: Final = int(stalled_after_s * 1e9)
         self._deliveries: dict[str, tuple[int, int]] = {}  # By name: their number, and when it was seen first.
         self._sums: Sums | None = None
-        self._until_ns = 0
+        self._read_ns = 0
         self._reading: asyncio.Task[Sums] | None = None
 
-    async def sums(self, broker: Broker) -> Sums:
-        """At most a second old."""
-        if self._sums is not None and 0 < self._until_ns - broker.now_ns() <= FRESH_NS:
+    async def sums(self, broker: Broker, fresh_ns: int = FRESH_NS) -> Sums:
+        """At most a second old, or as old as `fresh_ns` allows."""
+        if self._sums is not None and 0 <= broker.now_ns() - self._read_ns < fresh_ns:
             return self._sums
         if self._reading is None or self._reading.done() or self._reading.get_loop() is not asyncio.get_running_loop():
             self._reading = asyncio.ensure_future(self._read(broker))
@@ -110,7 +110,7 @@ class Overview:
             locked,
             stalled,
         )
-        self._until_ns = now_ns + FRESH_NS
+        self._read_ns = now_ns
         return self._sums
 
     def _delivered(self, info: EntityInfo, now_ns: int) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.endpoints.http.statistics import Statistics
 from unibus.endpoints.http.unknown_names import UnknownNames
+from unibus.endpoints.server_control import ServerControl
 
 T = TypeVar("T")
 
@@ -30,6 +31,10 @@ class Serving(Protocol):
     @property
     def interrupted(self) -> asyncio.Event:
         """Set when the server stops, and when the store has failed: what waits for messages has to end."""
+
+    @property
+    def control(self) -> ServerControl:
+        """What operators may see of the process, and do with it."""
 
     def report(self, error: BaseException) -> None:
         """An operation has raised this. After StoreFailed the store is opened again."""
@@ -109,6 +114,10 @@ class Service:
         if not self._created_ns:
             self._created_ns = self.broker.created_ns()
         return self._created_ns
+
+    @property
+    def control(self) -> ServerControl:
+        return self._serving.control
 
     @property
     def interrupted(self) -> asyncio.Event:

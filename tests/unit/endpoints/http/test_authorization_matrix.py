@@ -73,7 +73,9 @@ MONITORING_RIGHTS = {
     "reset": "Manage",
 }
 # The management API, one table after the other. An operation with `names_entity` belongs in OF_QUERY, too.
-ENTITIES_RIGHTS: dict[str, str] = {}
+ENTITIES_RIGHTS = dict.fromkeys(("entities", "entities_live"), "Listen")
+OWN_SCOPE = {"entities", "entities_live"}
+"""For whatever a token is for: the handler shows no more than that."""
 
 # What is set.
 SETTINGS_RIGHTS: dict[str, str] = dict.fromkeys(
@@ -116,7 +118,10 @@ BULK_RIGHTS: dict[str, str] = dict.fromkeys(
 )
 
 # The server itself.
-CONTROL_RIGHTS: dict[str, str] = {}
+CONTROL_RIGHTS = {
+    **dict.fromkeys(("server", "server_live", "server_errors"), "Listen"),
+    **dict.fromkeys(("server_logs", "server_stop"), "Manage"),
+}
 
 # All of them.
 MANAGEMENT_RIGHTS = {
@@ -132,7 +137,10 @@ OF_QUERY = OF_QUERY_SETTINGS | OF_QUERY_MESSAGES
 RIGHTS = {**MESSAGE_RIGHTS, **ADMINISTRATION_RIGHTS, **MONITORING_RIGHTS, **MANAGEMENT_RIGHTS}
 OF_PATHS = {*MESSAGE_RIGHTS, *ADMINISTRATION_RIGHTS} - {"list_queues", "list_topics", "get_namespace"}
 OF_ENTITIES = OF_PATHS | OF_QUERY
-BASIC = {"metrics", "servicebus_metrics", "docs", "servicebus_docs", "openapi", "servicebus_openapi"}
+BASIC = {
+    *("metrics", "servicebus_metrics", "docs", "servicebus_docs", "openapi", "servicebus_openapi"),
+    *("entities", "entities_live", "server", "server_live", "server_errors"),
+}
 
 ENTITY, SIBLING = "orders", "orders1"
 QUERY_NAMES = (
@@ -225,7 +233,7 @@ def expected(operation: str, who: Identity) -> int:
         return 200
     if who.rights is None or (who.basic and operation not in BASIC):
         return 401
-    covers = who.everywhere or (who.own and operation in OF_ENTITIES)
+    covers = who.everywhere or (who.own and operation in OF_ENTITIES) or operation in OWN_SCOPE
     return 200 if covers and right in who.rights else 403
 
 

@@ -6,7 +6,7 @@ Schema = dict[str, object]
 
 TEXT: Final[Schema] = {"type": "string"}
 WHOLE: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
-FLAG: Final[Schema] = {"type": "integer", "enum": [0, 1]}
+FLAG: Final[Schema] = {"type": "string", "enum": ["0", "1"]}
 
 
 def query(name: str, description: str, schema: Schema) -> Schema:

@@ -21,7 +21,7 @@ from unibus.endpoints.http.observation import Observation
 from unibus.endpoints.http.operations import TABLE
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.settings import HttpSettings
-from unibus.endpoints.log_memory import RecentLog
+from unibus.endpoints.server_control import ServerControl
 from unibus.testing import VirtualClock
 
 ROOT = rule("root", ALL, 1)
@@ -34,19 +34,11 @@ class Server:
 
     broker: Broker
     interrupted: asyncio.Event = field(default_factory=asyncio.Event)
-    recent_log: RecentLog = field(default_factory=RecentLog)
-    connections: int = 3
-    in_flight: int = 1
-    started_ns: int = 1_000
+    control: ServerControl = field(default_factory=ServerControl)
     reported: list[BaseException] = field(default_factory=list)
-    stops: int = 0
-    store_url: str = "memory://"
 
     def report(self, error: BaseException) -> None:
         self.reported.append(error)
-
-    def request_stop(self) -> None:
-        self.stops += 1
 
 
 @dataclass(frozen=True)
