@@ -15,7 +15,7 @@ MESSAGES = 600
 PROGRAM = """
 import sys
 from unibus.bus.export_lines import checked_contents
-from unibus.bus.importing import Importing
+from unibus.bus.importing import Importing, StoreTarget
 from unibus.cli.looking import owning
 
 def tell(done, total):
@@ -24,7 +24,7 @@ def tell(done, total):
 with open(sys.argv[1], "rb") as file, owning(f"sqlite:///{sys.argv[2]}") as store:
     contents = checked_contents(file)
     file.seek(0)
-    importing = Importing(store, contents, tell, batch=3)
+    importing = Importing(StoreTarget(store), contents, tell, batch=3)
     print("before", importing.before, flush=True)
     importing.run(file)
     print("complete", flush=True)

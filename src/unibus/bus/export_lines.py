@@ -14,18 +14,20 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
 import msgspec
 
 from unibus.core.life.changes import Overlay, Settings
 from unibus.core.wire import tagged, untagged
 from unibus.errors import DecodeError
-from unibus.limits import BODY_BYTES_MAX
+from unibus.limits import BODY_BYTES_MAX, PRIORITY_MAX
 
 VERSION: Final = 1
 LINE_BYTES_MAX: Final = 8 * BODY_BYTES_MAX + 2**20
 """One byte of a body may be six letters in JSON."""
+
+Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Header(msgspec.Struct):
@@ -48,14 +50,14 @@ class MessageLine(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True
 
     message: str
     state: str
-    sequence: int
-    priority: int
+    sequence: Int64
+    priority: Annotated[int, msgspec.Meta(ge=0, le=PRIORITY_MAX)]
     envelope: msgspec.Raw
-    delivery_count: int = 0
-    expires_ns: int = 0
-    visible_ns: int = 0
-    enqueued_ns: int = 0
-    first_delivered_ns: int = 0
+    delivery_count: Int64 = 0
+    expires_ns: Int64 = 0
+    visible_ns: Int64 = 0
+    enqueued_ns: Int64 = 0
+    first_delivered_ns: Int64 = 0
     overlay: Overlay | None = None
 
 
@@ -93,7 +95,10 @@ def overlay_text(overlay: Overlay | None) -> Overlay | None:
 
 def overlay_of(text: Overlay | None) -> Overlay | None:
     """As a store keeps them."""
-    return None if text is None else {name: tagged(untagged(value), True) for name, value in text.items()}
+    try:
+        return None if text is None else {name: tagged(untagged(value), True) for name, value in text.items()}
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise DecodeError(f"the headers of a message cannot be read: {error!s:.200}", "the file was changed") from error
 
 
 def text_of(state: bytes) -> str:

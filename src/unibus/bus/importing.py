@@ -13,9 +13,10 @@ that is complete says so. Nothing is changed before the whole file and every ent
 
 import time
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
 from unibus.bus.export_lines import Contents, EntityLine, MessageLine, SessionLine, bytes_of, overlay_of, steps_of
+from unibus.bus.names import checked_name
 from unibus.core.codec import decode_json
 from unibus.core.life.commands import (
     LEAVE_SESSION,
@@ -27,12 +28,12 @@ from unibus.core.life.commands import (
     Send,
     SessionCommand,
 )
-from unibus.core.life.entity import KIND_NAMES
+from unibus.core.life.entity import KIND_NAMES, QUEUE, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
 from unibus.core.life.envelope import send_of
 from unibus.core.life.settings import DEFAULTS, checked_settings, shown
-from unibus.core.life.states import DEFERRED, STATE_NAMES
-from unibus.errors import DecodeError, EntityExists, SessionLocked
-from unibus.stores.store import EntityInfo, SessionLock, Store
+from unibus.core.life.states import DEFERRED, GONE, STATE_NAMES
+from unibus.errors import DecodeError, EntityExists, PositionMoved, SessionLocked
+from unibus.stores.store import EntityInfo, Store
 
 BATCH: Final = 500
 BATCH_BYTES: Final = 4_000_000
@@ -41,21 +42,49 @@ DEFERRED_HEADER: Final = "DeferredSequence"
 LOOK_AGAIN_S: Final = 0.1
 _CONSUMER: Final = "import"
 
+POSITION: Final = "import/"
+"""What the names of positions of imports begin with."""
+
+LOCK: Final = "lock_duration"
+_KINDS: Final = {KIND_NAMES[kind]: kind for kind in (QUEUE, TOPIC, SUBSCRIPTION)}
+_STATES: Final = [name for state, name in STATE_NAMES.items() if state != GONE]
+
 Progress = Callable[[int, int], None]
+
+
+class ImportTarget(Protocol):
+    """Where an import goes: a store that is open in this process, or a server.
+
+    `name` is the position of the import and `before` where it is: PositionMoved, and nothing changed, if it is not.
+    """
+
+    def position(self, name: str) -> int: ...
+
+    def declare(self, lines: list[EntityLine]) -> None:
+        """Create what is missing. EntityExists, before anything is created, names all that differs."""
+
+    def store(self, name: str, before: int, lines: list[MessageLine]) -> None:
+        """One batch with its position: all of it or nothing."""
+
+    def set_state(self, name: str, before: int, line: SessionLine) -> bool:
+        """The same for the state of a session. False: it has another state, and keeps it. SessionLocked at once."""
+
+    def finish(self, name: str, before: int, lines: list[EntityLine]) -> None:
+        """Disable what was disabled, which would not have let the import in, and make the last step."""
 
 
 class Importing:
     """One run. `done` and `total` count messages and sessions' states; `before` is what earlier runs had done."""
 
-    def __init__(self, store: Store, contents: Contents, progress: Progress, batch: int = BATCH) -> None:
+    def __init__(self, target: ImportTarget, contents: Contents, progress: Progress, batch: int = BATCH) -> None:
         self.total = contents.total
         self.kept_states: list[tuple[str, str]] = []  # Sessions that had a state of their own, and keep it.
-        self._store = store
+        self._target = target
         self._contents = contents
         self.progress = progress
         self._batch = batch
-        self._name = f"import/{contents.digest}"
-        self.before = self.done = store.position(self._name)
+        self._name = f"{POSITION}{contents.digest}"
+        self.before = self.done = self._target.position(self._name)
 
     @property
     def is_complete(self) -> bool:
@@ -66,77 +95,106 @@ class Importing:
         """The file stands at its beginning. What is done already is passed over."""
         if self.is_complete:
             return
-        declares = declare_all(self._store, self._contents.entities)
+        self._target.declare(self._contents.entities)
         for steps in self._batches(file):
             if isinstance(steps, SessionLine):
                 self._set_state(steps)
+                self.done += 1
             else:
-                self._apply(list(steps), len(steps))
+                self._target.store(self._name, self.done, steps)
+                self.done += len(steps)
             self.progress(self.done, self.total)
-        for command in declares:
-            self._store.apply([command]).wait()
-        self._apply([], 1)
+        self._target.finish(self._name, self.done, self._contents.entities)
+        self.done += 1
 
-    def _batches(self, file: BinaryIO) -> Iterator[list[Send] | SessionLine]:
-        commands: list[Send] = []
+    def _batches(self, file: BinaryIO) -> Iterator[list[MessageLine] | SessionLine]:
+        lines: list[MessageLine] = []
         size = 0
         for number, step in enumerate(steps_of(file)):
             if number < self.before:
                 continue
             if isinstance(step, SessionLine):
-                if commands:
-                    yield commands
-                    commands, size = [], 0
+                if lines:
+                    yield lines
+                    lines, size = [], 0
                 yield step
                 continue
-            commands.append(command_of(step))
-            size += commands[-1].size
-            if len(commands) >= self._batch or size >= BATCH_BYTES:
-                yield commands
-                commands, size = [], 0
-        if commands:
-            yield commands
-
-    def _apply(self, commands: "list[Send] | list[SessionCommand]", steps: int) -> None:
-        batch: list[Command] = [*commands, Advance(self._name, self.done, self.done + steps)]
-        self._store.apply(batch).wait()
-        self.done += steps
+            lines.append(step)
+            size += len(bytes(step.envelope))
+            if len(lines) >= self._batch or size >= BATCH_BYTES:
+                yield lines
+                lines, size = [], 0
+        if lines:
+            yield lines
 
     def _set_state(self, line: SessionLine) -> None:
-        """A session that has a state here keeps it."""
-        lock = _accepted(self._store, line)
-        leave = SessionCommand(LEAVE_SESSION, lock.entity, lock.session_id, lock.token)
+        """An import that was killed may hold the session still: for as long as a lock lasts."""
+        ends_s = time.monotonic() + self._lock_s(line.session) + 10 * LOOK_AGAIN_S
+        while True:
+            try:
+                is_set = self._target.set_state(self._name, self.done, line)
+            except SessionLocked as error:
+                if time.monotonic() > ends_s:
+                    hint = "stop its receiver, and import again: it goes on from here"
+                    raise SessionLocked(error.what, hint) from error
+                time.sleep(LOOK_AGAIN_S)
+            else:
+                if not is_set:
+                    self.kept_states.append((line.session, line.id))
+                return
+
+    def _lock_s(self, entity: str) -> float:
+        """Of the entity in the file: where the import goes it has the same settings."""
+        found = [line.settings.get(LOCK) for line in self._contents.entities if line.entity == entity]
+        lock_s = found[0] if found and found[0] is not None else DEFAULTS[LOCK]
+        assert isinstance(lock_s, (int, float))
+        return float(lock_s)
+
+
+class StoreTarget:
+    """A store that is open in this process. It waits for the store: not for an event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def position(self, name: str) -> int:
+        return self._store.position(name)
+
+    def declare(self, lines: list[EntityLine]) -> None:
+        declare_all(self._store, lines)
+
+    def store(self, name: str, before: int, lines: list[MessageLine]) -> None:
+        sends = [command_of(line) for line in lines]
+        self._store.apply([*sends, Advance(name, before, before + len(sends))]).wait()
+
+    def set_state(self, name: str, before: int, line: SessionLine) -> bool:
         state = bytes_of(line.state)
+        lock = self._store.accept(line.session, line.id, _CONSUMER).wait()
+        assert lock is not None  # It was asked for by its id.
+        leave = SessionCommand(LEAVE_SESSION, lock.entity, lock.session_id, lock.token)
         here = self._store.session_state(lock).wait()
+        commands: list[Command] = [leave, Advance(name, before, before + 1)]
         if here is None:
             write = SessionCommand(SET_SESSION_STATE, lock.entity, lock.session_id, lock.token)
             write.state = state
-            self._apply([write, leave], 1)
-        else:
-            self._apply([leave], 1)
-            if here != state:
-                self.kept_states.append((line.session, line.id))
-
-
-def _accepted(store: Store, line: SessionLine) -> SessionLock:
-    """An import that was killed may hold the session still: for as long as a lock lasts."""
-    infos = [info for info in store.entities().wait() if info.name == line.session]
-    lock_s = float(infos[0].settings["lock_duration"] or 0) if infos else 0.0
-    ends_s = time.monotonic() + lock_s + 10 * LOOK_AGAIN_S
-    while True:
+            commands.insert(0, write)
         try:
-            lock = store.accept(line.session, line.id, _CONSUMER).wait()
-        except SessionLocked as error:
-            if time.monotonic() > ends_s:
-                raise SessionLocked(error.what, "stop its receiver, and import again: it goes on from here") from error
-            time.sleep(LOOK_AGAIN_S)
-            continue
-        assert lock is not None  # It was asked for by its id.
-        return lock
+            self._store.apply(commands).wait()
+        except PositionMoved:
+            self._store.apply([leave]).wait()
+            raise
+        return here is None or here == state
+
+    def finish(self, name: str, before: int, lines: list[EntityLine]) -> None:
+        for command in disabling(lines):
+            self._store.apply([command]).wait()
+        self._store.apply([Advance(name, before, before + 1)]).wait()
 
 
 def command_of(line: MessageLine) -> Send:
-    """The message as it stood there."""
+    """The message as it was there."""
+    if line.state not in _STATES:
+        raise DecodeError(f"{line.state!r:.40} is no state of a message", f"one of {', '.join(_STATES)}")
     message = decode_json(bytes(line.envelope))
     command = send_of(message, line.message)
     overlay = overlay_of(line.overlay)
@@ -151,25 +209,16 @@ def command_of(line: MessageLine) -> Send:
 # Entities
 
 
-def declare_all(store: Store, lines: list[EntityLine]) -> list[Declare]:
-    """Make what is missing. EntityExists, before anything is made, names all that is there and is another.
-
-    Gives what is left for the end: those that somebody has disabled would not let the import in.
-    """
+def declare_all(store: Store, lines: list[EntityLine]) -> None:
+    """Create what is missing, enabled. EntityExists, before anything is created, names all that differs."""
     infos = {info.name.casefold(): info for info in store.entities().wait()}
-    numbers = {name: number for number, name in KIND_NAMES.items()}
     commands: list[Declare] = []
-    later: list[Declare] = []
     problems: list[str] = []
     for line in lines:
-        if line.kind not in numbers:
-            raise DecodeError(f"{line.entity!r} is a {line.kind!r}, which is not known here", "upgrade unibus")
-        settings = checked_settings(line.settings)
-        if STATUS in settings:
-            later.append(Declare(line.entity, numbers[line.kind], {STATUS: settings.pop(STATUS)}, True))
+        command = _declare(line)
         here = infos.get(line.entity.casefold())
         if here is None:
-            commands.append(Declare(line.entity, numbers[line.kind], settings))
+            commands.append(command)
         else:
             problems += conflicts(here, line)
     if problems:
@@ -179,7 +228,38 @@ def declare_all(store: Store, lines: list[EntityLine]) -> list[Declare]:
         )
     for command in commands:
         store.apply([command]).wait()
-    return later
+
+
+def _declare(line: EntityLine) -> Declare:
+    """Without its status: an entity that is disabled would not let the import in."""
+    settings = checked_settings(line.settings)
+    settings.pop(STATUS, None)
+    kind = _kind(line)
+    return Declare(_name(line), kind, settings)
+
+
+def _name(line: EntityLine) -> str:
+    """As channels may be called. The dead-letter queues and the namespace have no lines."""
+    topic, mark, own = line.entity.rpartition(f"/{SUBSCRIPTIONS}/")
+    if bool(mark) != (line.kind == KIND_NAMES[SUBSCRIPTION]):
+        raise DecodeError(f"{line.entity!r:.80} is no name of a {line.kind}", "the file was changed")
+    return f"{checked_name(topic)}{mark}{checked_name(own)}" if mark else checked_name(own)
+
+
+def _kind(line: EntityLine) -> int:
+    if line.kind not in _KINDS:
+        raise DecodeError(f"{line.entity!r:.80} is a {line.kind!r:.40}, which is not known here", "upgrade unibus")
+    return _KINDS[line.kind]
+
+
+def disabling(lines: list[EntityLine]) -> list[Declare]:
+    """What is left for the end: the status of entities that were disabled."""
+    found = [(line, checked_settings(line.settings)) for line in lines]
+    return [
+        Declare(line.entity, _kind(line), {STATUS: settings[STATUS]}, True)
+        for line, settings in found
+        if STATUS in settings
+    ]
 
 
 def conflicts(here: EntityInfo, line: EntityLine) -> list[str]:

@@ -17,7 +17,7 @@ from unibus.bus.outbox import Outbox
 from unibus.bus.outbox_sqlite import SqliteOutbox, SqliteTable
 from unibus.bus.outbox_transactions import OutboxTransaction
 from unibus.bus.relay import Relay
-from unibus.bus.relay_route import Relayed
+from unibus.bus.relay_route import Relayed, StoreRelay
 from unibus.errors import StoreUnavailable, UsageError
 from unibus.stores.owner import is_open_here
 from unibus.stores.pending import Pending
@@ -41,11 +41,21 @@ def outbox_of(connection: object) -> Outbox:
     )
 
 
+def file_of_outbox(path: object) -> str:
+    """The real path of an application's database. StoreUnavailable where there is none."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(f"an outbox is named by the path of its file, not {type(path).__name__}")
+    address = os.path.realpath(os.fspath(path))
+    if not os.path.isfile(address):
+        raise StoreUnavailable(f"there is no file {path}", "an outbox is in the database of your own rows")
+    return str(address)
+
+
 class Outboxes:
     def __init__(self, store: Store, exchange: Exchange) -> None:
         self._store = store
         self._exchange = exchange
-        self._relay = Relay(store)
+        self._relay = Relay(StoreRelay(store))
 
     def transaction(self, connection: object, durability: object) -> OutboxTransaction:
         if durability is not None:
@@ -56,13 +66,9 @@ class Outboxes:
 
     def relay(self, path: object, again: bool, adopt: bool) -> Pending[Relayed]:
         """Relay what waits in a file, also from an earlier life of the program."""
-        if not isinstance(path, (str, os.PathLike)):
-            raise UsageError(f"an outbox is named by the path of its file, not {type(path).__name__}")
-        address = os.path.realpath(os.fspath(path))
-        if not os.path.isfile(address):
-            raise StoreUnavailable(f"there is no file {path}", "an outbox is in the database of your own rows")
-        self._check_foreign(str(address))
-        return self._relay.relay(str(address), lambda: SqliteTable(str(address)), again, adopt)
+        address = file_of_outbox(path)
+        self._check_foreign(address)
+        return self._relay.relay(address, lambda: SqliteTable(address), again, adopt)
 
     def _check_foreign(self, path: str) -> None:
         """A store's file is open by a SQLite of our own, and a second library would end its locks."""

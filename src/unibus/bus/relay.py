@@ -15,11 +15,9 @@ from typing import Final
 
 from unibus.bus.closing import Join
 from unibus.bus.outbox import Outbox, Table
-from unibus.bus.relay_route import Expected, Relayed, Route, Waiting
-from unibus.core.life.commands import Advance
+from unibus.bus.relay_route import Expected, Relayed, RelayTarget, Route, Waiting
 from unibus.errors import BusClosed, PositionMoved, TransactionInvalid
 from unibus.stores.pending import Outcome, Pending
-from unibus.stores.store import Store
 
 log = logging.getLogger("unibus")
 
@@ -30,8 +28,8 @@ NAME_POSITION: Final = "outbox/store"
 class Relay:
     """See the module. The thread begins with the first kick."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, target: RelayTarget) -> None:
+        self._target = target
         self._name = ""
         self._routes: dict[str, Route] = {}
         self._taken: dict[int, int] = {}  # By connection: how many blocks it is in, one inside of the other.
@@ -43,12 +41,12 @@ class Relay:
     def store_name(self) -> str:
         """What the store is called in outboxes."""
         while not self._name:
-            number = self._store.position(NAME_POSITION)
+            number = self._target.position(NAME_POSITION)
             if number:
                 self._name = f"{number:016x}"
                 break
             try:
-                self._store.apply([Advance(NAME_POSITION, 0, 1 + secrets.randbits(62))]).wait()
+                self._target.advance(NAME_POSITION, 0, 1 + secrets.randbits(62), None).wait()
             except PositionMoved:
                 continue  # Somebody else has drawn it.
         return self._name
@@ -105,7 +103,7 @@ class Relay:
             return route
         name = self.store_name()
         with self._changed:
-            return self._routes.setdefault(address, Route(self._store, name, open_table))
+            return self._routes.setdefault(address, Route(self._target, name, open_table))
 
     # The thread
 

@@ -81,12 +81,38 @@ class Expected(Protocol):
     def was_lost(self, state: str) -> None: ...
 
 
+class RelayTarget(Protocol):
+    """Where outboxes are relayed to: a store that is open in this process, or a server."""
+
+    def position(self, name: str) -> int: ...
+
+    def advance(self, name: str, before: int, to: int, row: Row | None) -> Pending[list[object]]:
+        """Store the messages of a row together with the position: PositionMoved, and nothing stored, if it is not at
+        `before`. Without a row only the position goes on."""
+
+
+class StoreRelay:
+    """A store that is open in this process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def position(self, name: str) -> int:
+        return self._store.position(name)
+
+    def advance(self, name: str, before: int, to: int, row: Row | None) -> Pending[list[object]]:
+        sends = [] if row is None else unpacked(row)
+        for send in sends:
+            send.raises = False  # A caller that wanted an error for a duplicate has its answer already.
+        return self._store.apply([*sends, Advance(name, before, to)])
+
+
 class Route:
     """`due_s` belongs to the relay: when the next step is."""
 
-    def __init__(self, store: Store, name: str, open_table: Callable[[], Table]) -> None:
+    def __init__(self, target: RelayTarget, name: str, open_table: Callable[[], Table]) -> None:
         self.due_s = math.inf
-        self._store = store
+        self._target = target
         self._name = name
         self._open_table = open_table
         self._expected: dict[int, Expected] = {}
@@ -224,12 +250,9 @@ class Route:
     def _apply(self, row: Row) -> Pending[list[object]] | None:
         """None where nothing is to be done: it was relayed before, or is set aside."""
         name = position_name(row.source)
-        while row.id > (stands := self._store.position(name)):
+        while row.id > (position := self._target.position(name)):
             try:
-                sends = unpacked(row)
-                for send in sends:
-                    send.raises = False  # Whoever wanted an error for a duplicate was told yes.
-                return self._store.apply([*sends, Advance(name, stands, row.id)])
+                return self._target.advance(name, position, row.id, row)
             except PositionMoved:
                 continue
             except (BusClosed, StoreFailed, StoreUnavailable):

@@ -18,10 +18,13 @@ def check(
 ) -> ExitCode:
     """Check a store: every record is readable, counts add up, history leads to the state.
 
-    Reads only. A SQLite file can be checked while a process owns it. Exit code 1 if anything is wrong.
+    Reads only. A SQLite file can be checked while a program owns it, and not while a server does. Exit code 1 if
+    anything is wrong.
     """
+    from unibus.cli.servers import refuse_served
     from unibus.stores.inspection.repair import check as inspect
 
+    refuse_served(file, "check")
     inspection: Inspection = inspect(file)
     show(inspection, Kind.CHECK, file)
     return ExitCode.OK if inspection.ok else ExitCode.FAILED

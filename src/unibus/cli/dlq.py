@@ -7,6 +7,7 @@ import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
 from unibus.cli.dlq_bulk import carry_out
+from unibus.cli.dlq_jobs import jobs
 from unibus.cli.dlq_options import ChosenOptions, FilterOptions
 from unibus.cli.dlq_rules import rules
 from unibus.cli.dlq_view import show_groups, show_letter, show_list
@@ -110,3 +111,4 @@ def discard(options: ChosenOptions) -> ExitCode:
 
 
 dlq.add_typer(rules)
+dlq.add_typer(jobs)

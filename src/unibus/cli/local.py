@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from unibus.cli.looking import looking, owning
 from unibus.cli.management import BATCH, Progress, Relay, Wanted
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from unibus.bus.management.queries import QueryRequest
     from unibus.bus.sync_bus import SyncMessageBus
     from unibus.bus.trace import MessageTrace
+    from unibus.cli.command_import import CommandImport
     from unibus.cli.local_dead_letters import LocalDeadLetters
     from unibus.cli.local_receiving import LocalReceiver
     from unibus.cli.top import Watch
@@ -202,8 +203,11 @@ class LocalManagement:
         exporting.run(names)
         return exporting
 
-    def importing(self, contents: "Contents") -> "LocalImporting":
-        return LocalImporting(self._store(), contents)
+    def importing(self, contents: "Contents") -> "CommandImport":
+        from unibus.bus.importing import StoreTarget
+        from unibus.cli.command_import import CommandImport
+
+        return CommandImport(StoreTarget(self._store()), contents)
 
     @contextlib.asynccontextmanager
     async def relaying(self, file: str) -> "AsyncIterator[Relay]":
@@ -289,30 +293,6 @@ class LocalResending:
         self.sent += len(again)
         self.duplicates += sum(isinstance(each, SendResult) and each.duplicate for each in results)
         return True
-
-
-class LocalImporting:
-    """`bus.importing.Importing`, with the progress where it runs."""
-
-    def __init__(self, store: "Store", contents: "Contents") -> None:
-        from unibus.bus.importing import Importing
-
-        self._importing: Importing = Importing(store, contents, lambda done, total: None)
-        self.total = self._importing.total
-        self.before = self._importing.before
-        self.kept_states = self._importing.kept_states
-
-    @property
-    def done(self) -> int:
-        return self._importing.done
-
-    @property
-    def is_complete(self) -> bool:
-        return self._importing.is_complete
-
-    def run(self, file: BinaryIO, progress: Progress) -> None:
-        self._importing.progress = progress
-        self._importing.run(file)
 
 
 def refuse_detach() -> UsageError:

@@ -25,6 +25,7 @@ class Shell(OnDemand):
     homes: ClassVar[Mapping[str, str]] = {
         "demo": "unibus.cli.demo",
         "serve": "unibus.cli.serve",
+        "server": "unibus.cli.server",
         "config": "unibus.cli.config",
         "init": "unibus.cli.init",
         "send": "unibus.cli.send",

@@ -4,13 +4,12 @@ Nothing is assumed to have happened that the server did not answer for: see `cli
 """
 
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unibus.cli.management import BATCH, Progress, Relay, Wanted
-from unibus.errors import EntityNotFound, StoreBusy, UsageError
+from unibus.errors import EntityNotFound, StoreBusy
 
 if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
@@ -18,10 +17,11 @@ if TYPE_CHECKING:
     from unibus.bus.management.declaring import DeclaredPlan
     from unibus.bus.management.queries import QueryRequest
     from unibus.bus.trace import MessageTrace
+    from unibus.cli.command_import import CommandImport
     from unibus.cli.remote_dead_letters import RemoteDeadLetters
     from unibus.cli.remote_entities import RemoteWatch
     from unibus.cli.remote_events import RemoteTail
-    from unibus.cli.remote_history import RemoteExport, RemoteImporting, RemoteResending
+    from unibus.cli.remote_history import RemoteExport, RemoteResending
     from unibus.cli.remote_receiving import RemoteReceiver
     from unibus.client.client import Client
     from unibus.core.access.rules import AuthorizationRule
@@ -181,16 +181,17 @@ class RemoteManagement:
         exported.run(self.client, names)
         return exported
 
-    def importing(self, contents: "Contents") -> "RemoteImporting":
-        from unibus.cli.remote_history import RemoteImporting
+    def importing(self, contents: "Contents") -> "CommandImport":
+        from unibus.cli.command_import import CommandImport
+        from unibus.cli.remote_steps import ServerTarget
 
-        return RemoteImporting(self.client, contents)
+        return CommandImport(ServerTarget(self.client), contents)
 
     @contextlib.asynccontextmanager
     async def relaying(self, file: str) -> AsyncIterator[Relay]:
-        from unibus.cli.remote_relay import relay_of
+        from unibus.cli.remote_steps import relaying
 
-        async with relay_of(self.client, file) as relay:
+        with relaying(self.client.twin(), file) as relay:
             yield relay
 
     def dead_letters(self) -> "RemoteDeadLetters":
@@ -205,5 +206,3 @@ def _level(given: object) -> Any:
     from unibus.stores.durability import Durability
 
     return Durability.of(given).name
-
-

@@ -113,7 +113,7 @@ def _dead_message(record: DeadLetterRecord) -> DeadMessage:
         record.session_id,
         record.size,
         {},
-        b"" if record.message is None else encode(record.original()),
+        b"" if bytes(record.message) == b"null" else encode(record.original()),
     )
 
 

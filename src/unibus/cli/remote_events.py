@@ -1,7 +1,7 @@
 """Events of a server's history: pages, and with `follow` those that come, as server-sent events.
 
-While a command follows, a thread reads the stream into a short queue. A pause lets the queue fill, the thread waits, and
-the server stops sending: it goes on from the same place, so that nothing is missed while history has it.
+While a command follows, a thread reads the stream into a short queue. A pause lets the queue fill, the thread waits,
+and the server stops sending: it goes on from the same place, so that nothing is missed while history has it.
 """
 
 import queue

@@ -46,8 +46,8 @@ T = TypeVar("T")
 
 
 class RemoteReceived:
-    def __init__(self, entity: str, given: ReceivedMessage) -> None:
-        self.entity = entity
+    def __init__(self, given: ReceivedMessage) -> None:
+        self.entity = given.entity
         self.token = given.token or ""
         self.message: Message = message_of_document(given.document)
         self.message.sequence = given.sequence
@@ -76,10 +76,8 @@ class RemoteReceiver:
     async def _received(self, entity: str, request: ReceiveRequest) -> list[RemoteReceived]:
         def work() -> list[RemoteReceived]:
             query = {"entity": entity}
-            found = self._client.post(
-                "messages/receive", list[ReceivedMessage], request, query, wait_s=request.wait_s
-            )
-            return [RemoteReceived(entity, each) for each in found]
+            found = self._client.post("messages/receive", list[ReceivedMessage], request, query, wait_s=request.wait_s)
+            return [RemoteReceived(each) for each in found]
 
         return await self.interruptible(work, self._release)
 

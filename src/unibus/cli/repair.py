@@ -17,7 +17,9 @@ def repair(
 
     Says what was wrong and what became of it. The original is never changed, and a whole store is not written again.
     """
+    from unibus.cli.servers import refuse_served
     from unibus.stores.inspection.repair import repair as rewrite
 
+    refuse_served(file, "repair")
     inspection = rewrite(file, to)
     show(inspection, Kind.REPAIR, to)

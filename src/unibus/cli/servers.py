@@ -61,3 +61,22 @@ def server_of_store(url: str) -> "Client | None":
     proved.close()
     debug_line(f"{name} is ignored: the server at {found.url} did not prove that it knows the key")
     return None
+
+
+def refuse_served(file: str, verb: str) -> None:
+    """StoreBusy for a file that a server owns: it serves it from memory, and what is on the disk is behind."""
+    from unibus.bus.store_url import url_of
+    from unibus.cli.bus_option import is_server
+    from unibus.errors import StoreBusy, UsageError
+
+    if is_server(file):
+        raise UsageError(f"{verb} is for files, not for a server", "`unibus server status` shows how a server is")
+    client = server_of_store(url_of(file))
+    if client is None:
+        return
+    client.close()
+    raise StoreBusy(
+        f"{file} is in use by the server {client.address}",
+        f"`unibus server status` shows how it is; `unibus server stop` ends it, then {verb} the file",
+        str(client.address),
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unibus.bus.export_lines import checked_contents
-from unibus.bus.importing import Importing
+from unibus.bus.importing import Importing, StoreTarget
 from unibus.cli.looking import owning
 from unibus.core.message import Message, same_message
 from unibus.stores.store import Store
@@ -119,7 +119,7 @@ def test_stopped_and_run_again(exported: Path, stop_after: int) -> None:
         with exported.open("rb") as file:
             contents = checked_contents(file)
             file.seek(0)
-            importing = Importing(store, contents, progress, batch=1)
+            importing = Importing(StoreTarget(store), contents, progress, batch=1)
             importing.run(file)
             return importing
 

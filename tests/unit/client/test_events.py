@@ -11,7 +11,10 @@ from unibus.client import events
 from unibus.client.events import EventStream, ServerEvent, parsed
 from unibus.errors import Forbidden, ServerUnavailable
 
-TEXT = b'retry: 1000\n\n: alive\n\n: \nid: 6\n\nid: 7\nevent: page\ndata: {"a":\ndata: 1}\n\nid: 8\r\ndata: x\r\n\r\ndata:lost\n'
+TEXT = (
+    b"retry: 1000\n\n: alive\n\n: \nid: 6\n\n"
+    b'id: 7\nevent: page\ndata: {"a":\ndata: 1}\n\nid: 8\r\ndata: x\r\n\r\ndata:lost\n'
+)
 WANTED = [ServerEvent("6", "", b""), ServerEvent("7", "page", b'{"a":\n1}'), ServerEvent("8", "", b"x")]
 
 

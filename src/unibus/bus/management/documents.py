@@ -152,7 +152,8 @@ def outgoing_of(body: object, fields: Mapping[str, object]) -> OutgoingMessage:
         raise UsageError(f"{unknown[0]} cannot be sent to a server", "send the message from a program, as a document")
     parts = _read_parts(encode_json(_checked(body, dict(given))))
     given = {_SECONDS.get(name, name): value for name, value in given.items() if name != "headers"}
-    return msgspec.convert({**given, **msgspec.structs.asdict(parts)}, OutgoingMessage)
+    own = {name: value for name, value in msgspec.structs.asdict(parts).items() if value is not UNSET}
+    return msgspec.convert({**given, **own}, OutgoingMessage)
 
 
 def _checked(body: object, fields: dict[str, object]) -> Message:

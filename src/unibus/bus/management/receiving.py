@@ -46,8 +46,10 @@ class ReceiveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True):
-    """`token` and `locked_until_ns` are null where it was deleted when it was received."""
+    """`entity` is where it was received from, by the name that it has. `token` and `locked_until_ns` are null where it
+    was deleted when it was received."""
 
+    entity: str
     sequence: int
     enqueued_ns: int
     token: str | None
@@ -79,6 +81,7 @@ async def received_records(claimed: list[Claimed]) -> list[ReceivedMessage]:
 
 def _received(claimed: Claimed) -> ReceivedMessage:
     return ReceivedMessage(
+        claimed.entity,
         int(claimed.sequence),
         int(claimed.enqueued_ns),
         token_text(claimed.token) if claimed.until_ns else None,

@@ -68,9 +68,6 @@ class HttpSettings:
     """A rule with every right that is stored nowhere: for commands on this machine, as `FILE.serve.json` names it."""
     stalled_after_s: float = 300.0
     """A queue whose oldest message waits longer than this, without a delivery meanwhile, is reported as degraded."""
-    local_rule_name: str = ""
-    local_key: str = field(default="", repr=False)
-    """A key that this server has made for commands on its own machine, and the name of its rule; empty for none."""
 
     def __post_init__(self) -> None:
         checked_rules(self.authorization_rules)

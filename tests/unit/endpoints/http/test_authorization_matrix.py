@@ -102,7 +102,11 @@ OF_QUERY_MESSAGES = {*MESSAGES_RIGHTS}
 
 # History.
 HISTORY_RIGHTS: dict[str, str] = dict.fromkeys(
-    ("query_store", "trace_message", "replay_messages", "count_replay", "send_replay", "export_store"), "Manage"
+    (
+        *("query_store", "trace_message", "replay_messages", "count_replay", "send_replay", "export_store"),
+        *("read_position", "import_lines", "relay_batch"),
+    ),
+    "Manage",
 )
 
 # Events.

@@ -2,8 +2,10 @@
 
 from typing import Final
 
+from unibus.bus.management.imports import ImportAnswer, ImportRequest, PositionRecord
 from unibus.bus.management.peeking import PAGE_MAX
 from unibus.bus.management.queries import QueryAnswer, QueryRequest
+from unibus.bus.management.relays import RelayAnswer, RelayRequest
 from unibus.bus.management.replaying import ReplayCount, ReplayedPage, ReplaySendRequest, ReplaySent
 from unibus.core.access.rights import Right
 from unibus.core.life.events import Event
@@ -19,6 +21,7 @@ from unibus.endpoints.http.management.forms import (
     whole,
 )
 from unibus.endpoints.http.management.history.export import LINES, NAMES_MAX, export_store
+from unibus.endpoints.http.management.history.positions import import_lines, read_position, relay_batch
 from unibus.endpoints.http.management.history.query import run_query
 from unibus.endpoints.http.management.history.replay import replay_count, replay_page, replay_send
 from unibus.endpoints.http.management.history.trace import trace_message
@@ -53,6 +56,8 @@ _BEGINNING: Final = (
     parameter("after", "Only higher sequences.", SEQUENCE),
     parameter("since_ns", "Only what was stored from this instant on.", SEQUENCE),
 )
+
+_POSITION: Final = parameter("name", "The name of a position.", {"type": "string", "minLength": 1}, True)
 
 HISTORY: Final[tuple[Operation, ...]] = (
     Operation(
@@ -136,5 +141,46 @@ HISTORY: Final[tuple[Operation, ...]] = (
             ),
         ),
         response_schema={LINES: {"schema": {"type": "string"}}},
+    ),
+    Operation(
+        name="read_position",
+        method="GET",
+        shape=at("position"),
+        right=Right.MANAGE,
+        handler=read_position,
+        summary="How far an import or an outbox has come",
+        documented=(at("position"),),
+        tag=_TAG,
+        parameters=(_POSITION,),
+        response_schema=answer_of(PositionRecord),
+    ),
+    Operation(
+        name="import_lines",
+        method="POST",
+        shape=at("import"),
+        right=Right.MANAGE,
+        handler=import_lines,
+        summary="Import a piece of an export, once",
+        documented=(at("import"),),
+        statuses=(200, 409, 412),
+        has_body=True,
+        tag=_TAG,
+        parameters=(_POSITION,),
+        request_schema=body_of(ImportRequest),
+        response_schema=answer_of(ImportAnswer),
+    ),
+    Operation(
+        name="relay_batch",
+        method="POST",
+        shape=at("relay"),
+        right=Right.MANAGE,
+        handler=relay_batch,
+        summary="Store a row of an application's outbox, once",
+        documented=(at("relay"),),
+        statuses=(200, 409, 412),
+        has_body=True,
+        tag=_TAG,
+        request_schema=body_of(RelayRequest),
+        response_schema=answer_of(RelayAnswer),
     ),
 )

@@ -1,0 +1,35 @@
+"""GET position, POST import, POST relay: work of others whose effect is in the store, each step once."""
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from unibus.bus.management.imports import ImportRequest, PositionRecord, checked_position, import_piece
+from unibus.bus.management.relays import RelayRequest, relay_answer, relay_row
+from unibus.endpoints.http.management.forms import body_as, required
+from unibus.endpoints.http.request import Request, Response, json_response
+from unibus.endpoints.http.service import Service
+
+_importing: Final = msgspec.json.Decoder(ImportRequest).decode
+_relaying: Final = msgspec.json.Decoder(RelayRequest).decode
+
+
+async def read_position(service: Service, request: Request) -> Response:
+    return json_response(PositionRecord(service.broker.store.position(required(request, "name"))))
+
+
+async def import_lines(service: Service, request: Request) -> Response:
+    """412 where another client has come further."""
+    name = checked_position(required(request, "name"))
+    given = await body_as(request, _importing)
+    broker = service.broker
+    answer = await asyncio.to_thread(partial(import_piece, broker.store, name, given))
+    return json_response(answer)
+
+
+async def relay_batch(service: Service, request: Request) -> Response:
+    given = await body_as(request, _relaying)
+    results = await relay_row(service.broker.store, given)
+    return json_response(relay_answer(given, results))
