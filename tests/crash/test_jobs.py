@@ -1,4 +1,4 @@
-"""kill -9 and SIGTERM of a server in the middle of a job: each message is moved once, none is lost. More: `make soak`."""
+"""kill -9 and SIGTERM of a server in the middle of a job: each message is moved once. More of it: `make soak`."""
 
 import json
 import signal

@@ -31,6 +31,7 @@ class Shell(OnDemand):
         "send": "unibus.cli.send",
         "receive": "unibus.cli.receive",
         "peek": "unibus.cli.peek",
+        "purge": "unibus.cli.purge",
         "entities": "unibus.cli.entities",
         "declare": "unibus.cli.declare",
         "access": "unibus.cli.access",

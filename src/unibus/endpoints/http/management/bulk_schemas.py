@@ -92,9 +92,9 @@ _FILTER: Final = _object(
     "",
     {
         # Null is the same as left out.
-        **dict.fromkeys(_TEXTS, {"type": ["string", "null"]}),
-        **dict.fromkeys(_AGES, {"type": ["number", "null"], "exclusiveMinimum": 0}),
-        **dict.fromkeys(_COUNTS, {"type": ["integer", "null"], "minimum": 0}),
+        **{name: {"type": ["string", "null"]} for name in _TEXTS},
+        **{name: {"type": ["number", "null"], "exclusiveMinimum": 0} for name in _AGES},
+        **{name: {"type": ["integer", "null"], "minimum": 0} for name in _COUNTS},
         "ids": {"type": ["array", "null"], "items": _TEXT, "minItems": 1},
     },
     is_closed=True,

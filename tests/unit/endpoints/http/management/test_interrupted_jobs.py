@@ -60,18 +60,36 @@ def listed(url: str) -> Any:
     return json.loads(Path(path_of(url)).read_bytes())
 
 
+def write(url: str, content: Any) -> None:
+    """In place of the list: JSON, or bytes as they are; a folder for None."""
+    path = Path(path_of(url))
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+
+
+def set_aside(folder: Path) -> bytes | None:
+    (found,) = folder.glob("bus.db.jobs.json.damaged-*")
+    return None if found.is_dir() else found.read_bytes()
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
 async def test_the_list_is_in_a_private_file_beside_the_store(http: Operators, url: str, folder: Path) -> None:
     await begun(http)
     path = folder / "bus.db.jobs.json"
     assert path_of(url) == str(path)
-    assert os.name != "posix" or path.stat().st_mode & 0o777 == 0o600
+    assert os.name != "posix" or mode_of(path) == 0o600
     (job,) = listed(url)["jobs"]
     assert (job["record"]["state"], job["limits"]) == ("running", {f"{QUEUE}/$DeadLetterQueue": 5})
     await http.finished(1)
     await http.service.jobs.stop()
     (job,) = listed(url)["jobs"]
     assert (job["record"]["state"], job["limits"]) == ("done", {})
-    assert list(folder.glob("*.new")) == []
+    assert not [name for name in os.listdir(folder) if name.endswith(".new")]
     with pytest.raises(StoreUnavailable, match="part of another store"):
         MessageBus(str(path))
 
@@ -100,7 +118,7 @@ async def test_a_job_that_was_killed_is_interrupted_with_the_progress_that_is_kn
     record = content["jobs"][0]["record"]
     record |= {"state": "running", "done": 0, "reason": "", "hint": ""}
     record["counts"] |= {"retried": 0, "skipped": 3}  # As it was written before the last second.
-    Path(path_of(url)).write_text(json.dumps(content))
+    write(url, content)
     http.use(bus)
     killed = await http.get("job?id=1")
     assert (killed["state"], killed["reason"]) == ("interrupted", "the server ended while it ran")
@@ -135,16 +153,11 @@ async def test_a_queued_job_is_interrupted_before_it_began(http: Operators, url:
 async def test_a_file_that_is_no_list_is_set_aside(
     http: Operators, url: str, folder: Path, caplog: pytest.LogCaptureFixture, content: bytes | None
 ) -> None:
-    path = Path(path_of(url))
-    if content is None:
-        path.mkdir()
-    else:
-        path.write_bytes(content)
+    write(url, content)
     with caplog.at_level(logging.WARNING, "unibus"):
         assert (await http.get("jobs"))["jobs"] == []
-    assert f"{path} is no list of jobs" in caplog.text
-    (aside,) = folder.glob("bus.db.jobs.json.damaged-*")
-    assert content is None or aside.read_bytes() == content
+    assert f"{path_of(url)} is no list of jobs" in caplog.text
+    assert set_aside(folder) == content
     await http.job(kind="discard", filter={})
     assert listed(url)["last_id"] == 1
 
@@ -230,7 +243,7 @@ async def test_a_job_is_not_resumed_on_an_older_state_of_the_store(http: Operato
     await http.service.jobs.stop()
     content = listed(url)
     content["jobs"][0]["limits"] = {f"{QUEUE}/$DeadLetterQueue": 1_000}
-    Path(path_of(url)).write_text(json.dumps(content))
+    write(url, content)
     http.use(http.bus)
     answer = await http.ask("POST", "jobs/resume?id=1")
     assert (answer.status, "another state of the store" in answer.body.decode()) == (400, True)

@@ -1,0 +1,47 @@
+"""`unibus purge` removes the messages of one entity, after a question."""
+
+from typing import Any
+
+from unibus.sync import MessageBus
+
+
+def fill() -> None:
+    with MessageBus("unibus.db") as bus:
+        bus.send_many("orders", range(5))
+        for message in bus.receive_batch("orders", 2, timeout=0):
+            message.dead_letter("Broken")
+
+
+def counts() -> tuple[int, int]:
+    with MessageBus("unibus.db") as bus:
+        (found,) = [each for each in bus.entities() if each.name == "orders"]
+        return found.active, found.dead
+
+
+def test_a_purge_removes_messages_and_leaves_the_dead_letters(shell: Any) -> None:
+    fill()
+    assert shell.records("purge", "orders", "--yes") == [{"purged": 3, "skipped": 0, "dry_run": False}]
+    assert counts() == (0, 2)
+    assert shell.records("purge", "orders", "--dead-letters", "--yes")[0]["purged"] == 2
+    assert counts() == (0, 0)
+    assert shell("purge", "orders", "--yes").exit_code == 3
+
+
+def test_a_dry_run_changes_nothing(shell: Any) -> None:
+    fill()
+    assert shell.records("purge", "orders", "--dry-run") == [{"purged": 3, "skipped": 0, "dry_run": True}]
+    assert counts() == (3, 2)
+
+
+def test_without_a_terminal_it_has_to_be_confirmed(shell: Any) -> None:
+    fill()
+    result = shell("purge", "orders")
+    assert (result.exit_code, "--yes" in result.stderr) == (2, True)
+    assert counts() == (3, 2)
+
+
+def test_a_name_that_does_not_exist_is_reported_with_the_nearest_one(shell: Any) -> None:
+    fill()
+    result = shell("purge", "order", "--yes")
+    assert (result.exit_code, "did you mean 'orders'?" in result.stderr) == (3, True)
+    assert shell("purge", "orders", "--dead-letters", "--yes", "--url", "missing.db").exit_code == 4
