@@ -6,7 +6,7 @@ work is done already, installs through apt only as root and only what is missing
     prepare.py venv             .venv with unibus (editable, never compiled) and the tools of the `dev` extra
     prepare.py serve            .venv-serve with unibus (editable, never compiled) and the `server` extra
     prepare.py compiler         a C compiler and the headers of this Python
-    prepare.py servers          what is not Python: servers that are measured beside us, promtool, and Java for Spark
+    prepare.py servers          what is not Python: the servers that are measured beside us, and Java for Spark
     prepare.py clients          clients of Azure Service Bus that the tests run against our server
     prepare.py compiled         .build/compiled, made again only when a source changed
     prepare.py faults           .build/faults/compiled: the same with points at which tests can raise
@@ -37,6 +37,8 @@ JAVA_MINIMUM = 17
 NODE_MINIMUM = 18
 AZURE_BEFORE = "7.14.3"
 """The version of Azure's Python client before the one in the environment: the tests run both."""
+SOURCES = {".py", ".sql", ".typed", ".html", ".css", ".js", ".svg"}
+"""What the compiled package is made of, by the ends of the names."""
 JAVASCRIPT = Path(".build/javascript")
 JAVASCRIPT_PACKAGES = Path("tests/integration/javascript/package.json")
 
@@ -118,9 +120,9 @@ def compiler() -> None:
 
 
 def servers() -> None:
-    for program, package in (("redis-server", "redis-server"), ("wrk", "wrk"), ("promtool", "prometheus")):
+    for program in ("redis-server", "wrk", "chromium"):  # The last one opens the page of a server.
         if shutil.which(program) is None:
-            apt_install(program, package)
+            apt_install(program, program)
     for package in ("default-jre-headless", f"openjdk-{JAVA_MINIMUM}-jre-headless"):
         if not has_java():  # What a system calls its default may be too old.
             apt_install(f"Java {JAVA_MINIMUM} or newer", package)
@@ -216,7 +218,7 @@ def compile_into(target: Path, source: Path) -> None:
 def fingerprint(python: str = sys.version) -> str:
     """Of all that the compiled package depends on. Times of files say too little: a deleted file has none."""
     digest = hashlib.sha256(f"{python} {importlib.metadata.version('mypy')}".encode())
-    sources = (path for path in Path("src").rglob("*") if path.is_file() and path.suffix in {".py", ".sql", ".typed"})
+    sources = (path for path in Path("src").rglob("*") if path.is_file() and path.suffix in SOURCES)
     for path in sorted([*sources, Path("pyproject.toml"), Path("setup.py")]):
         digest.update(f"{path.as_posix()} {path.stat().st_size} ".encode() + path.read_bytes())
     return digest.hexdigest()

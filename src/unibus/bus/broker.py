@@ -15,7 +15,7 @@ slow disk never stops the loop (decision 0023).
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -43,13 +43,13 @@ from unibus.core.life.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.life.entity import QUEUE, TOPIC, Entity
+from unibus.core.life.entity import TOPIC, Entity
 from unibus.core.life.envelope import message_of, overlay_of, send_of
 from unibus.core.message import Message, restored
 from unibus.errors import MessageNotFound, UsageError
 from unibus.stores.durability import Durability
 from unibus.stores.pending import Pending, answered
-from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
+from unibus.stores.store import EntityInfo, SessionLock, StoreHealth, Wish
 
 __all__ = ["Broker", "Claimed", "EntityInfo", "HealthStatus", "Pending", "SendResult", "SessionLock", "StoreHealth"]
 
@@ -70,11 +70,6 @@ class Broker(EntityOperations):
         self._limits = RateLimits()
         self._store.pace.on_loops = commits_on_loop
 
-    @property
-    def store(self) -> Store:
-        """What is behind the operations, for those of operators (`bus/management`): endpoints do not use it."""
-        return self._store
-
     def now_ns(self) -> int:
         """The time of the store: what ends of locks are compared with."""
         return self._queues.now_ns()
@@ -91,7 +86,7 @@ class Broker(EntityOperations):
     def messages(
         self, entity: str, given: Iterable[tuple[object, Mapping[str, object]]], is_new: bool = False
     ) -> list[Message]:
-        """The same for several, each a body with its fields. `is_new`: for a queue that `send_to_new` creates."""
+        """The same for several, each a body with its fields. `is_new`: for a queue that is created with them."""
         name = entity if is_new else self.find(entity).name
         return [self._queues.message(name, body, dict(fields)) for body, fields in given]
 
@@ -113,25 +108,9 @@ class Broker(EntityOperations):
         named = [_for(message, found.name) for message in messages]
         if found.settings.sends_per_s:
             self._limits.admit_messages(found, named, self._store.catalog, self.now_ns())
-        return self._watched_send(found.name, named, partial(self._store_in, found, durability))
-
-    def send_to_new(
-        self, name: str, messages: Iterable[Message], durability: Durability | None = None
-    ) -> Pending[list[SendResult]]:
-        """The same to a queue that is created with its first messages, as a bus does it that is not strict.
-
-        The name is one that `MessageBus.send` accepts. A queue that was created meanwhile is used as it is.
-        """
-        given = list(messages)
-        if not given:
-            return answered([])
-        return self._watched_send(name, given, partial(self._store_in_new, durability)).seen_as(_sent)
-
-    def _watched_send(
-        self, name: str, messages: list[Message], send: Callable[[list[Message]], Pending[list[object]]]
-    ) -> Pending[list[object]]:
         watcher = self._queues.watcher
-        return send(messages) if watcher is None else watcher.watch_send(name, messages, send)
+        store = partial(self._store_in, found, durability)
+        return store(named) if watcher is None else watcher.watch_send(found.name, named, store)
 
     def _store_in(self, found: Entity, durability: Durability | None, messages: list[Message]) -> Pending[list[object]]:
         commands = [send_of(message, found.name) for message in messages]
@@ -139,12 +118,6 @@ class Broker(EntityOperations):
             pending = self._hub.durable.send(found.name, messages, commands, durability)
             if pending is not None:
                 return pending
-        return self._store.apply(commands, durability)
-
-    def _store_in_new(self, durability: Durability | None, messages: list[Message]) -> Pending[list[object]]:
-        commands = [self._queues.command(message, None, {}) for message in messages]
-        for command in commands:
-            command.makes = QUEUE
         return self._store.apply(commands, durability)
 
     def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
@@ -262,32 +235,6 @@ class Broker(EntityOperations):
             )
         self._queues.renewals.settled(place)
         return pending.seen_as(_nothing)
-
-    def settle_many(
-        self, verb: int | str, tokens: Iterable[bytes], *, entity: str, reason: str = "", description: str = ""
-    ) -> Pending[None]:
-        """End several locks on messages of one entity: all of them, or LockLost and none."""
-        number = _verb(verb)
-        commands: list[Command] = []
-        for token in tokens:
-            command = Settle(number, entity, BY_TOKEN, _token(token))
-            command.reason = reason
-            command.description = description
-            commands.append(command)
-        if not commands:
-            return answered(None)
-        watcher = self._queues.watcher
-        if watcher is None:
-            pending = self._store.apply(commands)
-        else:
-            pending = watcher.watch_settle(number, entity, "", lambda: self._store.apply(commands))
-        self._queues.renewals.settled(entity)
-        return pending.seen_as(_nothing)
-
-    def renew_many(self, tokens: Iterable[bytes], *, entity: str) -> Pending[list[int]]:
-        """Let several locks on messages of one entity begin again from now: all of them, or LockLost and none."""
-        commands: list[Command] = [Renew(entity, BY_TOKEN, _token(token)) for token in tokens]
-        return self._store.apply(commands).seen_as(_numbers) if commands else answered([])
 
     def renew(self, token: bytes, *, entity: str = "", message_id: str = "") -> Pending[int]:
         """Let a lock begin again from now; gives its new end. Inside of a session that is the session's lock."""
@@ -413,10 +360,6 @@ def _first(results: list[object]) -> SendResult:
 
 def _sent(results: list[object]) -> list[SendResult]:
     return [result for result in results if isinstance(result, SendResult)]
-
-
-def _numbers(results: list[object]) -> list[int]:
-    return [result for result in results if isinstance(result, int)]
 
 
 def _number(results: list[object]) -> int:

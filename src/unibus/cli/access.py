@@ -52,7 +52,7 @@ def add(
 
     listed = [each.strip() for each in rights.split(",") if each.strip()]
     with managed(url, makes=not entity) as bus:
-        made = bus.add_rule(entity, AddRequest(name, listed, show))
+        made = bus.access().add(entity, AddRequest(name, listed, show))
     _tell("added", made, show)
 
 
@@ -68,7 +68,7 @@ def rotate(
     from unibus.bus.management.access import RotateRequest
 
     with managed(url) as bus:
-        changed = bus.rotate_rule(entity, RotateRequest(name, both, show))
+        changed = bus.access().rotate(entity, RotateRequest(name, both, show))
     _tell("rotated", changed, show)
 
 
@@ -76,7 +76,7 @@ def rotate(
 def remove(name: Name, entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
     """Remove a rule. Its tokens are refused from then on."""
     with managed(url) as bus:
-        removed = bus.remove_rule(entity, name)
+        removed = bus.access().remove(entity, name)
     _tell("removed", removed, False)
 
 
@@ -84,7 +84,7 @@ def remove(name: Name, entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
 def list_rules(entity: Entity = "", url: Url = DEFAULT_STORE) -> None:
     """List the rules of the namespace and of all its queues and topics, without their keys."""
     with managed(url) as bus:
-        found = bus.access_rules(entity)
+        found = bus.access().list(entity)
     if not found:
         aside("no rules: a server accepts the emulator's well-known key, from this machine only")
     for rule in found:
@@ -139,7 +139,7 @@ def _stored_rule(url: str, entity: str, name: str) -> "AuthorizationRule":
     """A rule of the entity, else of the namespace. StoreBusy while a server uses the store."""
     with managed(url) as bus:
         try:
-            stored = bus.rule_with_keys(entity, name)
+            stored = bus.access().with_keys(entity, name)
         except StoreBusy as error:
             hint = "a running server keeps its keys: give one by --connection-string, or stop the server"
             raise StoreBusy(error.what, hint, error.holder) from error

@@ -17,16 +17,15 @@ from unibus.errors import EntityNotFound, StoreUnavailable, UsageError
 if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
     from unibus.bus.exporting import Exporting
-    from unibus.bus.management.access import AccessRule, AddRequest, RotateRequest
     from unibus.bus.management.declaring import DeclaredPlan
     from unibus.bus.management.queries import QueryRequest
     from unibus.bus.sync_bus import SyncMessageBus
     from unibus.bus.trace import MessageTrace
     from unibus.cli.command_import import CommandImport
-    from unibus.cli.local_dead_letters import LocalDeadLetters
+    from unibus.cli.local_access import LocalAccess
+    from unibus.cli.local_dead_letters import LocalDeadLetters, LocalPurge
     from unibus.cli.local_receiving import LocalReceiver
     from unibus.cli.top import Watch
-    from unibus.core.access.rules import AuthorizationRule
     from unibus.core.life.commands import SendResult
     from unibus.core.life.events import Event
     from unibus.core.message import Message
@@ -121,38 +120,10 @@ class LocalManagement:
             return []
         return self.entities()
 
-    def access_rules(self, entity: str) -> "list[AccessRule]":
-        from unibus.bus.management.access import all_rules, rules_of
+    def access(self) -> "LocalAccess":
+        from unibus.cli.local_access import LocalAccess
 
-        if entity:
-            return rules_of(self._store(), entity).rules
-        found = all_rules(self._store())
-        rules = list(found.rules)
-        while found.next is not None:
-            found = all_rules(self._store(), found.next)
-            rules += found.rules
-        return rules
-
-    def add_rule(self, entity: str, request: "AddRequest") -> "AccessRule":
-        from unibus.bus.management.access import add
-
-        return add(self._store(), entity, request)
-
-    def rotate_rule(self, entity: str, request: "RotateRequest") -> "AccessRule":
-        from unibus.bus.management.access import rotate
-
-        return rotate(self._store(), entity, request)
-
-    def remove_rule(self, entity: str, name: str) -> "AccessRule":
-        from unibus.bus.management.access import RemoveRequest, remove
-
-        return remove(self._store(), entity, RemoveRequest(name))
-
-    def rule_with_keys(self, entity: str, name: str) -> "AuthorizationRule":
-        from unibus.bus.namespace_access import StoredRules
-
-        found = [each for each in StoredRules(self._store(), entity).all() if each.name.casefold() == name.casefold()]
-        return found[0] if found else StoredRules(self._store()).get(name)
+        return LocalAccess(self._store())
 
     # History
 
@@ -221,6 +192,11 @@ class LocalManagement:
         from unibus.cli.local_dead_letters import LocalDeadLetters
 
         return LocalDeadLetters(self._bus)
+
+    def purge(self, entity: str, dry_run: bool) -> "LocalPurge":
+        from unibus.cli.local_dead_letters import LocalPurge
+
+        return LocalPurge(self._bus(), entity, dry_run)
 
 
 def replayed(reader: "StoreReader", channel: str, after: int, since_ns: int) -> "Iterator[Message]":

@@ -13,8 +13,21 @@ if TYPE_CHECKING:
     from unibus.bus.dead_letters.letter import DeadMessage
     from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult
     from unibus.bus.dead_letters.rules import RecoveryRule
-    from unibus.bus.management.job_records import JobRequest
+    from unibus.bus.management.job_records import JobCounts, JobRequest
     from unibus.bus.sync_bus import SyncMessageBus
+
+
+class LocalPurge:
+    """See `management.Purging`."""
+
+    def __init__(self, bus: "SyncMessageBus", entity: str, dry_run: bool) -> None:
+        from unibus.bus.management.purging import Purge
+
+        self._purge = Purge(bus, entity, dry_run)
+        self.total = self._purge.total
+
+    def run(self, progress: Progress) -> "JobCounts":
+        return self._purge.run(progress, undisturbed).counts
 
 
 class LocalDeadLetters:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
     from unibus.bus.management.access import AccessRule, AddRequest, RotateRequest
     from unibus.bus.management.declaring import DeclaredPlan
-    from unibus.bus.management.job_records import JobRequest
+    from unibus.bus.management.job_records import JobCounts, JobRequest
     from unibus.bus.management.queries import QueryRequest
     from unibus.bus.relay_route import Relayed
     from unibus.bus.trace import MessageTrace
@@ -66,17 +66,7 @@ class Management(Protocol):
 
     def declare(self, file: str, dry_run: bool) -> "DeclaredPlan": ...
 
-    def access_rules(self, entity: str) -> "list[AccessRule]":
-        """Those of one entity; of the namespace and of all entities where it is empty."""
-
-    def add_rule(self, entity: str, request: "AddRequest") -> "AccessRule": ...
-
-    def rotate_rule(self, entity: str, request: "RotateRequest") -> "AccessRule": ...
-
-    def remove_rule(self, entity: str, name: str) -> "AccessRule": ...
-
-    def rule_with_keys(self, entity: str, name: str) -> "AuthorizationRule":
-        """A rule of the entity, else of the namespace. A server does not give its keys away: StoreBusy."""
+    def access(self) -> "AccessRules": ...
 
     def relaying(self, file: str) -> "AbstractAsyncContextManager[Relay]":
         """What relays the outbox of that file, each time that it is called."""
@@ -94,6 +84,25 @@ class Management(Protocol):
     def importing(self, contents: "Contents") -> "Importing": ...
 
     def dead_letters(self) -> "DeadLetters": ...
+
+    def purge(self, entity: str, dry_run: bool) -> "Purging":
+        """EntityNotFound if there is none. Nothing is removed before it runs."""
+
+
+class AccessRules(Protocol):
+    """Authorization rules, without their keys but for those that a change makes and is asked to show."""
+
+    def list(self, entity: str) -> "list[AccessRule]":
+        """Those of one entity; of the namespace and of all entities where it is empty."""
+
+    def add(self, entity: str, request: "AddRequest") -> "AccessRule": ...
+
+    def rotate(self, entity: str, request: "RotateRequest") -> "AccessRule": ...
+
+    def remove(self, entity: str, name: str) -> "AccessRule": ...
+
+    def with_keys(self, entity: str, name: str) -> "AuthorizationRule":
+        """A rule of the entity, else of the namespace. A server does not give its keys away: StoreBusy."""
 
 
 # Receiving
@@ -217,6 +226,15 @@ class DeadLetters(Protocol):
     def run(self, request: "JobRequest", progress: Progress, detach: bool) -> "ProcessingResult | int":
         """In batches, to the end: what became of them. KeyboardInterrupt is heard between two batches. With `detach`
         the number of the job, which goes on without this command."""
+
+
+class Purging(Protocol):
+    """`total` messages to be removed."""
+
+    total: int
+
+    def run(self, progress: Progress) -> "JobCounts":
+        """In batches, to the end. KeyboardInterrupt is heard between two batches."""
 
 
 @contextlib.contextmanager

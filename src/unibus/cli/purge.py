@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unibus.cli.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found, store_url
+from unibus.cli.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found
+from unibus.cli.management import Purging, managed
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.report import ExitCode
-from unibus.cli.signals import undisturbed
 from unibus.errors import EntityNotFound, UsageError
 
 if TYPE_CHECKING:
     from unibus.bus.management.job_records import JobCounts
-    from unibus.bus.management.purging import Purge
 
 
 def purge(
@@ -32,13 +31,10 @@ def purge(
 
     Exit code 3 if there is none.
     """
-    from unibus.bus.management.purging import Purge
-    from unibus.bus.sync_bus import SyncMessageBus
-
     entity = entity_name(queue, dead_letters)
-    with SyncMessageBus(store_url(url), strict=True) as bus:
+    with managed(url) as bus:
         try:
-            found = Purge(bus, entity, dry_run)
+            found = bus.purge(entity, dry_run)
         except EntityNotFound:
             raise not_found(queue, [each.name for each in bus.entities()]) from None
         if not found.total:
@@ -57,14 +53,14 @@ def _ask(entity: str, total: int) -> None:
     typer.confirm(f"Remove {total:,} messages of {printable(entity)}?", abort=True)
 
 
-def _run(found: "Purge") -> "JobCounts":
+def _run(found: Purging) -> "JobCounts":
     seen = [0, found.total]
 
     def progress(done: int, total: int) -> None:
         seen[:] = done, total
 
     try:
-        return found.run(progress, undisturbed).counts
+        return found.run(progress)
     except KeyboardInterrupt:
         done, total = seen
         if is_terminal():

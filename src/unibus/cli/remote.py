@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unibus.cli.management import BATCH, Progress, Relay, Wanted
-from unibus.errors import EntityNotFound, StoreBusy
+from unibus.errors import AnswerInvalid, EntityNotFound
 
 if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
-    from unibus.bus.management.access import AccessRule, AddRequest, RotateRequest
     from unibus.bus.management.declaring import DeclaredPlan
     from unibus.bus.management.queries import QueryRequest
+    from unibus.bus.management.sending import SendRequest
     from unibus.bus.trace import MessageTrace
     from unibus.cli.command_import import CommandImport
-    from unibus.cli.remote_dead_letters import RemoteDeadLetters
+    from unibus.cli.remote_access import RemoteAccess
+    from unibus.cli.remote_dead_letters import RemoteDeadLetters, RemotePurge
     from unibus.cli.remote_entities import RemoteWatch
     from unibus.cli.remote_events import RemoteTail
     from unibus.cli.remote_history import RemoteExport, RemoteResending
     from unibus.cli.remote_receiving import RemoteReceiver
     from unibus.client.client import Client
-    from unibus.core.access.rules import AuthorizationRule
     from unibus.core.life.commands import SendResult
     from unibus.core.message import Message
     from unibus.stores.query.result import QueryResult
@@ -62,12 +62,14 @@ class RemoteManagement:
             # Asked for only then: it needs the right to manage the namespace.
             return self._sent(entity, request, "true")
 
-    def _sent(self, entity: str, request: object, create: str | None) -> "list[SendResult]":
+    def _sent(self, entity: str, request: "SendRequest", create: str | None) -> "list[SendResult]":
         from unibus.bus.management.sending import SentMessage
         from unibus.core.life.commands import SendResult
 
         query = {"entity": entity, "create": create}
         found = self.client.post("messages/send", list[SentMessage], request, query)
+        if len(found) != len(request.messages):
+            raise AnswerInvalid("the answer of the server is about other messages", "`unibus tail` shows what it has")
         results = [SendResult(each.entity, each.sequence, each.id, each.duplicate) for each in found]
         for result, each in zip(results, found, strict=True):
             result.durability = each.durability
@@ -108,36 +110,10 @@ class RemoteManagement:
         text = Path(file).read_text("utf-8-sig", "strict")
         return self.client.post("entities/declare", DeclaredPlan, DeclareRequest(text, dry_run))
 
-    def access_rules(self, entity: str) -> "list[AccessRule]":
-        from unibus.bus.management.access import AccessPage
+    def access(self) -> "RemoteAccess":
+        from unibus.cli.remote_access import RemoteAccess
 
-        rules: list[AccessRule] = []
-        after: str | None = None
-        while True:
-            page = self.client.get("access", AccessPage, {"entity": entity or None, "after": after})
-            rules += page.rules
-            if page.next is None:
-                return rules
-            after = page.next
-
-    def add_rule(self, entity: str, request: "AddRequest") -> "AccessRule":
-        return self._access("add", entity, request)
-
-    def rotate_rule(self, entity: str, request: "RotateRequest") -> "AccessRule":
-        return self._access("rotate", entity, request)
-
-    def remove_rule(self, entity: str, name: str) -> "AccessRule":
-        from unibus.bus.management.access import RemoveRequest
-
-        return self._access("remove", entity, RemoveRequest(name))
-
-    def _access(self, verb: str, entity: str, request: object) -> "AccessRule":
-        from unibus.bus.management.access import AccessRule
-
-        return self.client.post(f"access/{verb}", AccessRule, request, {"entity": entity or None})
-
-    def rule_with_keys(self, entity: str, name: str) -> "AuthorizationRule":
-        raise StoreBusy(f"the server {self.client.address} does not give keys away", "", str(self.client.address))
+        return RemoteAccess(self.client)
 
     # History
 
@@ -198,6 +174,11 @@ class RemoteManagement:
         from unibus.cli.remote_dead_letters import RemoteDeadLetters
 
         return RemoteDeadLetters(self.client)
+
+    def purge(self, entity: str, dry_run: bool) -> "RemotePurge":
+        from unibus.cli.remote_dead_letters import RemotePurge
+
+        return RemotePurge(self.client, entity, dry_run)
 
 
 def _level(given: object) -> Any:

@@ -12,13 +12,13 @@ import msgspec
 from unibus.bus.dead_letters.letter import DeadMessage
 from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult
 from unibus.bus.management.dead_letters import DeadGroups, DeadLetterPage, DeadLetterRecord, FilterRecord
-from unibus.bus.management.job_records import AT_REST, JobRecord, JobRequest
+from unibus.bus.management.job_records import AT_REST, JobCounts, JobRecord, JobRequest
 from unibus.cli.management import Progress
 from unibus.client.answers import record_of
 from unibus.client.client import Client
 from unibus.client.events import EventStream
 from unibus.core.codec import encode
-from unibus.errors import BusError, ServerError
+from unibus.errors import BusError, EntityNotFound, ServerError
 
 if TYPE_CHECKING:
     from unibus.bus.dead_letters.filters import DeadLetterFilter
@@ -54,19 +54,19 @@ class RemoteDeadLetters:
         from unibus.bus.dead_letters.rules import RecoveryRule
 
         request = JobRequest("rules", FilterRecord.of(chosen), rules=RecoveryRule.dump(rules), dry_run=True)
-        counts = self._ended(self._created(request), lambda done, total: None).by_rule
+        counts = self.ended(self.created(request), lambda done, total: None).by_rule
         return counts or [0] * (len(rules) + 1)
 
     def run(self, request: JobRequest, progress: Progress, detach: bool) -> ProcessingResult | int:
-        job = self._created(request)
+        job = self.created(request)
         if detach:
             return job.id
-        return _result(self._ended(job, progress))
+        return _result(self.ended(job, progress))
 
-    def _created(self, request: JobRequest) -> JobRecord:
+    def created(self, request: JobRequest) -> JobRecord:
         return self._client.post("jobs", JobRecord, request)
 
-    def _ended(self, job: JobRecord, progress: Progress) -> JobRecord:
+    def ended(self, job: JobRecord, progress: Progress) -> JobRecord:
         """Its record when it is over. Ctrl-C cancels it, and is raised when the server has stopped working on it."""
         query = {"id": job.id}
         try:
@@ -86,6 +86,23 @@ class RemoteDeadLetters:
                 job.hint or "the same command goes on with the rest",
             )
         return job
+
+
+class RemotePurge:
+    """See `management.Purging`. The server removes what is there when the job is created."""
+
+    def __init__(self, client: Client, entity: str, dry_run: bool) -> None:
+        from unibus.cli.remote_entities import all_entities
+
+        found = [info for info in all_entities(client) if info.name.casefold() == entity.casefold()]
+        if not found:
+            raise EntityNotFound(f"there is no entity {entity!r:.80}", "`unibus entities` lists what there is")
+        self.total = sum([found[0].active, found[0].locked, found[0].scheduled, found[0].deferred])
+        self._jobs = RemoteDeadLetters(client)
+        self._request = JobRequest("purge", entity=found[0].name, dry_run=dry_run)
+
+    def run(self, progress: Progress) -> JobCounts:
+        return self._jobs.ended(self._jobs.created(self._request), progress).counts
 
 
 def _query(chosen: "DeadLetterFilter") -> dict[str, object]:

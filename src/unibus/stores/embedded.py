@@ -94,8 +94,7 @@ class EmbeddedStore:
         self._retention = Retention(self._committer, self._snapshot, self._lock, timers, self.now_ns)
         # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
         self._book.fetch = self._committer.fetch
-        syncs = self._syncs and not self._in_memory
-        watchers = self._watchers.history
+        syncs, watchers = self._syncs and not self._in_memory, self._watchers.history
         self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs, watchers)
         self.catalog = EmbeddedCatalog(self._book, self._lock, self._begin)
         self.pace = self._committer.pace

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.namespace import KEY, Namespace, namespace_running
-from tests.integration.openapi.known_names import LOCKS, NAMES, WITH_SESSIONS
+from tests.integration.openapi.known_names import LOCKS, NAMES, OTHER, RULE, WITH_SESSIONS
 from unibus.core.access.rights import Right
-from unibus.core.access.rules import AuthorizationRule
+from unibus.core.access.rules import AuthorizationRule, rules_text
 from unibus.core.access.token import make_token
 from unibus.core.filters.filters import SqlFilter
 from unibus.core.life.entity import subscription_path
@@ -39,8 +39,9 @@ NEVER_SUCCESSFUL = {
     *("abandon_put", "dead_letter_put", "defer_put", "complete_locked"),
     *("cancel_scheduled", "receive_deferred", "receive_deferred_in_session", "complete_by_token"),
     *("delete_entity", "delete_rule", "release_session", "reset"),
-    *("get_job", "watch_job", "pause_job", "resume_job", "cancel_job"),
     *("events_live", "entities_live", "server_live", "server_logs", "server_stop"),
+    *("get_job", "watch_job", "pause_job", "resume_job", "cancel_job"),
+    *("delete_named_entity", "delete_named_rule", "release_session_lock", "remove_access"),
 }
 """Switched off; in need of a number or a token that no document can give; kept from what the others need."""
 
@@ -60,7 +61,13 @@ async def fill(namespace: Namespace) -> dict[str, object]:
     locked = [await broker.receive("orders", 100) for _ in range(LOCKED // 100)]
     await broker.send_many("orders", [broker.message("orders", {"more": at}, {}) for at in range(100)])
     session = await broker.accept_session("sessions", "s")
+    await broker.create("queue", OTHER, {})
+    removable = await broker.send_many(OTHER, [broker.message(OTHER, at, {}) for at in range(LOCKED)])
+    rules = rules_text([AuthorizationRule(RULE, frozenset({Right.SEND}), KEY, KEY)])
+    await broker.update(NAMES["queue"], {"authorization_rules": rules})
     return {
+        "removable": [each.sequence for each in removable],
+        "id": removable[0].id,
         "messages": [[str(each.sequence), token_text(each.token)] for part in locked for each in part],
         "session": token_text(session.token),
     }

@@ -202,6 +202,12 @@ SCRIPT = [
     step("dlq", "rules", "run", "rules.json", "--yes"),
     step("dlq", "discard", "--all", "--yes"),
     step("dlq", "discard", "--id", buried("fourth"), "--yes", "--rate", "1000", "--batch-size", "1"),
+    step("purge", "again"),
+    step("purge", "again", "--dry-run"),
+    step("purge", "agan", "--yes"),
+    step("purge", "traced", "--yes"),
+    step("purge", "traced", "--yes"),
+    step("purge", "fragile", "--dead-letters", "--yes"),
     # Access
     step("access", "list"),
     step("access", "add", "sender", "--rights", "Send", "--entity", "orders", "--show"),
@@ -326,4 +332,3 @@ def _below(command: Any) -> set[str]:
     if not found:
         return {""}
     return {f"{name} {below}".strip() for name, each in found.items() for below in _below(each)}
-

@@ -27,7 +27,10 @@ from unibus.core.row import VERSION
 from unibus.errors import UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX, PRIORITY_MAX
 
-Int64 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+INT64_MAX: Final = 2**63 - 1024
+"""The largest number of 64 bits that is exact in JSON tools, too: these read numbers as floats."""
+
+Int64 = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Seconds = Annotated[float, Meta(gt=0, le=6e9)]
 Urgency = Annotated[int, Meta(ge=0, le=PRIORITY_MAX)]
 Id = Annotated[str, Meta(min_length=1, max_length=MESSAGE_ID_CHARS_MAX)]

@@ -21,7 +21,7 @@ import msgspec
 
 from unibus.bus.broker import Broker, EntityInfo
 from unibus.bus.management.wake import Wake
-from unibus.core.life.settings import SECRET
+from unibus.core.life.settings import shown
 
 KINDS: Final = ("queue", "topic", "subscription")
 DEAD_LETTERS: Final = "dead-letter queue"
@@ -71,8 +71,7 @@ _COUNTS: Final = tuple(
 
 def record_of(info: EntityInfo, settings: bool = False) -> EntityRecord:
     values = {name: getattr(info, name) for name in _COUNTS}
-    shown: dict[str, object] = {name: value for name, value in info.settings.items() if name not in SECRET}
-    return EntityRecord(**values, settings=shown if settings else msgspec.UNSET)
+    return EntityRecord(**values, settings=shown(info.settings) if settings else msgspec.UNSET)
 
 
 # A page by name

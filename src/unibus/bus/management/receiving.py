@@ -16,14 +16,17 @@ from unibus.bus.broker import Broker, Claimed, Pending, SessionLock
 from unibus.bus.management.aside import encoded_aside
 from unibus.bus.management.documents import Document, document_of_claimed
 from unibus.bus.management.peeking import PAGE_MAX, size_of
-from unibus.core.life.commands import RELEASE
+from unibus.bus.queues import Queues
+from unibus.core.life.commands import BY_TOKEN, RELEASE, SETTLEMENTS, Command, Renew, Settle
 from unibus.errors import BusError, UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX
 
 WAIT_S_MAX: Final = 60.0
 """How long one request waits for messages. A client that wants to wait longer asks again."""
 
-Token = Annotated[str, Meta(min_length=1, max_length=200)]
+Token = Annotated[str, Meta(pattern="^[A-Za-z0-9+/]{22}==$")]
+"""Sixteen bytes in base64."""
+
 SessionId = Annotated[str, Meta(min_length=1, max_length=MESSAGE_ID_CHARS_MAX)]
 Consumer = Annotated[str, Meta(max_length=256)]
 
@@ -147,9 +150,7 @@ async def settle(broker: Broker, entity: str, request: SettleRequest) -> list[Se
     """LockLost, and none is settled, if one of the locks has ended; MessageNotFound if it is of another entity."""
     tokens = [token_bytes(text) for text in request.tokens]
     if not request.each:
-        await broker.settle_many(
-            request.verb, tokens, entity=entity, reason=request.reason, description=request.description
-        )
+        await _settle_all(broker.queues, entity, request, tokens)
         return [SettledMessage(text) for text in request.tokens]
     found: list[tuple[SettledMessage, Pending[None] | None]] = []
     for text, token in zip(request.tokens, tokens, strict=True):
@@ -167,13 +168,31 @@ async def settle(broker: Broker, entity: str, request: SettleRequest) -> list[Se
     return [record for record, _ in found]
 
 
+def _settle_all(queues: Queues, entity: str, request: SettleRequest, tokens: list[bytes]) -> Pending[list[object]]:
+    """One batch. The name of the entity is in every command: a lock of another one is refused."""
+    verb = next(number for number, name in SETTLEMENTS.items() if name == request.verb)
+    commands: list[Command] = []
+    for token in tokens:
+        command = Settle(verb, entity, BY_TOKEN, token)
+        command.reason = request.reason
+        command.description = request.description
+        commands.append(command)
+    if queues.watcher is None:
+        pending = queues.store.apply(commands)
+    else:
+        pending = queues.watcher.watch_settle(verb, entity, "", lambda: queues.store.apply(commands))
+    queues.renewals.settled(entity)
+    return pending
+
+
 def error_record(error: BusError) -> ErrorRecord:
     return ErrorRecord(error.code, error.what, error.hint)
 
 
 async def renew(broker: Broker, entity: str, request: RenewRequest) -> list[RenewedLock]:
-    ends = await broker.renew_many([token_bytes(text) for text in request.tokens], entity=entity)
-    return [RenewedLock(text, end) for text, end in zip(request.tokens, ends, strict=True)]
+    commands = [Renew(entity, BY_TOKEN, token_bytes(text)) for text in request.tokens]
+    ends = await broker.store.apply(commands)
+    return [RenewedLock(text, end) for text, end in zip(request.tokens, ends, strict=True) if isinstance(end, int)]
 
 
 # Sessions

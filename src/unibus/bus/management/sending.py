@@ -5,11 +5,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Raw
 
-from unibus.bus.broker import Broker, SendResult
+from unibus.bus.broker import Broker, Pending, SendResult
 from unibus.bus.management.aside import encoded_aside
 from unibus.bus.management.documents import OutgoingMessage, body_and_fields, whole_message
 from unibus.bus.management.peeking import PAGE_MAX
 from unibus.bus.names import checked_name
+from unibus.bus.queues import Queues
+from unibus.core.life.entity import QUEUE
 from unibus.core.message import Message
 from unibus.errors import EntityNotFound
 from unibus.stores.durability import Durability
@@ -19,7 +21,7 @@ class SendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of the messages are stored, or none. `durability` null: that of the store."""
 
     messages: Annotated[list[OutgoingMessage], Meta(min_length=1, max_length=PAGE_MAX)]
-    durability: Literal["D0", "D1", "D2", "D3"] | None = None
+    durability: Literal["D1", "D2"] | None = None
 
 
 class SentMessage(msgspec.Struct, frozen=True):
@@ -44,8 +46,24 @@ async def send(broker: Broker, entity: str, request: SendRequest, creates: bool)
         size, len(request.messages), lambda: [_message(broker, name, given, is_new) for given in request.messages]
     )
     durability = None if request.durability is None else Durability.of(request.durability)
-    sending = broker.send_to_new if is_new else broker.send_many
-    return [sent_record(each) for each in await sending(name, messages, durability)]
+    if not is_new:
+        return [sent_record(each) for each in await broker.send_many(name, messages, durability)]
+    results = await _send_to_new(broker.queues, name, messages, durability)
+    return [sent_record(each) for each in results if isinstance(each, SendResult)]
+
+
+def _send_to_new(
+    queues: Queues, name: str, messages: list[Message], durability: Durability | None
+) -> Pending[list[object]]:
+    """The queue is created in the batch of its first messages. One that was created meanwhile is used as it is."""
+
+    def store(given: list[Message]) -> Pending[list[object]]:
+        commands = [queues.command(message, None, {}) for message in given]
+        for command in commands:
+            command.makes = QUEUE
+        return queues.store.apply(commands, durability)
+
+    return store(messages) if queues.watcher is None else queues.watcher.watch_send(name, messages, store)
 
 
 def _message(broker: Broker, name: str, given: OutgoingMessage, is_new: bool) -> Message:

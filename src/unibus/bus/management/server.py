@@ -39,6 +39,8 @@ class ServerStatus(msgspec.Struct, frozen=True):
     dead: int | None = None
     messages: int = 0
     history_bytes: int = 0
+    last_error: int = 0
+    """The number of the last warning or error in the log; another one than before: there are new ones to read."""
     proof: str | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -32,6 +32,7 @@ from unibus.endpoints.http.app import Asgi, Front, application
 from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.management.table import MANAGEMENT
 from unibus.endpoints.http.messages.table import MESSAGES
+from unibus.endpoints.http.monitoring.console import STATIC
 from unibus.endpoints.http.monitoring.table import MONITORING
 from unibus.endpoints.http.operation import Operation, Table
 from unibus.endpoints.http.operations import TABLE
@@ -71,6 +72,8 @@ MONITORING_RIGHTS = {
     **dict.fromkeys(("metrics", "servicebus_metrics"), "Listen"),
     **dict.fromkeys(("docs", "servicebus_docs", "openapi", "servicebus_openapi"), "Listen"),
     "reset": "Manage",
+    "console": "Listen",
+    **{f"console_{name.replace('.', '_')}": OPEN for name in STATIC},
 }
 # The management API, one table after the other. An operation with `names_entity` belongs in OF_QUERY, too.
 ENTITIES_RIGHTS = dict.fromkeys(("entities", "entities_live"), "Listen")
@@ -90,6 +93,7 @@ OF_QUERY_SETTINGS = {*SETTINGS_RIGHTS} - {"declare_entities"}
 # Messages one by one.
 MESSAGES_RIGHTS: dict[str, str] = {
     "send_messages": "Send",
+    **dict.fromkeys(("move_messages", "remove_messages"), "Manage"),
     **dict.fromkeys(
         (
             *("peek_messages", "receive_messages", "settle_messages", "renew_messages"),
@@ -143,7 +147,7 @@ OF_PATHS = {*MESSAGE_RIGHTS, *ADMINISTRATION_RIGHTS} - {"list_queues", "list_top
 OF_ENTITIES = OF_PATHS | OF_QUERY
 BASIC = {
     *("metrics", "servicebus_metrics", "docs", "servicebus_docs", "openapi", "servicebus_openapi"),
-    *("entities", "entities_live", "server", "server_live", "server_errors"),
+    *("entities", "entities_live", "server", "server_live", "server_errors", "console"),
 }
 
 ENTITY, SIBLING = "orders", "orders1"
@@ -313,7 +317,8 @@ def test_every_documented_path_leads_to_its_operation() -> None:
 @pytest.mark.parametrize("operation", TABLE.operations, ids=lambda operation: str(operation.name))
 async def test_exactly_those_are_allowed_that_may(operation: Operation) -> None:
     for who in IDENTITIES:
-        headers = {} if who.authorization is None else {"Authorization": who.authorization}
+        headers = {"Accept": operation.media} if operation.media else {}
+        headers |= {} if who.authorization is None else {"Authorization": who.authorization}
         wanted = expected(operation.name, who)
         for path in paths(operation):
             answer = await ask(FRONT, operation.method, path, headers, peer=who.peer)

@@ -72,6 +72,7 @@ async def _status(service: Service, watch: EntityWatch | None) -> ServerStatus:
         dead=None if watch is None else totals.dead,
         messages=0 if store is None else store.messages,
         history_bytes=0 if store is None else store.history_bytes,
+        last_error=control.recent_log.errors[-1].number if control.recent_log.errors else 0,
     )
 
 

@@ -65,8 +65,22 @@ async def _events(service: Service, number: int) -> AsyncGenerator[bytes, None]:
             await asyncio.wait_for(changed.wait(), KEEP_ALIVE_S)
         except TimeoutError:
             yield KEEP_ALIVE
-        if (await service.jobs.get(number)).state not in AT_REST:
-            await asyncio.sleep(LIVE_S)
+        await _paced(service, number)
+
+
+async def _paced(service: Service, number: int) -> None:
+    """Return after LIVE_S, or when the job is over: a caller that waits for its end gets it at once."""
+    loop = asyncio.get_running_loop()
+    ends_s = loop.time() + LIVE_S
+    while True:
+        changed = service.jobs.changed
+        left_s = ends_s - loop.time()
+        if left_s <= 0 or (await service.jobs.get(number)).state in AT_REST:
+            return
+        try:
+            await asyncio.wait_for(changed.wait(), left_s)
+        except TimeoutError:
+            return
 
 
 def _number(request: Request) -> int:

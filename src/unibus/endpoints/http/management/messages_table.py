@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from unibus.bus.management.moving import MoveAnswer, MoveRequest, RemoveAnswer, RemoveRequest
 from unibus.bus.management.peeking import PAGE_MAX, PREVIEW_CHARS_MAX, PeekedPage
 from unibus.bus.management.receiving import (
     AcceptedSession,
@@ -27,6 +28,7 @@ from unibus.endpoints.http.management.forms import (
     parameter,
     whole,
 )
+from unibus.endpoints.http.management.messages.move import move_messages, remove_messages
 from unibus.endpoints.http.management.messages.peek import peek_messages
 from unibus.endpoints.http.management.messages.receive import receive_messages, renew_messages, settle_messages
 from unibus.endpoints.http.management.messages.send import send_messages
@@ -45,7 +47,7 @@ def _post(
     summary: str,
     request: object,
     answer: object,
-    statuses: tuple[int, ...] = (200, 409, 410),
+    statuses: tuple[int, ...],
 ) -> Operation:
     return Operation(
         name=name,
@@ -121,5 +123,15 @@ MESSAGES: Final[tuple[Operation, ...]] = (
         *("release_session_lock", "sessions/release", Right.LISTEN, release_session),
         "Release a session",
         *(SessionRequest, dict[str, str], (200, 410)),
+    ),
+    _post(
+        *("move_messages", "messages/move", Right.MANAGE, move_messages),
+        "Move messages that wait to another entity, all or none",
+        *(MoveRequest, MoveAnswer, (200, 409)),
+    ),
+    _post(
+        *("remove_messages", "messages/remove", Right.MANAGE, remove_messages),
+        "Remove messages that wait, all or none",
+        *(RemoveRequest, RemoveAnswer, (200,)),
     ),
 )

@@ -3,7 +3,7 @@
 from typing import Final
 
 from unibus.core.access.rights import Right
-from unibus.endpoints.http.monitoring import health, metrics, pages, proof, reset
+from unibus.endpoints.http.monitoring import console, health, metrics, pages, proof, reset
 from unibus.endpoints.http.monitoring.exposition import CONTENT_TYPE
 from unibus.endpoints.http.operation import Handler, Operation
 
@@ -145,4 +145,31 @@ MONITORING: Final[tuple[Operation, ...]] = (
         tag="monitoring",
         response_schema=_object("deleted", deleted=_COUNT),
     ),
+    Operation(
+        "console",
+        "GET",
+        "/",
+        Right.LISTEN,
+        console.page,
+        "The page of this server, for browsers",
+        ("/",),
+        tag="monitoring",
+        in_document=False,
+        media=console.HTML,
+    ),
+    *[
+        # Open: they are the same for every server, and hold nothing of this one.
+        Operation(
+            f"console_{name.replace('.', '_')}",
+            "GET",
+            f"/console/{name}",
+            None,
+            console.static(name),
+            "A file of the page",
+            (f"/console/{name}",),
+            tag="monitoring",
+            in_document=False,
+        )
+        for name in console.STATIC
+    ],
 )

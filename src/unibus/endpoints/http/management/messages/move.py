@@ -1,0 +1,36 @@
+"""POST messages/move, messages/remove: messages that wait, by their sequences, all or none in one call."""
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from unibus.bus.management.moving import MoveRequest, RemoveRequest, move, remove
+from unibus.core.access.rights import Right
+from unibus.endpoints.http.management.forms import entity_of
+from unibus.endpoints.http.request import Request, Response, json_response
+from unibus.endpoints.http.routing import named_entity
+from unibus.endpoints.http.service import Service
+
+_moving: Final = msgspec.json.Decoder(MoveRequest).decode
+_removing: Final = msgspec.json.Decoder(RemoveRequest).decode
+
+
+async def move_messages(service: Service, request: Request) -> Response:
+    """Needs the right to manage the target, too."""
+    entity, given = entity_of(request), request.json_as(_moving)
+    given = msgspec.structs.replace(given, to=named_entity(given.to))
+    service.authorization.check(request, Right.MANAGE, given.to)
+    broker = service.broker
+    answer = await asyncio.to_thread(partial(move, broker.store, broker.now_ns(), entity, given))
+    broker.queues.renewals.settled(entity)  # Publishers that are blocked by it look again.
+    return json_response(answer)
+
+
+async def remove_messages(service: Service, request: Request) -> Response:
+    entity, given = entity_of(request), request.json_as(_removing)
+    broker = service.broker
+    answer = await asyncio.to_thread(partial(remove, broker.store, entity, given))
+    broker.queues.renewals.settled(entity)  # Publishers that are blocked by it look again.
+    return json_response(answer)
