@@ -6,7 +6,7 @@ work is done already, installs through apt only as root and only what is missing
     prepare.py venv             .venv with unibus (editable, never compiled) and the tools of the `dev` extra
     prepare.py serve            .venv-serve with unibus (editable, never compiled) and the `server` extra
     prepare.py compiler         a C compiler and the headers of this Python
-    prepare.py servers          what is not Python: the servers that are measured beside us, and Java for Spark
+    prepare.py servers          what is not Python: servers that are measured beside us, promtool, and Java for Spark
     prepare.py clients          clients of Azure Service Bus that the tests run against our server
     prepare.py compiled         .build/compiled, made again only when a source changed
     prepare.py faults           .build/faults/compiled: the same with points at which tests can raise
@@ -120,9 +120,11 @@ def compiler() -> None:
 
 
 def servers() -> None:
-    for program in ("redis-server", "wrk", "chromium"):  # The last one opens the page of a server.
+    # Chromium opens the page of a server.
+    names = ("redis-server", "redis-server"), ("wrk", "wrk"), ("promtool", "prometheus"), ("chromium", "chromium")
+    for program, package in names:
         if shutil.which(program) is None:
-            apt_install(program, program)
+            apt_install(program, package)
     for package in ("default-jre-headless", f"openjdk-{JAVA_MINIMUM}-jre-headless"):
         if not has_java():  # What a system calls its default may be too old.
             apt_install(f"Java {JAVA_MINIMUM} or newer", package)
