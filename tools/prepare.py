@@ -120,9 +120,9 @@ def compiler() -> None:
 
 
 def servers() -> None:
-    # Chromium opens the page of a server.
-    names = ("redis-server", "redis-server"), ("wrk", "wrk"), ("promtool", "prometheus"), ("chromium", "chromium")
-    for program, package in names:
+    # Chromium opens the page of a server, promtool checks its alerts.
+    programs = {"redis-server": "redis-server", "wrk": "wrk", "promtool": "prometheus", "chromium": "chromium"}
+    for program, package in programs.items():
         if shutil.which(program) is None:
             apt_install(program, package)
     for package in ("default-jre-headless", f"openjdk-{JAVA_MINIMUM}-jre-headless"):

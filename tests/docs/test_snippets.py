@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,13 @@ def test_the_architecture_names_every_file_of_the_bus() -> None:
     files = [path.name for path in (ROOT / "src" / "unibus" / "bus").glob("[!_]*.py")]
     assert files
     assert [name for name in files if f"`bus/{name}`" not in text] == []
+
+
+def test_the_tables_of_the_architecture_list_each_file_once() -> None:
+    rows = re.findall(r"^\| (`[^|]*\.py`[^|]*) \|", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE)
+    listed = Counter(name for row in rows for name in re.findall(r"`(\w+(?:/\w+)+\.py)`", row))
+    assert listed
+    assert [name for name, count in listed.items() if count > 1] == []
 
 
 def test_the_architecture_marks_the_compiled_files() -> None:

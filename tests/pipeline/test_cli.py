@@ -41,7 +41,7 @@ def test_a_report_for_programs(asked: Asked) -> None:
     result = unibus("report", "latency", "--limit", "1", "--csv", *lake)
     rows = list(csv.reader(io.StringIO(result.stdout)))
     assert (result.exit_code, len(rows), rows[0][:3]) == (0, 2, ["domain", "channel", "completed"])
-    assert result.stderr == "there are more than 1 rows; --limit shows more\n"
+    assert result.stderr == "there are more than 1 row; --limit shows more\n"
     nothing = unibus("report", "latency", "--channel", "no.such.*", *lake)
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (3, "", "")
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,40 @@ try:
 except SparkLost as error:
     print("lost:", error)
 print(sum(result.events for result in run_all(open_session("local[1]", quick=True), lake, sources)))
+"""
+
+SERVES = """
+import sys
+from unibus.pipeline.serving.server import serving_session
+
+spark, url = serving_session(int(sys.argv[1]), "local[1]")
+print(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid(), url, flush=True)
+sys.stdin.read()
+"""
+LOSES_ITS_SERVER = """
+import os, signal, sys
+from unibus.capture.sources import open_sources
+from unibus.errors import SparkLost
+from unibus.pipeline import session
+from unibus.pipeline.lake import Lake
+from unibus.pipeline.run import run_all
+
+session.RETRIES_MAX = 1
+lake, sources = Lake(sys.argv[2]), open_sources(sys.argv[1])
+machine, url = input().split()
+spark = session.open_session(connect=url)
+
+def kill(step, share):
+    if step == "plan":
+        os.kill(int(machine), signal.SIGKILL)
+
+try:
+    list(run_all(spark, lake, sources, progress=kill))
+except SparkLost as error:
+    print("lost:", error, flush=True)
+_, url = input().split()
+print(sum(result.events for result in run_all(session.open_session(connect=url), lake, sources)), flush=True)
+os._exit(0)
 """
 
 
@@ -97,5 +132,41 @@ def test_a_machine_that_is_killed_is_replaced_by_the_next_session(tmp_path: Path
     told = ended.stdout.splitlines()
     assert (ended.returncode, ended.stderr) == (0, "")
     assert told[0].startswith("lost: the Java machine of Spark ended while it worked")
+    assert told[1:] == [str(len(EVENTS))]
+    assert tables_of(Lake(lake)) == expected(EVENTS)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def serving() -> "subprocess.Popen[str]":
+    """A Spark Connect server. It writes the process of its machine, and its address."""
+    command = [sys.executable, "-c", SERVES, str(free_port())]
+    quick = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=quick)
+
+
+def test_a_connect_server_that_is_killed_is_replaced_by_the_next_session(tmp_path: Path, capture: str) -> None:
+    lake = str(tmp_path / "lake")
+    with serving() as first, serving() as second:
+        assert first.stdout is not None
+        assert second.stdout is not None
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-c", LOSES_ITS_SERVER, capture, lake],
+                input=first.stdout.readline() + second.stdout.readline(),
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+        finally:
+            first.kill()
+            second.kill()
+    told = ended.stdout.splitlines()
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert told[0].startswith("lost: the Spark Connect server ended while it worked")
     assert told[1:] == [str(len(EVENTS))]
     assert tables_of(Lake(lake)) == expected(EVENTS)

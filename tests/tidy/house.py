@@ -8,7 +8,7 @@ from typing import Final
 PACKAGE: Final = "unibus"
 SOURCE: Final = f"src/{PACKAGE}"
 
-GROUND: Final = frozenset({"errors", "limits", "clock"})
+GROUND: Final = frozenset({"errors", "limits", "clock", "counting", "near_names"})
 """Standard library only, and nothing of ours. Every room stands on it."""
 
 _BELOW_THE_DOORS = frozenset({"core", "stores", "bus", "sync", "codecs"})
@@ -23,10 +23,10 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
     "config": frozenset({"core"}),  # Describes and reads settings; what is configured takes them as an argument.
     # Network only: what it needs of a store it asks the bus for.
     "endpoints": frozenset({"core", "bus", "codecs", "config"}),
-    # The other side of the network: what an operation answers is a record of bus/management.
-    "client": frozenset({"core", "bus", "config"}),
     # Connects a bus and the HTTP endpoint to a framework of the user; holds no rule of its own.
     "integrations": frozenset({"core", "bus", "endpoints"}),
+    # The other side of the network: what an operation answers is a record of bus/management.
+    "client": frozenset({"core", "bus", "config"}),
     "federation": frozenset({"core", "bus"}),
     "capture": frozenset({"core", "stores"}),  # Reads history as a reader does, beside the bus.
     "pipeline": frozenset({"core", "stores", "bus", "sync", "capture"}),
@@ -47,8 +47,8 @@ THIRD_PARTY: Final[dict[str, frozenset[str]]] = {
     "bus": frozenset({"msgspec", "mypy_extensions", "opentelemetry"}),  # The last one only when a bus is traced.
     "sync": frozenset({"msgspec", "mypy_extensions"}),
     "endpoints": frozenset({"msgspec", "fastapi", "starlette", "uvicorn", "httptools", "uvloop", "cryptography"}),
-    "client": frozenset({"msgspec"}),
     "integrations": frozenset({"fastapi", "starlette"}),
+    "client": frozenset({"msgspec"}),
     "federation": frozenset({"msgspec", "httpx2"}),
     "capture": frozenset({"msgspec", "pyarrow"}),
     "pipeline": frozenset({"msgspec", "numpy", "pyspark", "pyarrow", "deltalake"}),  # The only room that knows Spark.

@@ -36,6 +36,7 @@ from unibus.core.deadletter import (
 from unibus.core.expiry import is_expired
 from unibus.core.message import Message
 from unibus.core.metrics import ChannelMetrics
+from unibus.counting import counted
 from unibus.errors import BusError, HandlerInvalid, PayloadMismatch
 
 log = logging.getLogger("unibus")
@@ -159,10 +160,10 @@ class BusAftermath(Aftermath):
         letter = dead_letter(message, place, reason, error, group, self._exchange.wall_ns())
         self.metrics_of(message.channel).count("dead_lettered")
         log.warning(
-            "%r is a dead letter in %r after %d deliveries to group %r (%s): %s",
+            "%r is a dead letter in %r after %s to group %r (%s): %s",
             message,
             place,
-            message.delivery_count,
+            counted(message.delivery_count, "delivery", "deliveries"),
             group,
             reason,
             described(error),

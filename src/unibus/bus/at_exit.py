@@ -2,9 +2,11 @@
 
     handlers that can still run ▶ (after a second: one line says what is waited for) ▶ at most FINISH_S ▶ closing
 
+What is lost with the process is reported in one line, by number and channel: also what waits for async handlers, whose
+event loop has ended by now. What was acknowledged is durable in any case: it was before its publisher got the answer.
+
 All buses share the time. Ctrl-C ends the wait for handlers; the stores are closed all the same, and a second Ctrl-C
 ends that too.
-What was acknowledged is durable in any case: it was before anybody was told so.
 
 Everything happens in the main thread. At this point Python 3.12 and later start no threads.
 """
@@ -18,7 +20,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from unibus.bus.shutdown import Shutdown
-from unibus.bus.unhandled import described
+from unibus.bus.unhandled import EXITED, described
+from unibus.counting import counted
 
 log = logging.getLogger("unibus")
 
@@ -42,10 +45,10 @@ class Exit:
 
     def run(self) -> None:
         shutdown, closing = self._shutdown, self._shutdown.closing
-        # Ctrl-C has ended a wait in close(): what is left is reported there.
-        shutdown.is_reported = not closing.is_at_work()
-        if shutdown.is_reported and not shutdown.is_stopped():  # Messages of a stopped bus wait for a start.
-            self._wait_for_handlers()
+        if not closing.is_at_work():  # Else Ctrl-C has ended a wait in close().
+            shutdown.end = EXITED
+            if not shutdown.is_stopped():  # Messages of a stopped bus wait for a start.
+                self._wait_for_handlers()
         shutdown.is_exit = True
         shutdown.join = self._join
         closing.shorten(self._left_s())
@@ -57,6 +60,8 @@ class Exit:
 
     def hurry(self) -> None:
         """After Ctrl-C: release the store, and wait for nothing."""
+        if not self._shutdown.closing.is_at_work():
+            self._shutdown.end = EXITED
         self._shutdown.is_exit = True
         self._shutdown.closing.is_released = True
         self._shutdown.closing.wake()
@@ -66,9 +71,15 @@ class Exit:
     def _wait_for_handlers(self) -> None:
         shutdown = self._shutdown
         if not self._wait(shutdown.wait_for_handlers, self._left_s(), lambda: described(shutdown.busy_groups())):
-            left = sum(group.queue.size + group.running + group.delayed for group in shutdown.busy_groups())
-            kept = "; a durable bus redelivers them" if shutdown.url != "memory://" else ""
-            log.warning("the program ended with %d messages unhandled%s; close the bus, or use `with`", left, kept)
+            stored = shutdown.stored_of(shutdown.busy_groups())
+            if stored:  # What is lost is reported by the step that finds it; see unhandled.py.
+                log.warning(
+                    "%s with %s unhandled, to be delivered after the next start of %s%s",
+                    EXITED.what,
+                    counted(stored, "message"),
+                    shutdown.url,
+                    EXITED.advice,
+                )
 
     def _join(self, thread: threading.Thread, timeout_s: float | None) -> None:
         def wait(wait_s: float | None) -> bool:

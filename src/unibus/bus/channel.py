@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.bus.blocked import BlockedPublisher, BlockedPublishers
+from unibus.bus.blocked import PLACES_UNKNOWN, BlockedPublisher, BlockedPublishers
 from unibus.bus.group import Group
 from unibus.core.atomic import LOCK, atomic
 from unibus.core.dedup import Deduplicator
@@ -33,6 +33,8 @@ STALE: Final = 5  # The routes changed since they were looked up; look again.
 POLICY_DROP_NEW: Final = 0
 POLICY_DROP_OLD: Final = 1
 POLICY_BLOCK: Final = 2
+
+_UNBOUNDED: Final = 1 << 60  # Places of a channel without a bound.
 
 
 @final
@@ -74,7 +76,7 @@ class Channel:
         self.dead_letter_channel: str | None = None
         self.kept: PriorityQueue[Message] = PriorityQueue(0)
         self.groups: list[Group] = []  # Subscribed to this very name.
-        self.blocked = BlockedPublishers()
+        self.blocked = BlockedPublishers(self.free_places)
         self.casualties: list[Casualty] = []
         self._offering = False  # A long offer is under way: the fast path must not slip into it.
         # What a publish reaches, as of `routes_version`; derived by the exchange.
@@ -205,13 +207,19 @@ class Channel:
     def _is_full(self, group: Group) -> bool:
         return group.bound == 0 and not group.closed and group.depth() >= self.max_size
 
-    def has_free_place(self) -> bool:
-        """Whether a message could be admitted now: exact while the routes are, and true where that is not known."""
-        if self.max_size == 0 or self.has_filter or self.routes_version < 0:
-            return True
-        if not self.routes:
-            return self.kept.size < self.max_size
-        return not any([self._is_full(group) for group in self.routes])
+    def free_places(self) -> int:
+        """How many messages could be admitted now; PLACES_UNKNOWN where only a try can say that."""
+        if self.max_size == 0:
+            return _UNBOUNDED
+        if self.policy != POLICY_BLOCK or self.has_filter or self.routes_version < 0:
+            return PLACES_UNKNOWN
+        free: i64 = _UNBOUNDED if self.routes else self.max_size - self.kept.size
+        for group in self.routes:
+            if group.is_bounded_here():
+                free = min(free, self.max_size - group.depth())
+            elif self._is_full(group):
+                free = 0
+        return max(free, 0)
 
     def _fits(self, queue: PriorityQueue[Message], retrying: i64, messages: list[Message]) -> bool:
         """`retrying` messages of the same group hold a place too, and cannot be evicted."""
@@ -277,7 +285,7 @@ class Channel:
         with LOCK:
             self.groups.remove(group)
             self.routes_version = -1
-        self.blocked.wake_first()
+        self.blocked.grant()
 
     def hand_kept(self, group: Group) -> None:
         """The first reliable group gets what was kept; from now on nothing is, as the routes are looked up anew."""
@@ -286,10 +294,10 @@ class Channel:
             if group.bound == 0:
                 for message in self.kept.drain():
                     group.queue.append(message, message.priority)
-        self.blocked.wake_first()
+        self.blocked.grant()
 
     def block(self, publisher: BlockedPublisher) -> None:
-        """Let a publisher wait: it is woken when it is the first and a queue that may have been full gives one away."""
+        """Let a publisher wait: it is woken when a queue that may have been full gives a message away, in its turn."""
         with LOCK:
             self.blocked.add(publisher)
             self.watch_groups()
@@ -301,10 +309,9 @@ class Channel:
                 group.wakes(self.blocked)
 
     def unblock(self, publisher: BlockedPublisher) -> None:
-        """It was admitted, or waits no more. A place that it was woken for and did not take is for the next one."""
-        self.blocked.remove(publisher)
-        if self.blocked.count and self.has_free_place():
-            self.blocked.wake_first()
+        """It was admitted, or waits no more. A place that it was granted and did not take is for the next one."""
+        if self.blocked.remove(publisher) and self.blocked.count:
+            self.blocked.grant()
 
     def keep(self, messages: list[Message]) -> None:
         """Take back what a last subscriber left behind, each message at its place."""
@@ -312,7 +319,7 @@ class Channel:
             self.kept.restore(message, message.priority, message.sequence)
 
 
-atomic(Channel, "offer_only", "offer_nobody", "has_free_place", "keep")
+atomic(Channel, "offer_only", "offer_nobody", "free_places", "keep")
 
 
 def dedup_key(message: Message) -> str:

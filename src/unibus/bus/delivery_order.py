@@ -15,9 +15,9 @@ Every method is called under the lock of the feed.
 
 from typing import Final, final
 
+from unibus.bus.group import Group
 from unibus.core.life.claiming import Claimed
 from unibus.core.message import Message
-from unibus.core.queue import PriorityQueue
 from unibus.stores.catalog import Catalog
 
 AHEAD: Final = 32
@@ -32,13 +32,13 @@ _BEFORE_ALL: Final[Place] = (-1, -1)
 class DeliveryOrder:
     """The order of one feed. `missing` is how many messages of the store precede the one that was held back last."""
 
-    def __init__(self, catalog: Catalog, entity: str, queue: PriorityQueue[Message]) -> None:
+    def __init__(self, catalog: Catalog, entity: str, group: Group) -> None:
         self.missing = 0
         self._wanted = 0  # What was missing when the claim that is on its way began.
         self._catalog = catalog
         self._entity = entity
-        self._queue = queue
-        self._by_priority = True
+        self._group = group  # Knows whether priorities count: slots put back what they did not handle, too.
+        self._queue = group.queue
         self._held_back: list[Message] = []
         self._coming: Place | None = None  # The first message of the claim that is on its way; None: there is none.
         self._trusts_queue = False  # The last claim was in vain: one message is delivered without a look at the store.
@@ -48,7 +48,7 @@ class DeliveryOrder:
 
         The queue is asked too: what precedes the message may have arrived after it was taken.
         """
-        level = message.priority if self._by_priority else 0
+        level = self._group.level_of(message)
         sequence = message.sequence
         if self._queue.has_returned_before(level, sequence):
             self._queue.restore(message, level, sequence)
@@ -59,10 +59,12 @@ class DeliveryOrder:
         if self._trusts_queue:
             self._trusts_queue = False
             return True
-        self.missing = self._catalog.count_before(self._entity, level, sequence, AHEAD)
-        if self.missing:
-            self._hold_back(message, (level, sequence))
-        return not self.missing
+        missing = self._catalog.count_before(self._entity, level, sequence, AHEAD)
+        if missing == 0:
+            return True  # `missing` stays: another slot may have held back messages, and be about to claim for them.
+        self.missing = missing
+        self._hold_back(message, (level, sequence))
+        return False
 
     def _hold_back(self, message: Message, first: Place) -> None:
         """This message, and those in the queue that do not precede `first`: no slot has to take and return each."""
@@ -78,7 +80,7 @@ class DeliveryOrder:
             self._held_back.append(message)
 
     def _place(self, message: Message) -> Place:
-        return (message.priority if self._by_priority else 0, message.sequence)
+        return (self._group.level_of(message), message.sequence)
 
     # The claims of the feed, at most one at a time
 
@@ -90,11 +92,20 @@ class DeliveryOrder:
     def claim_decided(self, claimed: list[Claimed]) -> None:
         """It is known what the claim brings, and that is being written: what precedes it need not wait for that."""
         if claimed:
-            self._by_priority = claimed[0].entry.entity.settings.by_priority
-            self._coming = min((each.priority if self._by_priority else 0, each.sequence) for each in claimed)
+            by_priority = claimed[0].entry.entity.settings.by_priority
+            if self._group.by_priority != by_priority:
+                self._reorder(by_priority)
+            self._coming = min((each.priority if by_priority else 0, each.sequence) for each in claimed)
         else:
             self._coming = None
         self._put_back()
+
+    def _reorder(self, by_priority: bool) -> None:
+        """The setting of the subscription is another than before: what is queued gets its place by that."""
+        waiting = self._queue.drain()
+        self._group.by_priority = by_priority
+        for message in waiting:
+            self._put(message, None)
 
     def end_claim(self, messages: list[Message]) -> None:
         """It brought these. One in vain, because it failed or another receiver was quicker, must not be made again and

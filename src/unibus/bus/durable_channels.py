@@ -14,13 +14,15 @@ from typing import TypeVar
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.archive import instant_ns
 from unibus.bus.channel import Channel
+from unibus.bus.echoes import Echoes
 from unibus.bus.exchange import Exchange, is_internal
-from unibus.bus.feeds import Echoes, Feed
+from unibus.bus.feed_handlers import feed_handler
+from unibus.bus.feeds import Feed
 from unibus.bus.group import Consumer, Group, wake_all
 from unibus.bus.handlers import Plan, durable_name, plan_for
 from unibus.bus.places import Places
 from unibus.bus.publishing import Publication, Publishing
-from unibus.bus.queues import Queues, checked_subscription_name
+from unibus.bus.queues import Queues, checked_subscription_name, declaration
 from unibus.bus.registry import Registry
 from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, ChannelConfig, SubscribeOptions
 from unibus.bus.subscription import Cancelled, Subscription
@@ -98,8 +100,8 @@ class DurableChannels:
             if config.dedup_window is not None:
                 settings["dedup_window"] = max(config.dedup_window, 20.0)
             # It may be there already: from a publish that came first, or from an earlier life with other settings.
-            self._settled(self._queues.create(TOPIC, name, {}))
-            self._settled(self._queues.update(name, settings))
+            self._make(TOPIC, name)
+            _settled(self._queues.update(name, settings))
         self._chosen[name] = persistent
         self._configs[name] = config
         self._publishing.recount(name)
@@ -188,13 +190,10 @@ class DurableChannels:
         settings: Settings = {"max_delivery_count": retry.deliveries_max}
         if config is not None and config.dead_letter_channel:
             settings["forward_dead_letters_to"] = config.dead_letter_channel
-            self._settled(
-                self._queues.create(
-                    TOPIC if self.takes(config.dead_letter_channel) else QUEUE, config.dead_letter_channel, {}
-                )
-            )
-        self._settled(self._queues.store.subscribe_from(Declare(path, SUBSCRIPTION, settings), after, since_ns))
-        self._settled(self._queues.update(path, settings))
+            kind = TOPIC if self.takes(config.dead_letter_channel) else QUEUE
+            self._make(kind, config.dead_letter_channel)
+        _settled(self._queues.store.subscribe_from(Declare(path, SUBSCRIPTION, settings), after, since_ns))
+        _settled(self._queues.update(path, settings))
 
     def _feed(self, channel: Channel, name: str, options: SubscribeOptions) -> Feed:
         path = subscription_path(channel.name, name)
@@ -231,7 +230,7 @@ class DurableChannels:
         inner = Consumer(number, feed.group, handler, plan.shape)
         inner.convert = plan.convert
         inner.retry = retry
-        outer = Consumer(number, feed.group, feed.handler(inner, plan.is_async), 0)
+        outer = Consumer(number, feed.group, feed_handler(feed, inner, plan.is_async), 0)
         outer.retry = retry
         outer.concurrency = concurrency
         outer.bus = self._exchange
@@ -289,9 +288,14 @@ class DurableChannels:
         for feed in list(self._feeds.values()):
             feed.stop()
 
-    def _settled(self, pending: Pending[object] | Pending[None] | Pending[int]) -> None:
-        """Let it become durable in its own time. In memory it is true already."""
-        pending.on_done(lambda _: None)
+    def _make(self, kind: int, name: str) -> None:
+        """What the channel consists of in the store; no change if it exists."""
+        _settled(self._queues.store.apply([declaration(kind, name, {}, self._queues.store)]))
+
+
+def _settled(pending: Pending[list[object]] | Pending[object] | Pending[None] | Pending[int]) -> None:
+    """Let it become durable in its own time. In memory it is true already."""
+    pending.on_done(lambda _: None)
 
 
 def _check_policy(name: str, config: ChannelConfig) -> None:

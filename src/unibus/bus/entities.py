@@ -50,14 +50,19 @@ class Entities:
 
     def create_queue(self, name: str, **settings: object) -> Pending[None]:
         """The same settings again are no change; others raise EntityExists."""
-        return self._declare(checked_path(name), QUEUE, settings)
+        return self._declare(self._checked_name(name), QUEUE, settings)
 
     def create_topic(self, name: str, **settings: object) -> Pending[None]:
-        return self._declare(checked_path(name), TOPIC, settings)
+        return self._declare(self._checked_name(name), TOPIC, settings)
 
     def create_subscription(self, topic: str, name: str, **settings: object) -> Pending[None]:
         """`rules` may be given as a list of Rule; without it there is one rule, `$Default`, that takes everything."""
         return self._declare(subscription_path(topic, checked_subscription(name)), SUBSCRIPTION, settings)
+
+    def _checked_name(self, name: str) -> str:
+        path = checked_path(name)
+        self._queues.check_entity(path)
+        return path
 
     def _declare(self, name: str, kind: int, settings: dict[str, object]) -> Pending[None]:
         return self._apply(Declare(name, kind, checked_settings(settings)))

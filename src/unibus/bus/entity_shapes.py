@@ -9,7 +9,6 @@ And the Config.json of Microsoft's emulator: UserConfig.Namespaces[0] with lists
 not name keeps its default, or stays as it is. What nobody here understands is an error that names it, never ignored.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from unibus.core.life.entity import KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC, subs
 from unibus.core.life.rules import Rule, checked_rule_name
 from unibus.core.life.settings import checked_settings
 from unibus.errors import BusError, ConfigInvalid, UsageError
+from unibus.near_names import hint_for_name
 
 _FOLDED: Final = {name.casefold(): setting for name, setting in PROPERTIES.items()}
 _STATUSES: Final = {name.casefold(): status for name, status in STATUSES.items()}
@@ -214,7 +214,7 @@ def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
         if key not in _FOLDED:
             own = next((each for each in written if each.casefold() == key), key) if isinstance(written, dict) else key
             with _line_of(given, key):
-                hint = _nearest(own, PROPERTIES) or "leave it out"
+                hint = hint_for_name(own, PROPERTIES, "leave it out")
                 raise ConfigInvalid(f"{name!r} has a property {own!r:.60}, which is not known", hint)
         settings[_FOLDED[key]] = None if value == "" and key.startswith("forward") else value
         settings.lines[_FOLDED[key]] = given.lines.get(key, 0)
@@ -352,11 +352,4 @@ def _only(given: Mapping[str, object], known: Collection[str], where: str) -> No
     for key in given:
         if key not in known:
             with _line_of(given, key):
-                hint = _nearest(key, known) or f"known are {', '.join(sorted(known))}"
-                raise ConfigInvalid(f"{where} has {key!r:.60}, which is not known", hint)
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    """A hint for a misspelt name; "" where none of the known names is like it."""
-    close = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {close[0]!r}?" if close else ""
+                raise ConfigInvalid(f"{where} has {key!r:.60}, which is not known", hint_for_name(key, known))

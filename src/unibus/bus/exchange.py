@@ -35,6 +35,7 @@ from unibus.core.metrics import ChannelMetrics
 from unibus.core.payload import Payload
 from unibus.core.priority import checked_priority
 from unibus.core.stamp import Stamper
+from unibus.counting import counted
 from unibus.errors import (
     MessageTooLarge,
     PriorityInvalid,
@@ -158,20 +159,29 @@ class Exchange:
             if not channel.is_unrouted_reported:
                 self.steward.report_unrouted(channel)
             return UNROUTED
-        return self._post_all(channel, [message], False)
+        return self._post_all(channel, [message], False, None)
 
-    def post_many(self, channel: Channel, messages: list[Message], in_turn: bool = False) -> i64:
+    def post_many(
+        self,
+        channel: Channel,
+        messages: list[Message],
+        in_turn: bool = False,
+        publisher: BlockedPublisher | None = None,
+    ) -> i64:
         """The same for several messages: all are admitted, or none.
 
-        `in_turn`: by a publisher whose turn it is, or that cannot wait, so that it does not wait behind others.
+        `in_turn`: by a publisher whose turn it is, or that cannot wait, so that it does not wait behind others. A
+        `publisher` that has waited leaves the channel's order with its admission.
         """
         if channel.routes_version != self.version:
             self.refresh(channel)
         for message in messages:
             self._prepare(channel, message)
-        return self._post_all(channel, messages, in_turn)
+        return self._post_all(channel, messages, in_turn, publisher)
 
-    def _post_all(self, channel: Channel, messages: list[Message], in_turn: bool) -> i64:
+    def _post_all(
+        self, channel: Channel, messages: list[Message], in_turn: bool, publisher: BlockedPublisher | None
+    ) -> i64:
         routes = channel.routes
         waits = not in_turn and channel.blocked.count > 0 and must_wait(channel)
         parcels = [Parcel(message, self._wanted(channel, routes, message)) for message in messages]
@@ -182,7 +192,9 @@ class Exchange:
         if verdict == STALE:
             # Somebody subscribed or left in the meantime.
             self.refresh(channel)
-            return self._post_all(channel, messages, in_turn)
+            return self._post_all(channel, messages, in_turn, publisher)
+        if publisher is not None and verdict <= UNROUTED:
+            channel.unblock(publisher)  # Now: an inline handler may run for long, and others wait for places.
         try:
             self._bury(channel)
             if verdict == UNROUTED and not channel.is_unrouted_reported:
@@ -196,7 +208,7 @@ class Exchange:
         for group in channel.routes:
             wake_all(group)  # A slot that looked during the sweep may have seen an empty queue.
         self._bury(channel)
-        channel.blocked.wake_first()
+        channel.blocked.grant()
 
     def _bury(self, channel: Channel) -> None:
         if channel.casualties:
@@ -337,7 +349,7 @@ class Exchange:
 
 def queue_full(channel: Channel, item: object) -> PublishError:
     return QueueFull(
-        f"channel {channel.name!r} has {channel.max_size} messages waiting, its bound",
+        f"channel {channel.name!r} has {counted(channel.max_size, 'message')} waiting, its bound",
         "slow down, raise max_queue_size, add workers, or choose drop_policy 'block' or 'drop_old'",
         item,
     )

@@ -24,6 +24,7 @@ from unibus.bus.subscriptions import (
     Decorated,
     check_option_names,
     checked_concurrency,
+    checked_target,
     decorator,
     retry_policy,
 )
@@ -132,6 +133,8 @@ class Face:
         patterns.check_new(checked_name(name))
         if config.dead_letter_channel is not None:
             patterns.check_new(config.dead_letter_channel)
+        if not config.persistent:
+            self._hub.registry.names.check_channel(checked_name(name))
 
     def channels(self) -> list[str]:
         self._hub.registry.check_process()
@@ -226,7 +229,7 @@ class Face:
 
     def subscribe(
         self,
-        channel: str | Pattern,
+        channel: object,  # Not a str or Pattern: compiled code would raise TypeError before it is checked.
         handler: Handler | str | None = None,
         retry_attempts: int | Handler = RETRY_ATTEMPTS_DEFAULT,
         retry_delay: float | None = RETRY_DELAY_S_DEFAULT,
@@ -242,16 +245,16 @@ class Face:
         check_option_names(options)
         slots = checked_concurrency(concurrency)
         chosen = cast(SubscribeOptions, options)
-        channel = self._hub.registry.patterns.read(channel, chosen)
+        target = self._hub.registry.patterns.read(checked_target(channel, handler), chosen)
         if isinstance(handler, str):
-            return self._subscribe_module(channel, handler, retry_attempts, retry_delay, slots, chosen)
+            return self._subscribe_module(target, handler, retry_attempts, retry_delay, slots, chosen)
         if isinstance(retry_attempts, bool) or not isinstance(retry_attempts, int):
             raise UsageError(f"retry_attempts {retry_attempts!r} is not a whole number")
         policy = retry_policy(retry_attempts, RETRY_DELAY_S_DEFAULT if retry_delay is None else retry_delay, chosen)
-        add = self._subscriber(channel, chosen)
+        add = self._subscriber(target, chosen)
         if handler is None:
-            return decorator(add, channel, policy, slots, chosen)
-        return add(channel, handler, policy, slots, chosen)
+            return decorator(add, target, policy, slots, chosen)
+        return add(target, handler, policy, slots, chosen)
 
     def _subscriber(self, channel: str | Pattern, options: SubscribeOptions) -> Callable[..., Subscription]:
         """Who takes a subscription: a backend, the store, or the bus in memory."""
@@ -402,6 +405,8 @@ class Face:
             return None
         cold = Cold()
         try:
+            if fields.get("delay") is not None:
+                raise cannot_schedule()
             set_fields(cold, fields)
             if cold.scheduled_at_ns:
                 raise cannot_schedule()
@@ -409,6 +414,12 @@ class Face:
             self._exchange.refused.count_refusal(error, 1)
             raise
         return cold
+
+    def _refused_delay(self) -> UsageError:
+        """For a publish with a `delay`, which only `send` has."""
+        error = cannot_schedule()
+        self._exchange.refused.count_refusal(error, 1)
+        return error
 
     def _json(self, value: object) -> Payload:
         try:
@@ -428,7 +439,10 @@ def one_or_all(messages: list[Message]) -> object:
 
 
 def cannot_schedule() -> UsageError:
-    return UsageError("publish delivers at once and cannot schedule", "use send(…, delay=…) or schedule(…)")
+    return UsageError(
+        "publish delivers at once and cannot schedule",
+        "use send(queue, payload, delay=…) or schedule(queue, payload, at), which store the message until then",
+    )
 
 
 def is_store(value: object) -> bool:

@@ -1,3 +1,4 @@
+# mypyc: compiled
 """From a durable subscription into a group of the bus: claims messages for handlers that are free, and settles them.
 
     store ──claim──▶ Feed ──▶ Group.queue ──▶ slot ──▶ handler
@@ -5,33 +6,29 @@
       └───────────────────────settle──────────────────────┘                     or dead letter
 
 A feed claims a few messages ahead and keeps their locks until they are settled. It delivers in the order of the store,
-also where that has a message which precedes what the feed holds (delivery_order.py). No caller waits until a settlement
-is durable: if the process dies before that, the message is redelivered.
+also where that has a message which precedes what the feed holds (delivery_order.py). A lock that ends before a handler
+was called is noticed at the hand-over: no handler starts on a message that another receiver may have by now. No caller
+waits until a settlement is durable: if the process dies before that, the message is redelivered.
 
-Those who only listen, by pattern or with a lossy queue, have no subscription. They get an echo of what was published
-as soon as it is durable.
+What a slot calls is in feed_handlers.py. Those who only listen, by pattern or with a lossy queue, have no subscription:
+see echoes.py.
 """
 
 import asyncio
 import logging
 import threading
 import traceback
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
 
 from unibus.bus.aftermath import UNANSWERED, BusAftermath
-from unibus.bus.channel import DUPLICATE, FULL, Channel
-from unibus.bus.delivery import TAKES_MESSAGE, call, wants_reply
+from unibus.bus.delivery import wants_reply
 from unibus.bus.delivery_order import AHEAD, DeliveryOrder
-from unibus.bus.exchange import Exchange
-from unibus.bus.group import Consumer, Group, Launcher, wake, wake_all
+from unibus.bus.group import Consumer, Group, wake_all
 from unibus.bus.letters import described, error_text
 from unibus.bus.loop_call import notify_loop
 from unibus.bus.queues import Queues
 from unibus.bus.store_watch import StoreWatch
-from unibus.bus.subscriptions import next_number
 from unibus.core.atomic import LOCK
 from unibus.core.deadletter import (
     MAX_DELIVERY_COUNT_EXCEEDED,
@@ -44,7 +41,7 @@ from unibus.core.deadletter import (
 )
 from unibus.core.expiry import is_expired
 from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, SendResult, Settle
+from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
 from unibus.core.life.envelope import message_of, overlay_of
 from unibus.core.message import Message
 from unibus.core.metrics import ChannelMetrics
@@ -66,10 +63,13 @@ class Feed:
         self._queues = queues
         self._aftermath = aftermath
         self._lock = threading.Lock()
-        self._held: dict[int, Claimed] = {}
+        # By the envelope, not by the sequence: a message whose lock was lost may be claimed again while its first
+        # envelope is still queued. Each belongs to its own lock.
+        self._held: dict[Message, Claimed] = {}
         self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
-        self._cancels: dict[bytes, Callable[[], object]] = {}  # How to stop the handler of a message.
-        self._order = DeliveryOrder(queues.store.catalog, entity, group.queue)
+        # Handlers that run, by the token of the lock: the task, and its loop.
+        self._running: dict[bytes, tuple[asyncio.AbstractEventLoop, asyncio.Task[object]]] = {}
+        self._order = DeliveryOrder(queues.store.catalog, entity, group)
         self._watch = StoreWatch(queues.store, entity, self.pull)
         self._pulling = False
         self._again = False
@@ -122,8 +122,7 @@ class Feed:
         with self._lock:
             self._pulling = False
             self._more = bool(claimed) or self._again
-            for each in claimed:
-                self._held[each.sequence] = each
+            self._held.update(zip(messages, claimed, strict=True))
             self._order.end_claim(messages)
             self._mark_busy()
             again = self._again
@@ -172,7 +171,9 @@ class Feed:
             if not self.stopped:
                 return  # A consumer has joined meanwhile, and they are for it.
             unseen = self._order.take_all()
-            released = [self._held.pop(message.sequence) for message in unseen if message.sequence in self._held]
+            unseen_locks = [self._held.pop(message) for message in unseen if message in self._held]
+            # One lock that is lost would let the store refuse the whole batch.
+            released = [each for each in unseen_locks if self._lost.pop(each.token, None) is None]
             self._more = self._pulling  # What a claim brings now has to go back too, before anybody calls it quiet.
             self._forget_retries()
             self._releasing += 1
@@ -183,7 +184,7 @@ class Feed:
             for claimed in released:
                 self._queues.renewals.stop(claimed)
             if released:
-                commands = [Settle(RELEASE, each.entity, each.sequence, each.token) for each in released]
+                commands = [_command(RELEASE, each) for each in released]
                 self._queues.store.apply(commands).on_done(_ignore)
         except BusError as error:
             log.warning("messages of %r stay locked until their locks end: %s", self.entity, error)
@@ -201,17 +202,21 @@ class Feed:
     def _on_lost(self, claimed: Claimed) -> Callable[[LockLost], None]:
         def lost(error: LockLost) -> None:
             self._lost[claimed.token] = error
-            cancel = self._cancels.get(claimed.token)
-            if cancel is not None:
-                cancel()
+            running = self._running.get(claimed.token)
+            if running is not None:
+                notify_loop(running[0], partial(self._cancel, claimed.token, running[1]))
 
         return lost
 
     # Handing over
 
-    def handler(self, inner: Consumer, is_async: bool) -> Callable[..., object]:
-        """What the slot calls instead of the user's handler: it settles, and raises nothing."""
-        return self._async_handler(inner) if is_async else self._sync_handler(inner)
+    def admit(self, message: Message) -> Claimed | None:
+        """The lock under which a handler may be called now. None: the slot takes another message, or waits for one."""
+        claimed = self._held.get(message)
+        if claimed is not None and self._may_start(message) and not self._is_done_with(claimed, message):
+            return claimed
+        _uncount(self.group.metrics)
+        return None
 
     def _may_start(self, message: Message) -> bool:
         """Whether nothing precedes it. Else the slot takes another message, or none until a claim has arrived."""
@@ -219,87 +224,61 @@ class Feed:
             if self.stopped or self._order.admits(message):
                 return True
             missing = self._order.missing
-        _uncount(self.group.metrics)
         if missing:
             self.pull()
         return False
 
-    def _sync_handler(self, inner: Consumer) -> Callable[[Message], object]:
-        def handle(message: Message) -> object:
-            claimed = self._held.get(message.sequence)
-            if claimed is None or not self._may_start(message) or self._is_done_with(claimed, message):
-                return UNANSWERED
-            try:
-                result = call(inner, message)
-            except (Exception, SystemExit, asyncio.CancelledError) as error:
-                self._failed(inner, claimed, message, error)
-                return UNANSWERED
-            self._complete(claimed)
-            return self._answer(message, result)
+    def begin(self, claimed: Claimed, message: Message, task: "asyncio.Task[object]") -> bool:
+        """The task is about to call the handler, and is cancelled if the lock is lost. False if it is lost already."""
+        self._running[claimed.token] = (task.get_loop(), task)
+        if claimed.token not in self._lost:  # Since it was admitted: there was no handler to be cancelled then.
+            return True
+        self.end(claimed)
+        self._dropped(claimed, message)
+        _uncount(self.group.metrics)
+        return False
 
-        return handle
-
-    def _async_handler(self, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
-        async def handle(message: Message) -> object:
-            claimed = self._held.get(message.sequence)
-            if claimed is None or not self._may_start(message) or self._is_done_with(claimed, message):
-                return UNANSWERED
-            task = asyncio.current_task()
-            assert task is not None
-            loop = asyncio.get_running_loop()
-            token = claimed.token
-            self._cancels[token] = partial(notify_loop, loop, partial(self._cancel, token, task))
-            try:
-                result = await cast("Awaitable[object]", call(inner, message))
-            except asyncio.CancelledError as error:
-                if not task.cancelling():
-                    self._failed(inner, claimed, message, error)  # The handler's own doing.
-                elif self._is_ours(claimed):
-                    task.uncancel()
-                else:
-                    message.expires_ns = 0
-                    raise  # The slot ends, and gives the message back to its queue.
-                return UNANSWERED
-            except (Exception, SystemExit) as error:
-                self._failed(inner, claimed, message, error)
-                return UNANSWERED
-            finally:
-                self._cancels.pop(token, None)
-            self._complete(claimed)
-            return self._answer(message, result)
-
-        return handle
+    def end(self, claimed: Claimed) -> None:
+        """The handler has returned or raised."""
+        self._running.pop(claimed.token, None)
 
     def _cancel(self, token: bytes, task: "asyncio.Task[object]") -> None:
         """On the handler's loop: stop it, unless it has returned and its task is at another message by now."""
-        if token in self._cancels:
+        if token in self._running:
             task.cancel()
 
-    def _is_ours(self, claimed: Claimed) -> bool:
-        """Whether a cancelled handler's message was dealt with here: its lock is lost, or nobody is left to take it."""
+    def takes_back(self, claimed: Claimed, message: Message) -> bool:
+        """Whether a cancelled handler's message was dealt with here: its lock is lost, or no consumer is left."""
         if claimed.token in self._lost:
-            self._dropped(claimed)
+            self._dropped(claimed, message)
         elif self.stopped:
-            # Nobody has decided about the message, and the group's queue is not looked at any more.
-            self._settle(claimed, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
+            # No consumer has decided about the message, and the group's queue is not looked at any more.
+            self._settle(claimed, message, _command(RELEASE, claimed))
         else:
             return False
+        _uncount(self.group.metrics)
         return True
 
     def _is_late(self, claimed: Claimed, message: Message) -> bool:
-        """It has waited here for too long. One whose lock is lost comes again, one that has expired does not."""
+        """It has waited here for too long. One whose lock is lost is redelivered, one that has expired is not."""
+        now_ns = self._queues.now_ns()
         if claimed.token in self._lost:
-            self._dropped(claimed)
-        elif is_expired(claimed.expires_ns, self._queues.now_ns()):
-            self._settle(claimed, Settle(RELEASE, claimed.entity, claimed.sequence, claimed.token))
+            self._dropped(claimed, message)
+        elif claimed.until_ns <= now_ns or is_expired(claimed.expires_ns, now_ns):
+            # A lock can end before its renewal reports that. The store refuses the release if another has the message.
+            self._settle(claimed, message, _command(RELEASE, claimed))
         else:
             message.expires_ns = claimed.expires_ns
-            message.delivery_count = claimed.delivery_count  # Of this lock: a copy from an earlier one may be first.
+            message.delivery_count = claimed.delivery_count
             return False
         return True
 
-    def _answer(self, message: Message, result: object) -> object:
-        """Where several groups are asked, one that returns nothing has no answer."""
+    def returned(self, claimed: Claimed, message: Message, result: object) -> object:
+        """Complete it. Gives the answer to a request; where several groups are asked, one with None has none."""
+        command = _command(COMPLETE, claimed)
+        if self.idempotent:
+            command.processed_key = claimed.who.message_id
+        self._settle(claimed, message, command)
         return UNANSWERED if result is None and wants_reply(message) and not self.is_alone() else result
 
     def _is_done_with(self, claimed: Claimed, message: Message) -> bool:
@@ -309,16 +288,10 @@ class Feed:
         known = self.idempotent and self._queues.store.was_processed(self.entity, claimed.who.message_id)
         if not known and _is_accepted(self.group, self.entity, message):
             return False
-        self._settle(claimed, Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token))
+        self._settle(claimed, message, _command(COMPLETE, claimed))
         return True
 
-    def _complete(self, claimed: Claimed) -> None:
-        command = Settle(COMPLETE, claimed.entity, claimed.sequence, claimed.token)
-        if self.idempotent:
-            command.processed_key = claimed.who.message_id
-        self._settle(claimed, command)
-
-    def _failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
+    def failed(self, inner: Consumer, claimed: Claimed, message: Message, error: BaseException) -> None:
         metrics = self.group.metrics or ChannelMetrics()
         metrics.count("errors")
         _uncount(metrics)
@@ -326,26 +299,26 @@ class Feed:
         if after_failure(claimed.delivery_count, inner.retry.deliveries_max, unfit) is Verdict.RETRY:
             metrics.count("retried")
             log.info("%s #%d failed in group %r: %s", self.entity, claimed.sequence, self.group.name, described(error))
-            self._give_back(claimed, inner.retry.delay_ns(claimed.delivery_count, self._queues.chance()))
+            self._give_back(claimed, message, inner.retry.delay_ns(claimed.delivery_count, self._queues.chance()))
         else:
             metrics.count("dead_lettered")
             reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
             log.warning("%s #%d is a dead letter (%s): %s", self.entity, claimed.sequence, reason, described(error))
             self._aftermath.reply_failure(message, reason, error)
-            command = Settle(DEAD_LETTER, claimed.entity, claimed.sequence, claimed.token)
+            command = _command(DEAD_LETTER, claimed)
             command.reason = reason
             command.description = encodable(error_text(error))
             command.signature = type(error).__name__
             trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
             command.overlay = overlay_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
-            self._settle(claimed, command)
+            self._settle(claimed, message, command)
 
-    def _give_back(self, claimed: Claimed, delay_ns: int) -> None:
+    def _give_back(self, claimed: Claimed, message: Message, delay_ns: int) -> None:
         """Until it is due the group is not quiet. From then on a claim tells, wherever the message went meanwhile."""
-        command = Settle(ABANDON, claimed.entity, claimed.sequence, claimed.token)
+        command = _command(ABANDON, claimed)
         command.delay_ns = delay_ns
         if delay_ns <= 0:
-            self._settle(claimed, command)
+            self._settle(claimed, message, command)
             return
 
         def due() -> None:
@@ -358,28 +331,36 @@ class Feed:
         with self._lock:
             self._retrying[claimed.token] = self._aftermath.retries.add(self.group, delay_ns)
             self._mark_busy()
-        self._settle(claimed, command)
+        self._settle(claimed, message, command)
         self._queues.timers.after(delay_ns, due)  # After the store's own, which began with the settlement.
 
-    def _settle(self, claimed: Claimed, command: Settle) -> None:
+    def _settle(self, claimed: Claimed, message: Message, command: Settle) -> None:
         self._queues.renewals.stop(claimed)
         try:
             self._queues.settle(claimed, command).on_done(_ignore)
         except StoreFailed as error:
             log.error("%s #%d could not be settled: %s", self.entity, claimed.sequence, error)
+        except LockLost as error:
+            self._lost.setdefault(claimed.token, error)
         except BusError as error:
-            log.warning("%s #%d was not settled, it comes again: %s", self.entity, claimed.sequence, error)
+            log.warning("%s #%d was not settled and is redelivered: %s", self.entity, claimed.sequence, error)
         self._queues.renewals.settled(self.entity)
-        self._dropped(claimed)
+        self._dropped(claimed, message)
 
-    def _dropped(self, claimed: Claimed) -> None:
+    def _dropped(self, claimed: Claimed, message: Message) -> None:
+        """It is settled, or its lock is lost: then the store redelivers it, here or to another receiver."""
         lost = self._lost.pop(claimed.token, None)
         if lost is not None:
-            log.error("%s #%d: its handler was stopped: %s", self.entity, claimed.sequence, lost)
-        if self._held.get(claimed.sequence) is claimed:  # Else it came again, under a lock of its own.
-            self._held.pop(claimed.sequence, None)
+            if self.group.metrics is not None:
+                self.group.metrics.count("locks_lost")
+            log.error("%s #%d lost its lock and is redelivered: %s", self.entity, claimed.sequence, lost)
+        self._held.pop(message, None)
         if len(self._held) * 2 <= AHEAD:
             self.pull()
+
+
+def _command(verb: int, claimed: Claimed) -> Settle:
+    return Settle(verb, claimed.entity, claimed.sequence, claimed.token)
 
 
 def _is_accepted(group: Group, entity: str, message: Message) -> bool:
@@ -400,76 +381,5 @@ def _uncount(metrics: ChannelMetrics | None) -> None:
             metrics.dispatched -= 1
 
 
-def _ignore(pending: Pending[Any]) -> None:
+def _ignore(pending: Pending[list[object]]) -> None:
     """The store says by itself when it has stopped."""
-
-
-def _stored(pending: Pending[list[object]], messages: list[Message]) -> list[Message]:
-    """Those of them that were stored: none after an error, and no duplicates."""
-    if pending.error is not None:
-        return []
-    duplicates = [isinstance(each, SendResult) and each.duplicate for each in pending.value]
-    return [message for message, duplicate in zip(messages, duplicates, strict=True) if not duplicate]
-
-
-class Echoes:
-    """What was published to persistent channels, for those who only listen: once it is durable, and in order.
-
-    Filters and inline handlers are somebody's code. They run on a worker, where they can hold up no commit.
-    """
-
-    def __init__(self, exchange: Exchange, workers: Launcher, aftermath: BusAftermath) -> None:
-        self.group = Group(next_number(), "$listeners", 0)
-        self.group.metrics = ChannelMetrics()  # Nobody's: the channel counts those who heard it.
-        self._exchange = exchange
-        self._aftermath = aftermath
-        self._lock = threading.RLock()
-        self._waiting: deque[tuple[Pending[list[object]], list[Message]]] = deque()
-        consumer = Consumer(next_number(), self.group, self._tell, TAKES_MESSAGE)
-        consumer.launcher = workers
-        consumer.bus = exchange
-        self.group.add(consumer)
-
-    def are_wanted(self, target: Channel) -> bool:
-        """Whether somebody listens now. That the channel was created does not count: the store is what keeps."""
-        if target.routes_version != self._exchange.version:
-            self._exchange.refresh(target)
-        return len(target.routes) > 0
-
-    def follow(self, pending: Pending[list[object]], messages: list[Message]) -> None:
-        """Let the listeners hear these after the answer. Calls come in the order of what the store decided."""
-        copies = [message.fresh() for message in messages]
-        with self._lock:
-            self._waiting.append((pending, copies))
-            self.group.delayed = len(self._waiting)  # The bus is not quiet until they were heard.
-        pending.on_done(self._answered)
-
-    def _answered(self, answered: Pending[list[object]]) -> None:
-        """Those in front whose answers are there, and no others: an answer may overtake the one before it."""
-        with self._lock:
-            while self._waiting and self._waiting[0][0].done:
-                pending, messages = self._waiting.popleft()
-                for message in _stored(pending, messages):
-                    self.group.queue.append(message, 0)
-            self.group.delayed = len(self._waiting)
-        wake(self.group)
-        self._aftermath.rested(self.group)
-
-    def _tell(self, message: Message) -> object:
-        target = self._exchange.channels.get(message.channel)
-        if target is None:
-            return UNANSWERED  # Nobody has used it for long, and many others have come since.
-        try:
-            if not self.are_wanted(target) or self._heard(target, message) > DUPLICATE:
-                target.metrics.count("published")
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            log.warning("%s: a listener raised at %s: %s", message.channel, message.id, described(error))
-            for group in target.routes:
-                wake_all(group)  # It may have kept the others from being woken.
-        return UNANSWERED
-
-    def _heard(self, target: Channel, message: Message) -> int:
-        if target.bucket is None:
-            return self._exchange.post(target, message)
-        self._exchange.force(target, message)  # It has paid for its rate.
-        return FULL

@@ -73,6 +73,7 @@ class Group:
         self.name = name
         self.bound: i64 = bound
         self.queue: PriorityQueue[Message] = PriorityQueue(0)
+        self.by_priority = True  # False for a durable subscription that delivers by sequence alone.
         self.filter: Callable[[Message], object] | None = None
         self.inline = False
         self.takes_internal = True  # False for a pattern that does not spell a dead-letter queue: it gets none.
@@ -187,7 +188,15 @@ class Group:
         if back:
             self.queue.append(message, message.priority)
         else:
-            self.queue.restore(message, message.priority, message.sequence)
+            self.restore(message)
+
+    def restore(self, message: Message) -> None:
+        """Put back a message that a slot took and did not handle, at its old place."""
+        self.queue.restore(message, self.level_of(message), message.sequence)
+
+    def level_of(self, message: Message) -> i64:
+        """The level of the queue that the message is on."""
+        return message.priority if self.by_priority else 0
 
     def counts(self) -> "tuple[int, int, int]":
         """Backlog, in-flight and delayed, seen in one step: a message is in exactly one of them."""
@@ -197,7 +206,7 @@ class Group:
         return self.queue.size == 0 and self.running == 0 and self.delayed == 0
 
     def wakes(self, blocked: BlockedPublishers) -> None:
-        """Let a message that leaves wake the first of these."""
+        """Let a message that leaves grant its place to the first of these."""
         with LOCK:
             if blocked not in self._blocked:
                 self._blocked = [*self._blocked, blocked]
@@ -225,9 +234,9 @@ def wake(group: Group) -> None:
 
 
 def wake_blocked(group: Group) -> None:
-    """A place in the group's queue is free: one publisher of each channel that waits for it tries again."""
+    """A place in the group's queue is free: it is granted to a publisher of each channel that waits for it."""
     for blocked in group.take_blocked():
-        blocked.wake_first()
+        blocked.grant()
 
 
 def wake_all(group: Group) -> None:

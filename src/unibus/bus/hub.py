@@ -32,6 +32,7 @@ from unibus.bus.settings import BusConfig
 from unibus.bus.shutdown import Shutdown
 from unibus.bus.subscriptions import Subscriptions
 from unibus.bus.timers import ThreadTimers, Timers
+from unibus.bus.unhandled import DROPPED
 from unibus.clock import SYSTEM_CLOCK, Clock
 from unibus.core.atomic import LOCK
 from unibus.core.deadletter import sub_queue
@@ -106,6 +107,10 @@ class Hub:
         self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.aftermath)
         self.durable.by_default = by_default
         self.registry.patterns.stored = opened
+        self.registry.names.store = opened
+        self.registry.names.is_persistent = self.durable.takes
+        self.registry.names.claimed = self._queues.named.clear
+        self._queues.check_entity = self.registry.names.check_entity
         self.registry.patterns.is_durable = by_default
         self.shutdown.durable = self.durable
         if folder is not None:
@@ -174,7 +179,7 @@ class Hub:
             return self._pop_stored(name, stored)
         for queue in [channel.kept, *[group.queue for group in channel.groups if group.bound == 0]]:
             while (message := queue.pop()) is not None:
-                channel.blocked.wake_first()
+                channel.blocked.grant()
                 if not is_expired(message.expires_ns, self.clock.wall_ns()):
                     return message
                 self.aftermath.expired("", message)
@@ -275,6 +280,9 @@ class Leash:
         self._hub = hub
 
     def __del__(self) -> None:
-        closing = self._hub.shutdown.closing
+        shutdown = self._hub.shutdown
+        closing = shutdown.closing
         if not closing.is_done and threading.main_thread().is_alive():
+            if not closing.is_at_work():
+                shutdown.end = DROPPED
             closing.release(DROPPED_S)

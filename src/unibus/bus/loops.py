@@ -7,7 +7,8 @@ slot through the loop's own queue, once per idle slot and not once per message.
 
 A claimed slot has one owner at any time: the call that is in the loop's queue (loop_call.py), then its Slot. Each of
 them gives the slot up if it cannot begin: the call when the loop drops it, the Slot when its task ends, be it cancelled
-before its first step. Of a loop that was closed nothing is heard any more; who looks at the loop finds it so.
+before its first step. Of a loop that was closed nothing is heard any more; who looks at the loop finds it so. A loop
+whose tasks are all cancelled is about to be closed: no new task is started on it for a while.
 """
 
 import asyncio
@@ -24,6 +25,10 @@ from unibus.bus.group import INSIDE, Consumer, Launcher, wake, wake_blocked
 from unibus.bus.loop_call import LoopCall
 from unibus.core.atomic import LOCK
 from unibus.core.message import Message
+
+ENDING_S: Final = 1.0
+"""How long a slot waits that was woken while all tasks of its loop are cancelled: a loop that ends closes before that,
+and the slot is given up. One that goes on starts it."""
 
 # The slot that the current task is, or was started by.
 SLOT: Final[ContextVar["asyncio.Task[None] | None"]] = ContextVar("unibus_slot", default=None)
@@ -54,6 +59,7 @@ class LoopLauncher(Launcher):
         self._delivery = delivery
         self._aftermath = delivery.aftermath
         self._report = report
+        self._after_cancel = False  # A slot that was cancelled passes on what it has not handled.
         self._ident = 0  # Of the loop's thread, known once it has run something of ours.
         self._parked: dict[int, list[Slot]] = {}
         self._slots: dict[int, list[Slot]] = {}
@@ -75,6 +81,16 @@ class LoopLauncher(Launcher):
                 return False  # Closed in this very moment; the call gives the slot up.
         # A loop that does not run may never run again. What is first takes the message, the other finds none.
         return self._owned or self.loop.is_running()
+
+    def _is_ending(self) -> bool:
+        """Whether the loop is about to be closed, as `asyncio.run` does it: every one of its tasks is cancelled.
+
+        A task that is started now would be cancelled by nothing: the loop is closed with it, in the middle of a
+        handler, and asyncio reports a task that "was destroyed but it is pending".
+        """
+        if self._owned or not (self._after_cancel or _is_cancelled_here()):
+            return False
+        return all([task.cancelling() > 0 for task in asyncio.all_tasks(self.loop)])
 
     def _give_up(self, consumer: Consumer) -> bool:
         """Its messages wait for the start. False if that has come: it found the slot claimed, and did not wake it."""
@@ -166,6 +182,9 @@ class LoopLauncher(Launcher):
                 slot.claimed = True
                 slot.parked.set_result(None)
                 return
+        if self._is_ending():
+            self.loop.call_later(ENDING_S, LoopCall(consumer, self.start, self._dropped))
+            return
         slot = Slot(consumer)
         task = self.loop.create_task(self._slot(slot), name=f"unibus-slot-{consumer.id}")
         slot.task = task
@@ -245,7 +264,9 @@ class LoopLauncher(Launcher):
             slot.claimed = False
             group.give_up(consumer)
             # What it was woken for, or has handed back, is for another slot, or for a new one of this consumer.
+            self._after_cancel = slot.task is not None and slot.task.cancelling() > 0
             wake(group)
+            self._after_cancel = False
             self._desert(consumer)
             self._aftermath.rested(group)
 
@@ -253,15 +274,24 @@ class LoopLauncher(Launcher):
         """Settle a handler that raised; what ends the slot is raised again."""
         if isinstance(error, GeneratorExit):
             # Nobody ended it: its loop was closed under it, and there is nothing left to run on.
-            consumer.group.queue.restore(message, message.priority, message.sequence)
+            consumer.group.restore(message)
             raise error
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             # We are being cancelled, it is not the handler's own doing: the message goes back, it is not lost.
-            consumer.group.queue.restore(message, message.priority, message.sequence)
+            consumer.group.restore(message)
             raise error
         self._aftermath.failed(consumer, message, error)
         if not isinstance(error, (Exception, asyncio.CancelledError)):
             if not self._owned:
                 raise error
             self._report(error)
+
+
+def _is_cancelled_here() -> bool:
+    """Whether the caller is a task that is being cancelled."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False  # No loop runs here.
+    return task is not None and task.cancelling() > 0

@@ -67,15 +67,19 @@ class MessageBus(Face):
         ttl: object = None,
         dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
+        delay: object = None,
     ) -> Awaitable[Message]:
         """Publish to a channel, or publish a Message. `fields` sets any other field of the envelope by its name.
 
         The message is admitted before this returns. An error means that it was not and will not be delivered; but for
         StoreFailed: then the outcome is unknown until the store is opened again.
         Awaiting waits for room where the channel's drop_policy is `block`, lets handlers run, and gives the message.
+        A `delay` is refused, with a hint: `send` has one.
         """
         exchange = self._exchange
         workers = self._workers
+        if delay is not None:
+            raise self._refused_delay()
         cold: Cold | None = None
         if trace_id is not None or headers is not None or correlation_id is not None or ttl is not None:
             cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
@@ -148,9 +152,12 @@ class MessageBus(Face):
         ttl: object = None,
         dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
+        delay: object = None,
     ) -> Message:
         """Publish from any thread without awaiting. On an event loop's thread it never blocks: no room is QueueFull."""
         self._only_in_memory("publish without awaiting")
+        if delay is not None:
+            raise self._refused_delay()
         cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
         message = self._message(channel, payload, priority, cold)
         return self._publish_blocking(message, not on_a_loop())

@@ -28,12 +28,18 @@ def _is_never(loop: asyncio.AbstractEventLoop) -> bool:
 class HomeLauncher(Launcher):
     """For async handlers that were subscribed outside of any loop: they run on whatever is the bus's loop then."""
 
-    def __init__(self, home: Callable[[], LoopLauncher]) -> None:
+    def __init__(self, home: Callable[[], LoopLauncher], pool: Pool) -> None:
         super().__init__()
         self._home = home
+        self._pool = pool
 
     def launch(self, consumer: Consumer) -> bool:
-        launcher = self._home()
+        try:
+            launcher = self._home()
+        except RuntimeError as error:  # There is no thread for a loop of our own.
+            self._pool.report_missing(error)
+            self._pool.put_off(consumer)
+            return True
         if launcher.loop.is_closed():
             # The loop of the bus's own: the bus is closed, and there is no other loop to go to.
             consumer.group.give_up(consumer)
@@ -56,7 +62,7 @@ class Places:
         if not plan.is_async:
             return self.pool
         loop = self._running_loop()
-        return HomeLauncher(self._home_launcher) if loop is None else self._launcher_on(loop)
+        return HomeLauncher(self._home_launcher, self.pool) if loop is None else self._launcher_on(loop)
 
     def end_slots(self, consumer: Consumer) -> "list[asyncio.Task[None]]":
         """Cancel what an async consumer is doing. The tasks of the caller's loop are given back to be waited for."""
@@ -93,6 +99,11 @@ class Places:
                     launcher.abandon()  # It was closed in this very moment.
         return tasks
 
+    def recover(self) -> None:
+        """Before a wait for handlers: let what closed loops hold, or what found no thread, be handled after all."""
+        self.abandon_closed_loops()
+        self.pool.wake_unserved()
+
     def abandon_closed_loops(self) -> None:
         """Take back what loops that were closed still hold: none of them reports it. May run handlers' `finally`."""
         for launcher in list(self._launchers.values()):
@@ -114,6 +125,10 @@ class Places:
         # The thread of our own loop may have been started a moment ago, and not have come to run it.
         own = self._loop_thread is not None and self._loop_thread.loop is loop
         return loop.is_running() or (own and not loop.is_closed())
+
+    def is_on_workers(self, group: Group) -> bool:
+        """Whether its handlers run on worker threads, which end what they began also when the bus is gone."""
+        return all(consumer.launcher is self.pool for consumer in group.consumers)
 
     def are_at_rest(self) -> bool:
         """Whether no handler is running on any loop, but for the one that asks."""

@@ -5,8 +5,13 @@ A thread that finds nothing to do parks on a lock of its own; whoever brings wor
 
 A handler that blocks holds its thread, and enough of them would hold up everybody else's. So the pool grows beyond
 its size while work has waited for `PATIENCE_S` with every thread stuck; the extra threads leave when nothing is to do.
+
+A system may refuse to start a thread. A publish does not fail for that, its message is admitted: the work waits for the
+threads that run, and where none does, its slot is idle again and its group is remembered. The next thread that starts
+serves those groups, and each publish to one of them, each `drain` and `close` tries to start one.
 """
 
+import logging
 import threading
 import time
 from _thread import LockType, allocate_lock
@@ -16,9 +21,11 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from unibus.bus.delivery import Delivery
-from unibus.bus.group import Consumer, Launcher, wake
+from unibus.bus.group import Consumer, Group, Launcher, wake, wake_all
 from unibus.core.atomic import LOCK, atomic
 from unibus.core.queue import Ring
+
+log = logging.getLogger("unibus")
 
 PATIENCE_S: Final = 0.05
 """Long against a quick handler, short against a stuck one."""
@@ -40,6 +47,8 @@ class Pool(Launcher):
         self._alive: list[threading.Thread] = []
         self._overseer: LockType | None = None  # The lock that it parks on.
         self._overseer_parked = False
+        self._unserved: list[Group] = []  # Those whose work found no thread.
+        self._is_short = False  # The last thread could not be started, and the log has said so.
 
     def launch(self, consumer: Consumer) -> bool:
         if self.stopped:
@@ -48,7 +57,8 @@ class Pool(Launcher):
         if lock is not None:
             lock.release()
         elif self.threads < self.size:
-            self._hire()
+            if not self._hire():
+                self._do_without()
         elif self._overseer_parked or self._overseer is None:
             self._call_overseer()
         self._check_stop()
@@ -76,7 +86,11 @@ class Pool(Launcher):
     def release(self) -> None:
         """Let the threads end without waiting for them. Work that nobody has begun stays in its queues."""
         self.stopped = True
-        for lock in self._take_parked():
+        with LOCK:
+            parked = self._parked
+            self._parked = []
+            self.threads = 0
+        for lock in parked:
             lock.release()
         self._give_up_ready()
         self._dismiss_overseer()
@@ -111,25 +125,65 @@ class Pool(Launcher):
             self._parked.append(lock)
         return None
 
-    def _take_parked(self) -> list[LockType]:
-        with LOCK:
-            parked = self._parked
-            self._parked = []
-            self.threads = 0
-            return parked
-
     def _take_ready(self) -> list[Consumer]:
         with LOCK:
             return [cast(Consumer, self._ready.pop()) for _ in range(self._ready.size)]
 
-    def _hire(self) -> None:
+    def _hire(self) -> bool:
+        """Start a thread, and let it serve those that found none before. False if it could not be started."""
         with LOCK:
             if self.stopped:
-                return
+                return True
+            thread = threading.Thread(target=self._work, name=f"unibus-worker-{self.threads + 1}", daemon=True)
             self.threads += 1
-            thread = threading.Thread(target=self._work, name=f"unibus-worker-{self.threads}", daemon=True)
-            self._alive = [*[other for other in self._alive if other.is_alive()], thread]
+            if not self._start(thread):
+                self.threads -= 1
+                return False
+        self.wake_unserved()
+        return True
+
+    def _start(self, thread: threading.Thread) -> bool:
+        """False where the system refuses: then it is none of ours, and is not waited for when the pool stops."""
+        alive = [other for other in self._alive if other.is_alive()]
+        self._alive = [*alive, thread]  # Before its start: Ctrl-C may interrupt that, and the thread runs.
+        try:
             thread.start()
+        except RuntimeError as error:
+            self._alive = alive
+            self.report_missing(error)
+            return False
+        self._is_short = False
+        return True
+
+    def report_missing(self, error: RuntimeError) -> None:
+        """Once, until a thread was started again."""
+        if not self._is_short:
+            self._is_short = True
+            log.error("no thread could be started, messages wait for one: %s", error)
+
+    def _do_without(self) -> None:
+        """Work is ready and no further thread can be started: those that run do it, when they are free."""
+        if self.threads:
+            self._call_overseer()  # It tries again while all of them are stuck.
+            return
+        for consumer in self._take_ready():
+            self.put_off(consumer)
+
+    def put_off(self, consumer: Consumer) -> None:
+        """A claimed slot found no thread. It is idle again, so that the next publish to its group tries once more."""
+        consumer.group.give_up(consumer)
+        with LOCK:
+            if consumer.group not in self._unserved:
+                self._unserved.append(consumer.group)
+
+    def wake_unserved(self) -> None:
+        """Try once more for the groups whose work found no thread."""
+        if self._unserved:
+            with LOCK:
+                unserved = self._unserved
+                self._unserved = []
+            for group in unserved:
+                wake_all(group)
 
     def _work(self) -> None:
         lock = allocate_lock()
@@ -170,8 +224,8 @@ class Pool(Launcher):
                 lock.acquire()
                 self._overseer = lock
                 thread = threading.Thread(target=self._oversee, args=(lock,), name="unibus-overseer", daemon=True)
-                self._alive = [*self._alive, thread]
-                thread.start()
+                if not self._start(thread):
+                    self._overseer = None
             elif self._overseer is not None and self._overseer_parked:
                 self._overseer_parked = False
                 self._overseer.release()

@@ -1,3 +1,4 @@
+# mypyc: compiled
 """The way of a publish into a persistent channel: rate, room, store, and those who only listen.
 
     publish ─▶ rate, room ─▶ store ─▶ answer ─▶ those who only listen
@@ -17,8 +18,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from unibus.bus.channel import POLICY_BLOCK, Channel
+from unibus.bus.echoes import Echoes
 from unibus.bus.exchange import Exchange
-from unibus.bus.feeds import Echoes
 from unibus.bus.lines import Line, Place, Waiting, queue_full
 from unibus.bus.queues import Queues
 from unibus.bus.registry import Registry
@@ -247,7 +248,10 @@ def _count(target: Channel, fresh: list[SendResult]) -> int:
     """What the store has taken for a group, or for the first one, and what no group takes. Gives the latter."""
     unrouted = 0
     for result in fresh:
-        target.metrics.count("published" if result.is_routed else "unrouted")
+        if result.is_forwarded_duplicate:
+            target.metrics.count("duplicate")
+        else:
+            target.metrics.count("published" if result.is_routed else "unrouted")
         unrouted += not result.is_routed
     return unrouted
 

@@ -74,9 +74,10 @@ class Queues:
         self.timers = timers
         self.renewals = Renewals(store, timers, now_ns)
         self.now_ns = now_ns
-        self._named: set[str] = set()
+        self.named: set[str] = set()  # Names that were checked; cleared when a channel in memory takes one.
         self.chance: Callable[[], float] = random.random
         self.watcher: Watcher | None = None
+        self.check_entity: Callable[[str], None] = _nothing  # Of the bus: whether a new entity may have the name.
 
     # Sending
 
@@ -134,11 +135,11 @@ class Queues:
             if payload is not None or fields:
                 raise UsageError("send(message) takes nothing beside the message", "set it on the message")
             name = checked_name(entity.channel)
-            if name not in self._named:
+            if name not in self.named:
                 self._remember(name)
             command = send_of(entity, name)
         else:
-            if not isinstance(entity, str) or entity not in self._named:
+            if not isinstance(entity, str) or entity not in self.named:
                 self._remember(checked_name(entity))
             assert isinstance(entity, str)
             command = self._command(entity, payload, fields)
@@ -146,13 +147,14 @@ class Queues:
         return command
 
     def _remember(self, name: str) -> None:
-        """Names that were checked need no second look, but for patterns: whether one exists may change."""
+        """Names that were checked need no second look until a channel takes one. A pattern does: it may exist now."""
+        self.check_entity(name)
         if is_wildcard(name):
             check_new_entity(name, self.store)
             return
-        if len(self._named) > NAMES_REMEMBERED_MAX:
-            self._named.clear()
-        self._named.add(name)
+        if len(self.named) > NAMES_REMEMBERED_MAX:
+            self.named.clear()
+        self.named.add(name)
 
     def _command(self, entity: str, payload: object, fields: dict[str, object]) -> Send:
         return send_of(self.message(entity, payload, fields), entity)
@@ -247,10 +249,9 @@ class Queues:
         return self
 
     def create(self, kind: int, name: str, settings: Mapping[str, object]) -> Pending[None]:
-        path = checked_entity_name(name)
-        check_new_entity(path, self.store)
-        warn_if_reserved(path)
-        return self._declare(Declare(path, kind, checked_settings(settings)))
+        command = declaration(kind, name, settings, self.store)
+        self.check_entity(command.name)
+        return self._declare(command)
 
     def create_subscription(self, topic: str, name: str, settings: Mapping[str, object]) -> Pending[None]:
         path = subscription_path(checked_entity_name(topic), checked_subscription_name(name))
@@ -264,6 +265,14 @@ class Queues:
 
     def _declare(self, command: Declare) -> Pending[None]:
         return self.store.apply([command]).seen_as(_nothing)
+
+
+def declaration(kind: int, name: str, settings: Mapping[str, object], store: Store) -> Declare:
+    """The command that makes a queue or a topic. Whether a channel in memory has the name is not checked here."""
+    path = checked_entity_name(name)
+    check_new_entity(path, store)
+    warn_if_reserved(path)
+    return Declare(path, kind, checked_settings(settings))
 
 
 def _cancel(entity: str, sequence: int) -> Cancel:

@@ -68,7 +68,7 @@ class Quiet:
             with changed:
                 changed.notify_all()
 
-        self._places.abandon_closed_loops()
+        self._places.recover()
         self._aftermath.watch(look_again)
         try:
             with changed:
@@ -86,7 +86,7 @@ class Quiet:
         def look_again() -> None:
             notify_loop(loop, changed.set)
 
-        self._places.abandon_closed_loops()
+        self._places.recover()
         self._aftermath.watch(look_again)
         try:
             async with asyncio.timeout(timeout_s):

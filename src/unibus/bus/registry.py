@@ -18,6 +18,7 @@ from unibus.bus.channel import (
 )
 from unibus.bus.exchange import Exchange, Steward, is_internal
 from unibus.bus.group import Group
+from unibus.bus.name_space import NameSpace
 from unibus.bus.names import checked_name
 from unibus.bus.pattern_names import PatternNames
 from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, BusConfig, ChannelConfig, UnaskedSize
@@ -57,6 +58,7 @@ class Registry(Steward):
         self._implicit: dict[str, None] = {}  # Made by a publish, without a subscriber; the oldest first.
         self.dead_letter_queues: set[str] = set()  # Channels that the bus made; create_channel takes them over.
         self.patterns = PatternNames(exchange.channels)
+        self.names = NameSpace(exchange.channels, self._folded)
         self._floor = 0  # No sequence of a forgotten channel is given again.
         self.retired = ChannelMetrics()
         self._unrouted = UnroutedWarnings()
@@ -91,7 +93,7 @@ class Registry(Steward):
             self._implicit.pop(name, None)
             self.dead_letter_queues.discard(name)
             self._configure(channel, config, rules)
-        channel.blocked.wake_first()
+        channel.blocked.grant()
         return channel
 
     def dead_letter_queue(self, name: str) -> Channel:

@@ -114,7 +114,11 @@ class Relay:
             route.due_s = 0.0
             if self._worker is None:
                 self._worker = threading.Thread(target=self._run, name="unibus-outbox", daemon=True)
-                self._worker.start()
+                try:
+                    self._worker.start()
+                except RuntimeError:
+                    self._worker = None  # The system has no thread for us. The next call tries again.
+                    raise
             self._changed.notify_all()
             return True
 

@@ -1,3 +1,4 @@
+# mypyc: compiled
 """Locks that are kept while somebody works: one timer for all of them, renewed in one batch at a third of their time.
 
 A message is with its handler for as long as that takes. A lock that cannot be renewed is lost, and whoever works under
@@ -7,7 +8,7 @@ it is told, once.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from unibus.clock import Timers
 from unibus.core.life.claiming import Claimed
@@ -134,5 +135,5 @@ class Renewals:
                 on_lost(kind(error.what, error.hint))
 
 
-def _ignore(pending: Pending[Any]) -> None:
+def _ignore(pending: Pending[list[object]]) -> None:
     """The store says by itself when it has stopped."""

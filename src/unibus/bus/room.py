@@ -1,7 +1,7 @@
 """Waiting for room on a channel whose drop_policy is `block`.
 
-A publisher first joins those that wait, then tries if it is the first of them, and only then waits: so no room that
-comes in between is missed. It tries again when it is woken; see blocked.py for who wakes it.
+A publisher first joins those that wait, then tries if a place is free for it, and only then waits: so no place that
+comes free in between is missed. It tries again when it is woken; see blocked.py for which publisher gets a place.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from unibus.core.message import Message
 class BlockedThread(BlockedPublisher):
     """A thread that waits."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, size: int) -> None:
+        super().__init__(size, is_prompt=True)
         self.freed = threading.Event()
 
     def wake(self) -> bool:
@@ -29,10 +29,10 @@ class BlockedThread(BlockedPublisher):
 
 
 class BlockedTask(BlockedPublisher):
-    """A task that waits. One whose event loop was stopped or closed may never run again."""
+    """A task that waits. Its event loop may be busy for long; one that was stopped or closed may never run it again."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
+    def __init__(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(size, is_prompt=False)
         self.freed = asyncio.Event()
         self._loop = loop
 
@@ -50,11 +50,11 @@ class BlockedTask(BlockedPublisher):
 def post_when_room(exchange: Exchange, channel: Channel, messages: list[Message], timeout_s: float | None) -> int:
     """Block the thread until the messages were admitted; FULL at the time-out."""
     # No lock of our own is held while we post: the code that wakes us may hold the bus's.
-    publisher = BlockedThread()
+    publisher = BlockedThread(len(messages))
     deadline_ns = None if timeout_s is None else exchange.monotonic_ns() + int(timeout_s * 1e9)
     try:
         exchange.block(channel, publisher)
-        verdict = _first_try(exchange, channel, messages, publisher)
+        verdict = _next_try(exchange, channel, messages, publisher)
         while verdict == FULL:
             left_s = None if deadline_ns is None else (deadline_ns - exchange.monotonic_ns()) / 1e9
             if (left_s is not None and left_s <= 0) or not publisher.freed.wait(left_s):
@@ -70,11 +70,11 @@ async def post_when_room_async(
     exchange: Exchange, channel: Channel, messages: list[Message], timeout_s: float | None
 ) -> int:
     """The same without blocking the loop."""
-    publisher = BlockedTask(asyncio.get_running_loop())
+    publisher = BlockedTask(len(messages), asyncio.get_running_loop())
     try:
         exchange.block(channel, publisher)
         async with asyncio.timeout(timeout_s):
-            verdict = _first_try(exchange, channel, messages, publisher)
+            verdict = _next_try(exchange, channel, messages, publisher)
             while verdict == FULL:
                 await publisher.freed.wait()
                 publisher.freed.clear()
@@ -86,19 +86,18 @@ async def post_when_room_async(
         channel.unblock(publisher)
 
 
-def _first_try(exchange: Exchange, channel: Channel, messages: list[Message], publisher: BlockedPublisher) -> int:
-    """Room may have come before the publisher joined. Behind others it is theirs, and they pass on what is left."""
-    return _try(exchange, channel, messages, publisher) if channel.blocked.is_first(publisher) else FULL
-
-
 def _next_try(exchange: Exchange, channel: Channel, messages: list[Message], publisher: BlockedPublisher) -> int:
+    """Try if a place was granted, also by this very call: for a publisher that has just joined, or was woken."""
     exchange.channel(channel.name)  # Raises if the bus was closed meanwhile.
-    return _try(exchange, channel, messages, publisher)
-
-
-def _try(exchange: Exchange, channel: Channel, messages: list[Message], publisher: BlockedPublisher) -> int:
-    verdict: int = exchange.post_many(channel, messages, True)
-    if verdict == FULL and channel.has_filter:
-        # Another publisher's message may be for other groups, which have room.
-        channel.blocked.wake_after(publisher)
+    blocked = channel.blocked
+    if not blocked.has_place(publisher):
+        blocked.resume(publisher)
+        if not blocked.has_place(publisher):
+            return FULL
+    verdict: int = exchange.post_many(channel, messages, True, publisher)
+    if verdict == FULL:
+        blocked.give_back(publisher)
+        if channel.has_filter:
+            # Another publisher's message may be for other groups, which have room.
+            blocked.grant_after(publisher)
     return verdict

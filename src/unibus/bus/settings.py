@@ -11,6 +11,7 @@ from unibus.core.message import Message
 from unibus.core.priority import Priority, checked_priority
 from unibus.errors import ConfigInvalid
 from unibus.limits import QUEUE_SIZE_DEFAULT, WORKER_COUNT_DEFAULT, WORKER_COUNT_MAX
+from unibus.near_names import hint_for_name
 
 DROP_NEW: Final = "drop_new"
 DROP_OLD: Final = "drop_old"
@@ -60,12 +61,16 @@ class ChannelConfig:
                 seconds_ns(name, getattr(self, name))
 
 
+# What queues of other libraries call these settings.
+_MEANT: Final = {"max_size": "max_queue_size", "maxsize": "max_queue_size", "durable": "persistent"}
+
+
 def channel_config(config: ChannelConfig | None, options: dict[str, object]) -> ChannelConfig:
     """A config from an object, from keywords, or from both: keywords win. None means "the default"."""
     known = {field.name for field in fields(ChannelConfig)}
     unknown = [name for name in options if name not in known]
     if unknown:
-        raise ConfigInvalid(f"a channel has no setting {unknown[0]!r}", f"known are {', '.join(sorted(known))}")
+        raise ConfigInvalid(f"a channel has no setting {unknown[0]!r}", hint_for_name(unknown[0], known, meant=_MEANT))
     given = {} if config is None else {name: getattr(config, name) for name in known}
     given.update({name: value for name, value in options.items() if value is not None})
     return ChannelConfig(**given)

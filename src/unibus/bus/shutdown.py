@@ -25,7 +25,7 @@ from unibus.bus.places import Places
 from unibus.bus.quiet import LEAST_S, Quiet
 from unibus.bus.registry import Registry
 from unibus.bus.timers import ThreadTimers, Timers
-from unibus.bus.unhandled import Unhandled
+from unibus.bus.unhandled import CLOSED, Unhandled
 from unibus.core.atomic import LOCK
 from unibus.stores.durability import Durability
 from unibus.stores.store import Store
@@ -55,7 +55,7 @@ class Shutdown:
         self.draining = False  # New messages are refused, but for those of the bus's own handlers.
         self.is_left = False  # A block was left in order: handlers are waited for as long as they take.
         self.is_exit = False  # The program ends: what can still be handled was waited for already.
-        self.is_reported = False  # What is left was reported, or is not worth it.
+        self.end = CLOSED  # How it came to this, for the report of what is lost.
         self.join: Join = threading.Thread.join
         self.store: Store | None = None
         self.durable: DurableChannels | None = None
@@ -109,6 +109,13 @@ class Shutdown:
     def busy_groups(self) -> list[Group]:
         """Those with messages that can still be handled."""
         return [group for group in self._registry.groups() if not group.is_quiet() and self._places.can_run(group)]
+
+    def stored_of(self, groups: list[Group]) -> int:
+        """How many messages these groups have at hand that a durable store delivers again."""
+        if self.durable is None or self.store is None or self.store.durability == Durability.D0:
+            return 0
+        stored = [group for group, _ in self.durable.groups_here()]
+        return sum(sum(group.counts()) for group in groups if group in stored)
 
     # The steps
 
@@ -170,8 +177,7 @@ class Shutdown:
 
     def _end_loop(self) -> None:
         self._places.end_loop(self._left_s(), self.closing.callers.slots(), self.closing.callers.threads())
-        if not self.closing.is_released and not self.is_reported:
-            self._unhandled.report(self.store, self.durable)
+        self._unhandled.report(self.store, self.durable, self.end)
 
     def _close_outboxes(self) -> None:
         """What is committed in outboxes comes into the store first, as long as there is time."""

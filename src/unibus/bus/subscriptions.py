@@ -1,6 +1,5 @@
 """Who is subscribed to what: makes groups and consumers, and takes them away again without losing messages."""
 
-import difflib
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from unibus.core.pattern import EXACT, Pattern, name_text
 from unibus.core.retry import RetryPolicy
 from unibus.errors import ConfigInvalid, HandlerInvalid, NameInvalid
 from unibus.limits import QUEUE_SIZE_DEFAULT, RETRY_BACKOFF_DEFAULT, RETRY_DELAY_S_MAX, RETRY_JITTER_DEFAULT
+from unibus.near_names import hint_for_name
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -54,6 +54,7 @@ class Subscriptions:
         self._places.abandon_closed_loops()  # What they hold may be for the new handler.
         with LOCK:
             if pattern.kind == EXACT:
+                self._registry.names.check_channel(str(pattern.text))
                 self._registry.get_or_make(str(pattern.text))
             given = options.get("group")
             name = given or self._defaults.name_of(pattern, default, handler, self._groups)
@@ -202,8 +203,19 @@ def pattern_of(target: str | Pattern, options: SubscribeOptions) -> Pattern:
 _CHOICES = {"dispatch": ("pool", "inline"), "overflow": ("drop_oldest", None), "requeue": ("front", "back")}
 
 
-# What programs that know other buses call the handler; the module is the second argument of the first design's form.
-_HANDLER_NAMES = ("callback", "callable", "func", "function", "fn", "listener", "module", "module_name")
+# What people who know other buses call our options; the module is the second argument of the first design's form.
+_WORDS = {
+    "handler": ("callback", "callable", "func", "function", "fn", "listener", "module", "module_name"),
+    "retry_attempts": ("retries", "retry", "retry_count", "max_retries", "max_attempts", "tries", "max_tries"),
+    "retry_delay": ("backoff_seconds", "retry_after", "retry_interval", "countdown"),
+    "concurrency": ("workers", "worker_count", "max_workers", "threads", "parallel", "parallelism", "prefetch"),
+    "group": ("consumer_group", "consumer", "queue", "queue_group", "subscription", "name"),
+    "match": ("pattern", "wildcard", "prefix", "regex", "glob"),
+    "filter": ("predicate", "condition", "where", "selector"),
+    "queue_size": ("max_size", "maxsize", "max_queue_size", "buffer_size"),
+    "start": ("offset", "position", "from_beginning", "start_at"),
+}
+_MEANT = {word: name for name, words in _WORDS.items() for word in words}
 
 
 def check_option_names(options: Collection[str]) -> None:
@@ -212,9 +224,26 @@ def check_option_names(options: Collection[str]) -> None:
     if not unknown:
         return
     known = sorted([*SubscribeOptions.__annotations__, "handler", "retry_attempts", "retry_delay", "concurrency"])
-    close = ["handler"] if unknown[0] in _HANDLER_NAMES else difflib.get_close_matches(unknown[0], known, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-    raise ConfigInvalid(f"subscribe has no option {unknown[0]!r}", hint)
+    raise ConfigInvalid(f"subscribe has no option {unknown[0]!r}", hint_for_name(unknown[0], known, meant=_MEANT))
+
+
+def checked_target(channel: object, handler: object) -> str | Pattern:
+    """The channel or pattern. Refuses a handler in its place: the two were exchanged, or a decorator was not called.
+
+    Without this `@bus.subscribe` would replace the function by a decorator, and subscribe nothing.
+    """
+    if isinstance(channel, (str, Pattern)):
+        return channel
+    if not callable(channel):
+        raise NameInvalid(f"a channel is named by text, not {type(channel).__name__}", "or pass a Pattern")
+    name = getattr(channel, "__name__", type(channel).__name__)
+    if handler is None:
+        what = f"subscribe got {name!r} and no channel"
+        raise HandlerInvalid(what, f'name the channel: subscribe("channel", {name}), or @bus.subscribe("channel")')
+    shown = repr(handler) if isinstance(handler, str) else '"channel"'
+    raise HandlerInvalid(
+        f"subscribe takes the channel first, and got {name!r}", f"exchange the two: subscribe({shown}, {name})"
+    )
 
 
 def checked_concurrency(concurrency: object) -> int:

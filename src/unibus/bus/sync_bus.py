@@ -65,9 +65,12 @@ class SyncMessageBus(Face):
         ttl: object = None,
         dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
+        delay: object = None,
     ) -> Message:
         """Publish to a channel, or publish a Message; safe from any thread. See the async face for the promises."""
         exchange = self._exchange
+        if delay is not None:
+            raise self._refused_delay()
         cold: Cold | None = None
         if trace_id is not None or headers is not None or correlation_id is not None or ttl is not None:
             cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
@@ -120,9 +123,12 @@ class SyncMessageBus(Face):
         ttl: object = None,
         dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
+        delay: object = None,
     ) -> Message:
         """The same as publish, for code that is shared with the async face."""
-        return self.publish(channel, payload, priority, trace_id, headers, correlation_id, ttl, dedup_key, fields)
+        return self.publish(
+            channel, payload, priority, trace_id, headers, correlation_id, ttl, dedup_key, fields, delay
+        )
 
     def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> Reply:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""

@@ -4,12 +4,15 @@ A virtual clock (unibus.testing) brings timers of its own, which fire when the t
 """
 
 import heapq
+import logging
 import threading
 import weakref
 from collections.abc import Callable
 
 from unibus.clock import Clock, Timers
 from unibus.stores.forked import on_fork, renew
+
+log = logging.getLogger("unibus")
 
 __all__ = ["ThreadTimers", "Timers"]
 
@@ -30,6 +33,7 @@ class ThreadTimers(Timers):
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopped = False
+        self._is_reported = False  # The log has said that no thread could be started.
         me = weakref.ref(self)
         self._fork_mark = on_fork(lambda _: _leave_to_parent(me()))
 
@@ -44,9 +48,20 @@ class ThreadTimers(Timers):
             self._count += 1
             heapq.heappush(self._due, (self._clock.monotonic_ns() + delay_ns, self._count, action))
             if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(target=self._run, name="unibus-timers", daemon=True)
-                self._thread.start()
+                self._start()
             self._changed.notify()
+
+    def _start(self) -> None:
+        """Under the lock. Where the system refuses to start a thread, the next call tries again: nothing is lost."""
+        thread = threading.Thread(target=self._run, name="unibus-timers", daemon=True)
+        self._thread = thread  # Before its start: Ctrl-C may interrupt that, and the thread runs.
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            if not self._is_reported:
+                self._is_reported = True
+                log.error("no thread could be started for timers, what is due later waits for one: %s", error)
 
     def stop(self) -> None:
         with self._changed:

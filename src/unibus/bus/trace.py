@@ -8,7 +8,8 @@ together again. Only the sequence of events counts: many of them may have the sa
     what went through an entity is followed by as many arrivals as it says
     an arrival that names its source belongs to that
     what arrived just before something left (dead letter, move, route) is where it went
-    a duplicate just behind an entity that forwards to it is what the forward came to
+    a duplicate just behind a queue or subscription that nothing went on from is what a forward came to
+    an arrival in a dead-letter queue with a refusal is what the entity of that queue did not accept
 """
 
 from collections.abc import Callable, Iterator
@@ -16,10 +17,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from unibus.core.deadletter import is_sub_queue
-from unibus.core.life.entity import KIND_NAMES, SUBSCRIPTION, Entry, subscription_path
+from unibus.core.deadletter import is_sub_queue, sub_queue
+from unibus.core.life.entity import KIND_NAMES, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, Entry, subscription_path
 from unibus.core.life.events import Event
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
+from unibus.counting import counted
 from unibus.stores.store import EntityInfo
 
 Find = Callable[[str, int], Entry | None]
@@ -143,6 +145,8 @@ def trace_of(
         tree.add(event)
     for copy in tree.copies:
         _conclude(copy, find)
+    for copy in tree.copies:
+        _explain_refusal(copy)
     _ask_who_declined([copy for copy in tree.copies if copy.steps[-1].kind in _ROUTES], entities)
     return MessageTrace(message_id, events, tree.roots)
 
@@ -211,15 +215,18 @@ class _Tree:
         return self._places.get((attrs.get("source", ""), _number(event, "source_sequence")))
 
     def _forwarder(self, event: Event) -> Copy | None:
-        """What went through an entity just before, and was forwarded to where it is a duplicate."""
+        """What went through an entity just before, and was forwarded to where it is a duplicate.
+
+        A topic that no subscription of takes the message has no copies either. Of a queue or a subscription, what goes
+        through without a copy is always a forward to a duplicate, whatever its settings are by now.
+        """
         last = self._last
         if last is None or last.kind != "published" or _number(last, "copies") or last.seq + 1 != event.seq:
             return None
-        target = event.channel.casefold()
-        for info in self._entities():
-            if info.name == last.channel and str(info.settings.get("forward_to") or "").casefold() == target:
-                return self._places.get((last.channel, last.sequence))
-        return None
+        kinds = [info.kind for info in self._entities() if info.name == last.channel]
+        is_subscription = f"/{SUBSCRIPTIONS}/" in last.channel
+        forwards = kinds[0] != KIND_NAMES[TOPIC] if kinds else is_subscription
+        return self._places.get((last.channel, last.sequence)) if forwards else None
 
     def _adopt(self, copy: Copy, event: Event) -> None:
         """What just arrived elsewhere, and names no source, came from here.
@@ -269,6 +276,20 @@ def _conclude(copy: Copy, find: Find) -> None:
                 copy.reason = f"it came back ({last.reason}) and waits again"
 
 
+def _explain_refusal(copy: Copy) -> None:
+    """A message that went into the dead letters of an entity instead of through it, or instead of further on."""
+    for child in copy.children:
+        refusal = _refusal(child.steps[0].event) if child.channel == sub_queue(copy.channel) else ""
+        if refusal and copy.outcome == DEAD:
+            copy.reason = f"{copy.reason}; {refusal}"
+        elif refusal:
+            copy.outcome, copy.reason = DEAD, refusal
+
+
+def _refusal(event: Event) -> str:
+    return (event.attrs or {}).get("refusal", "")
+
+
 def _ask_who_declined(copies: list[Copy], entities: Callable[[], list[EntityInfo]]) -> None:
     """A subscription that was there and got nothing had no rule that wanted the message."""
     infos = entities() if copies else []
@@ -287,9 +308,9 @@ def _ask_who_declined(copies: list[Copy], entities: Callable[[], list[EntityInfo
 
 
 _WORDS: Final[dict[str, str]] = {
-    "sent": "sent, {size} bytes",
+    "sent": "sent, {size}",
     "scheduled": "scheduled for {visible}",
-    "published": "went through, {copies} copies",
+    "published": "went through, {copies}",
     "copied": "arrived",
     "delivered": "delivered to {consumer} (delivery {count})",
     "returned": "came back: {reason}",
@@ -310,14 +331,16 @@ _WORDS: Final[dict[str, str]] = {
 def _words(event: Event) -> str:
     attrs = event.attrs or {}
     visible_us = int(attrs.get("visible_us", 0))
-    return _WORDS.get(event.kind, event.kind).format(
-        size=event.size,
+    words = _WORDS.get(event.kind, event.kind).format(
+        size=counted(event.size or 0, "byte"),
         count=event.delivery_count,
         reason=event.reason,
         consumer=event.consumer or "a receiver",
         visible=(_EPOCH + timedelta(microseconds=visible_us)).isoformat(" ", "milliseconds") if visible_us else "",
-        copies=attrs.get("copies", "no"),
+        copies=counted(_number(event, "copies"), "copy", "copies") if "copies" in attrs else "no copies",
         new_sequence=attrs.get("new_sequence", ""),
         action=attrs.get("action", "moved"),
         target=attrs.get("target", ""),
     )
+    refusal = _refusal(event)
+    return f"{words}: {refusal}" if refusal else words

@@ -149,6 +149,7 @@ class Transaction:
                 given.sequence = result.sequence
                 given.duplicate = result.duplicate
                 given.is_routed = result.is_routed
+                given.is_forwarded_duplicate = result.is_forwarded_duplicate
                 given.durability = result.durability
 
     async def __aenter__(self) -> "Transaction":

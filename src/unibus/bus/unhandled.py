@@ -16,7 +16,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from unibus.bus.closing import Closing
 from unibus.bus.delivery import Delivery
@@ -26,6 +26,7 @@ from unibus.bus.group import Group
 from unibus.bus.places import Places
 from unibus.bus.registry import Registry
 from unibus.bus.retries import PendingRetries
+from unibus.counting import counted
 from unibus.errors import BusError
 from unibus.stores.durability import Durability
 from unibus.stores.store import EntityInfo, Store
@@ -46,6 +47,19 @@ GROUPS_SHOWN: Final = 3
 _NOTHING: Final = 0
 _RETRIES: Final = 1
 _HANDLING: Final = 2
+
+
+class End(NamedTuple):
+    """How a bus came to its end, in the words of the report of what is lost with it."""
+
+    what: str
+    advice: str = ""
+
+
+_ADVICE: Final = "; call close(), or use the bus in a `with` block (`async with`)"
+CLOSED: Final = End("the bus closed")
+DROPPED: Final = End("the bus was dropped without close(),", _ADVICE)
+EXITED: Final = End("the program ended without close() of its bus,", _ADVICE)
 
 
 class Unhandled:
@@ -81,7 +95,7 @@ class Unhandled:
             )
 
     def _is_over(self) -> bool:
-        self._places.abandon_closed_loops()  # None of them reports that it was closed.
+        self._places.recover()  # A closed loop does not report that it was closed.
         admitted = self._registry.admitted()
         work = max([self._work_of(group) for group in self._groups()], default=_NOTHING)
         if work == _RETRIES:
@@ -122,25 +136,30 @@ class Unhandled:
 
     # Reporting
 
-    def report(self, store: Store | None, durable: DurableChannels | None) -> None:
+    def report(self, store: Store | None, durable: DurableChannels | None, end: End) -> None:
         """Log what was left: as a warning where it is lost, as information where a store has it."""
         stored = [] if durable is None else durable.groups_here()
-        left = self._left_in_groups([group for group, _ in stored]) + self._left_on_channels()
+        left = self._left_in_groups([group for group, _ in stored], end) + self._left_on_channels()
         if store is not None and store.durability == Durability.D0:
             left += _left_in(store)
         if left:
             total = sum(count for count, _ in left)
-            log.warning("the bus closed with %d messages undelivered: %s", total, _listed(left))
+            log.warning("%s with %s undelivered: %s%s", end.what, counted(total, "message"), _listed(left), end.advice)
         if store is not None and store.durability != Durability.D0 and log.isEnabledFor(logging.INFO):
             _log_stored(store, [entity for _, entity in stored])
 
-    def _left_in_groups(self, stored: list[Group]) -> list[tuple[int, str]]:
-        """Backlog, retries and what a handler has that was left behind. One that waits in `close` goes on."""
+    def _left_in_groups(self, stored: list[Group], end: End) -> list[tuple[int, str]]:
+        """Backlog, retries and what a handler has that was left behind.
+
+        A handler that waits in `close` goes on, and so does one on a worker thread of a bus that was dropped.
+        """
         callers = Counter(id(group) for group in self._closing().callers.groups())
         left = []
         for group in self._registry.groups():
             if group not in stored:
                 backlog, in_flight, delayed = group.counts()
+                if end is DROPPED and self._places.is_on_workers(group):
+                    in_flight = 0
                 count = backlog + delayed + max(0, in_flight - callers[id(group)])
                 if count:
                     left.append((count, f"{count} of {where(group)}"))
@@ -186,14 +205,18 @@ def _log_stored(store: Store, entities: Iterable[str]) -> None:
             return  # The store has stopped, and has said so.
         if info is not None and _held(info):
             log.info(
-                "%d messages of %r stay in %s, and are delivered after the next start", _held(info), entity, store.url
+                "%s of %r %s in %s, to be delivered after the next start",
+                counted(_held(info), "message"),
+                entity,
+                "stays" if _held(info) == 1 else "stay",
+                store.url,
             )
 
 
 def _listed(left: list[tuple[int, str]]) -> str:
     parts = [text for _, text in sorted(left, key=lambda each: -each[0])[:SHOWN_MAX]]
     if len(left) > SHOWN_MAX:
-        parts.append(f"and in {len(left) - SHOWN_MAX} other places")
+        parts.append(f"and in {counted(len(left) - SHOWN_MAX, 'other place')}")
     return ", ".join(parts)
 
 
@@ -201,7 +224,7 @@ def described(groups: list[Group]) -> str:
     """What these groups are at, for a person."""
     parts = [_described(group) for group in groups[:GROUPS_SHOWN]]
     if len(groups) > GROUPS_SHOWN:
-        parts.append(f"{len(groups) - GROUPS_SHOWN} groups more")
+        parts.append(f"{counted(len(groups) - GROUPS_SHOWN, 'group')} more")
     return ", ".join(parts) or "the last handler"
 
 
@@ -212,7 +235,7 @@ def _described(group: Group) -> str:
         (backlog, "waiting message", "waiting messages"),
         (delayed, "retry", "retries"),
     ]
-    shown = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count > 0]
+    shown = [counted(count, one, many) for count, one, many in counts if count > 0]
     return f"{' and '.join(shown) or 'the last handler'} of {where(group)}"
 
 

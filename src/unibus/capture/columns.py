@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from unibus.capture.schema import EVENTS, KIND_CODES, channel_key, table_of
 from unibus.core.life import changes
 from unibus.core.life.changes import Change
-from unibus.core.life.events import SCHEDULED, event_of
+from unibus.core.life.events import SCHEDULED, event_of, refusal_at
 
 Page = Sequence[tuple[int, Sequence[Change]]]
 """Groups of changes that follow each other: the seq of the first, and the changes."""
@@ -152,6 +152,7 @@ def _sent(columns: Columned, seqs: list[int], found: list[Any], names: dict[int,
         priority=_numbers([change.priority for change in found]),
         dedup_key=pa.array([change.dedup_key for change in found], _TEXT),
         visible_us=_instants([change.visible_ns for change in found]),
+        refusal=_refusals(found, names),
     )
 
 
@@ -177,7 +178,16 @@ def _copied(columns: Columned, seqs: list[int], found: list[Any], names: dict[in
         visible_us=_instants([change.visible_ns for change in found]),
         source=pa.array(sources, _TEXT),
         source_seq=pa.array(carriers, _TEXT),
+        refusal=_refusals(found, names),
     )
+
+
+def _refusals(found: list[Any], names: dict[int, str]) -> pa.Array:
+    texts = [
+        None if change.overlay is None else refusal_at(name_of(change.entity, names), change.overlay) or None
+        for change in found
+    ]
+    return pa.array(texts, _TEXT)
 
 
 def _delivered(columns: Columned, seqs: list[int], found: list[Any], names: dict[int, str]) -> None:

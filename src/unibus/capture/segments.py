@@ -34,6 +34,7 @@ from unibus.capture.manifest import (
     file_of,
     save_about,
 )
+from unibus.counting import counted
 from unibus.errors import CaptureBusy, CaptureDamaged, CaptureMismatch, StoreBusy, StoreUnavailable, UsageError
 from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
 from unibus.stores.local_folder import local_folder
@@ -341,7 +342,7 @@ def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, file
     except (pa.ArrowException, OSError) as error:
         raise _wrong(written, "unreadable", str(error)) from error
     if file.metadata.num_rows != written.rows:
-        raise _wrong(written, "unreadable", f"{file.metadata.num_rows} rows, {written.rows} were written")
+        raise _wrong(written, "unreadable", f"{counted(file.metadata.num_rows, 'row')}, {written.rows:,} were written")
     for field in wanted:
         if not _fits(file.schema_arrow, field):
             raise _wrong(written, "schema", f"column {field.name!r} is not what it should be")

@@ -34,7 +34,7 @@ class UnopenedSource:
         return self._opened
 
     def _refuse(self) -> NoReturn:
-        raise self._error
+        raise self._error.with_traceback(None)  # It is raised again and again: each time would add to its traceback.
 
     def first(self) -> int:
         self._refuse()

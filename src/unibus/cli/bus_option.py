@@ -4,7 +4,6 @@ Only `send` makes a store or a queue that is missing. Whoever looks or receives 
 hide that the name was mistyped.
 """
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
@@ -13,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from unibus.errors import EntityNotFound, StoreUnavailable, UsageError
+from unibus.near_names import hint_for_name
 
 DEFAULT_STORE: Final = "unibus.db"
 _KEPT_IN: Final = {"sqlite": "file", "jsonfile": "folder"}
@@ -64,8 +64,5 @@ def entity_name(queue: str, dead_letters: bool) -> str:
 
 def not_found(name: str, known: Iterable[str]) -> EntityNotFound:
     """For people at a shell: what they may have meant, or where to look."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    hint = (
-        f"did you mean {near[0]!r}?" if near else "`unibus entities` lists what there is, `unibus send` makes a queue"
-    )
+    hint = hint_for_name(name, known, "`unibus entities` lists what there is, `unibus send` makes a queue")
     return EntityNotFound(f"there is no queue or subscription {name!r}", hint)

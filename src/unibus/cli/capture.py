@@ -22,6 +22,7 @@ from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, write_json
 from unibus.cli.report import ExitCode
 from unibus.cli.signals import stopping
+from unibus.counting import counted
 from unibus.errors import StoreUnavailable, UsageError
 from unibus.stores.local_folder import local_folder
 
@@ -260,16 +261,21 @@ def _line(once: bool) -> "Iterator[Callable[[Progress], None] | None]":
 
         def show(progress: "Progress") -> None:
             missed = f", [red]{progress.missed:,} missed[/]" if progress.missed else ""
-            text = f"{progress.events:,} events, {progress.segments:,} segments, {progress.behind:,} behind{missed}"
+            text = f"{_counts(progress, ', ')}, {progress.behind:,} behind{missed}"
             bar.update(task, description=text, completed=progress.events, total=progress.events + progress.behind)
 
         yield show
 
 
+def _counts(progress: "Progress", between: str) -> str:
+    return between.join((counted(progress.events, "event"), counted(progress.segments, "segment")))
+
+
 def _tell(progress: "Progress", folder: str) -> None:
     if is_terminal():
-        missed = f"; {progress.missed:,} were forgotten before they were read" if progress.missed else ""
-        typer.echo(f"captured {progress.events:,} events in {progress.segments:,} segments{missed}")
+        forgotten = counted(progress.missed, "was", "were")
+        missed = f"; {forgotten} forgotten before the capture read them" if progress.missed else ""
+        typer.echo(f"captured {_counts(progress, ' in ')}{missed}")
     else:
         write_json({"folder": folder, **asdict(progress)})
     flush()
@@ -310,7 +316,7 @@ def _compact(folder: str, roll: "Roll") -> None:
         compact(writer, roll, by_hand=True)
         after = len(writer.manifest.segments)
     if is_terminal():
-        typer.echo(f"{before:,} segments are {after:,} now")
+        typer.echo(f"{counted(before, 'segment is', 'segments are')} {after:,} now")
     else:
         write_json({"folder": folder, "before": before, "after": after})
     flush()

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from unibus.cli.entities import age
+from unibus.counting import counted
 
 if TYPE_CHECKING:
     from unibus.capture.status import Status
@@ -15,16 +16,17 @@ def lines(status: "Status") -> Iterator[tuple[str, str]]:
     yield "capture", status.folder
     yield "domain", status.domain
     yield "state", "not running" if status.running is None else f"running, process {status.running}"
-    yield "events", f"{status.events:,} in {status.segments:,} segments, {size(status.bytes)}" + _range(status)
+    yield "events", f"{status.events:,} in {counted(status.segments, 'segment')}, {size(status.bytes)}" + _range(status)
     yield "bodies", f"{status.bodies:,}, {size(status.bodies_bytes)}"
     if status.missed:
-        yield "missed", f"{status.missed:,} in {status.gaps:,} gaps: the store forgot them before they were read"
+        gaps = counted(status.gaps, "gap")
+        yield "missed", f"{status.missed:,} in {gaps}: the store forgot them before they were read"
     if status.oldest_us is not None and status.newest_us is not None:
         yield "from", f"{moment(status.oldest_us)} to {moment(status.newest_us)} UTC"
     if status.sealed_s is not None:
         yield "sealed", f"{age(round(status.sealed_s * 1e9))} ago"
     if status.lag_events is not None and status.lag_s is not None:
-        behind = f"{status.lag_events:,} events, {age(round(status.lag_s * 1e9))}"
+        behind = f"{counted(status.lag_events, 'event')}, {age(round(status.lag_s * 1e9))}"
         yield "lag", behind if status.lag_events else "none"
     yield "kept", _kept(status)
     for rule in status.redact:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
-from unibus.cli.management import managed
+from unibus.cli.connecting import managed
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.report import ExitCode
 

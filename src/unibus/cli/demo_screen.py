@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from unibus.cli.demo_table import Watch, lines, table
+from unibus.counting import counted
 
 REFRESH_S: Final = 0.125
 NOTES_SHOWN: Final = 6
@@ -128,4 +129,4 @@ def _last_line(watch: Watch, seconds: float) -> str:
     rows = watch.rows()
     published, dispatched = sum(row.published for row in rows), sum(row.dispatched for row in rows)
     dead = sum(row.dead_letters for row in rows)
-    return f"{published:,} published, {dispatched:,} dispatched, {dead:,} dead letters in {seconds:.1f} s"
+    return f"{published:,} published, {dispatched:,} dispatched, {counted(dead, 'dead letter')} in {seconds:.1f} s"

@@ -21,6 +21,7 @@ from unibus.core import COMPILED
 from unibus.core.deadletter import ATTEMPTS_HEADER, DESCRIPTION_HEADER, REASON_HEADER
 from unibus.core.message import Message
 from unibus.core.priority import Priority
+from unibus.counting import counted
 from unibus.errors import RateLimited
 
 TICK_S: Final = 0.02
@@ -119,9 +120,8 @@ def retries(stage: Stage) -> None:
             stage.bus.publish("payments", next(numbers))
     stage.settle(1.0)
     figures = stage.bus.snapshot("payments").channels[0]
-    stage.screen.note(
-        f"{figures.published:,} payments, {figures.retried:,} retries, {figures.dead_lettered:,} dead letters"
-    )
+    retries, dead = counted(figures.retried, "retry", "retries"), counted(figures.dead_lettered, "dead letter")
+    stage.screen.note(f"{counted(figures.published, 'payment')}, {retries}, {dead}")
     for letter in stage.bus.dead_letters("payments")[-1:]:
         why = letter.headers
         text = f"{why[REASON_HEADER]!s} after {why[ATTEMPTS_HEADER]!s} attempts: {why[DESCRIPTION_HEADER]!s}"

@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
 from unibus.cli.dlq_bulk import carry_out
 from unibus.cli.dlq_jobs import jobs
 from unibus.cli.dlq_options import ChosenOptions, FilterOptions
 from unibus.cli.dlq_rules import rules
 from unibus.cli.dlq_view import show_groups, show_letter, show_list
-from unibus.cli.management import managed
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush
 from unibus.cli.report import ExitCode

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from unibus.cli.connecting import managed
 from unibus.cli.dlq_options import BulkOptions
 from unibus.cli.dlq_view import group_record, show_groups
-from unibus.cli.management import DeadLetters, managed
+from unibus.cli.management import DeadLetters
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.progress import bar
 from unibus.cli.report import ExitCode
+from unibus.counting import counted
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def carry_out(options: BulkOptions, question: str, request: "JobRequest") -> Exi
         if is_terminal():
             show_groups(groups)
         if not options.dry_run and not options.yes:
-            _ask(f"{question} {sum(group.count for group in groups):,} dead letters?")
+            _ask(f"{question} {counted(sum(group.count for group in groups), 'dead letter')}?")
         result = _run(letters, request, options.detach)
     if isinstance(result, int):
         _tell_detached(result)
@@ -84,7 +86,7 @@ def _tell_detached(job: int) -> None:
 
 def _tell_stopped(done: int, total: int) -> None:
     if is_terminal():
-        typer.echo(f"stopped after {done:,} of {total:,} dead letters; the same command goes on with the rest")
+        typer.echo(f"stopped after {done:,} of {counted(total, 'dead letter')}; the same command goes on with the rest")
     else:
         write_json({"stopped": True, "done": done, "total": total})
         flush()

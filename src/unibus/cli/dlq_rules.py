@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unibus.cli.connecting import managed
 from unibus.cli.dlq_bulk import carry_out
 from unibus.cli.dlq_options import BulkOptions, FilterOptions
-from unibus.cli.management import managed
 from unibus.cli.options import with_options
 from unibus.cli.output import flush, is_terminal, printable, write, write_json
 from unibus.cli.report import ExitCode

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
-from unibus.cli.management import managed
+from unibus.cli.connecting import managed
+from unibus.cli.entity_rows import DEAD_LETTERS
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 # Short, so that the name has room in 80 columns.
 COUNTS: Final = {"active": "active", "locked": "locked", "scheduled": "sched", "deferred": "defer", "dead": "dead"}
-DEAD_LETTERS: Final = "dead-letter queue"
 NONE: Final = "–"
 
 

@@ -13,7 +13,8 @@ from typing import Annotated, Final
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
-from unibus.cli.management import Exported, managed
+from unibus.cli.connecting import managed
+from unibus.cli.management import Exported
 from unibus.cli.output import flush, is_terminal, write, write_json
 from unibus.cli.progress import bar
 from unibus.errors import UsageError

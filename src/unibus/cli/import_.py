@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
-from unibus.cli.management import Importing, managed
+from unibus.cli.connecting import managed
+from unibus.cli.management import Importing
 from unibus.cli.output import flush, is_terminal, printable, write_json
 from unibus.cli.progress import bar
+from unibus.counting import counted
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
@@ -102,5 +104,6 @@ def _tell(importing: Importing, contents: "Contents", already: bool) -> None:
 
 def _counts(contents: "Contents") -> str:
     return (
-        f"{len(contents.entities):,} entities, {contents.messages:,} messages, {contents.sessions:,} states of sessions"
+        f"{counted(len(contents.entities), 'entity', 'entities')}, {counted(contents.messages, 'message')}, "
+        f"{counted(contents.sessions, 'state of a session', 'states of sessions')}"
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from unibus.cli.output import flush, is_terminal, write_json
+from unibus.counting import counted
 
 if TYPE_CHECKING:
     from unibus.stores.inspection.findings import Inspection
@@ -37,7 +38,7 @@ def show(inspection: "Inspection", kind: Kind, file: str) -> None:
         flush()
         return
     held = ((inspection.entities, "entity", "entities"), (inspection.messages, "message", "messages"))
-    counts = [_counted(*each) for each in (*held, (inspection.changes, "change", "changes"))]
+    counts = [counted(*each) for each in (*held, (inspection.changes, "change", "changes"))]
     typer.echo(f"{inspection.url}: {', '.join(counts)}")
     for number, each in enumerate(inspection.findings[:SHOWN_MAX], 1):
         typer.echo(f"{number:3}. {each.what}")
@@ -47,12 +48,8 @@ def show(inspection: "Inspection", kind: Kind, file: str) -> None:
     typer.echo(_closing(inspection, kind, file))
 
 
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
-
-
 def _closing(inspection: "Inspection", kind: Kind, file: str) -> str:
-    found = _counted(len(inspection.findings), "finding", "findings")
+    found = counted(len(inspection.findings), "finding", "findings")
     if kind is Kind.CHECK:
         if inspection.ok:
             return typer.style("nothing is wrong", fg="green")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from unibus.cli.looking import looking, owning
 from unibus.cli.management import BATCH, Progress, Relay, Wanted
-from unibus.errors import EntityNotFound, StoreUnavailable, UsageError
+from unibus.errors import EntityNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from unibus.bus.sync_bus import SyncMessageBus
     from unibus.bus.trace import MessageTrace
     from unibus.cli.command_import import CommandImport
+    from unibus.cli.entity_rows import Watch
     from unibus.cli.local_access import LocalAccess
     from unibus.cli.local_dead_letters import LocalDeadLetters, LocalPurge
     from unibus.cli.local_receiving import LocalReceiver
-    from unibus.cli.top import Watch
     from unibus.core.life.commands import SendResult
     from unibus.core.life.events import Event
     from unibus.core.message import Message
@@ -152,7 +152,7 @@ class LocalManagement:
         return found
 
     def watch(self, once: bool) -> "Watch":
-        from unibus.cli.top import Watch
+        from unibus.cli.entity_rows import Watch
 
         return Watch(self._reader())
 
@@ -269,7 +269,3 @@ class LocalResending:
         self.sent += len(again)
         self.duplicates += sum(isinstance(each, SendResult) and each.duplicate for each in results)
         return True
-
-
-def refuse_detach() -> UsageError:
-    return UsageError("--detach is for a server: nothing else would go on with the work", "leave it out")

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from unibus.cli.local import refuse_detach
 from unibus.cli.management import Progress
 from unibus.cli.signals import undisturbed
+from unibus.errors import UsageError
 
 if TYPE_CHECKING:
     from unibus.bus.dead_letters.faces import SyncDeadLetterManager
@@ -45,7 +45,7 @@ class LocalDeadLetters:
 
     def run(self, request: "JobRequest", progress: Progress, detach: bool) -> "ProcessingResult | int":
         if detach:
-            raise refuse_detach()
+            raise UsageError("--detach is for a server: nothing else would go on with the work", "leave it out")
         letters: SyncDeadLetterManager = self._bus().dead_letter_queue(request.max_recoveries)
         letters.guard = undisturbed
         assert request.filter is not None

@@ -7,13 +7,10 @@ Both give the same records and raise the same errors, and the views are above th
 differ. A command opens one `Management`, and closing it closes what it has opened.
 """
 
-import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol
-
-from unibus.cli.bus_option import is_server, store_url
 
 if TYPE_CHECKING:
     from unibus.bus.dead_letters.filters import DeadLetterFilter
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from unibus.bus.management.queries import QueryRequest
     from unibus.bus.relay_route import Relayed
     from unibus.bus.trace import MessageTrace
-    from unibus.cli.top import Row
+    from unibus.cli.entity_rows import Row
     from unibus.core.access.rules import AuthorizationRule
     from unibus.core.life.commands import SendResult
     from unibus.core.life.events import Event
@@ -235,32 +232,3 @@ class Purging(Protocol):
 
     def run(self, progress: Progress) -> "JobCounts":
         """In batches, to the end. KeyboardInterrupt is heard between two batches."""
-
-
-@contextlib.contextmanager
-def managed(given: str, makes: bool = False) -> Iterator[Management]:
-    """The bus that `--url` names: through its server where that is an address, or where a server has the file open.
-
-    StoreUnavailable for a file that is not there, unless the command `makes` it.
-    """
-    with contextlib.closing(_management(given, makes)) as found:
-        yield found
-
-
-def _management(given: str, makes: bool) -> Management:
-    if is_server(given):
-        from unibus.cli.remote import RemoteManagement
-        from unibus.cli.servers import client_of
-
-        return RemoteManagement(client_of(given))
-    url = store_url(given, makes)
-    from unibus.cli.servers import server_of_store
-
-    client = server_of_store(url)
-    if client is not None:
-        from unibus.cli.remote import RemoteManagement
-
-        return RemoteManagement(client)
-    from unibus.cli.local import LocalManagement
-
-    return LocalManagement(url)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found
-from unibus.cli.management import managed
+from unibus.cli.connecting import managed
 from unibus.cli.output import aside
 from unibus.cli.report import ExitCode
 from unibus.errors import EntityNotFound

@@ -3,9 +3,10 @@
 import math
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +17,11 @@ from unibus.cli.pipeline_options import DEFAULT_LAKE, Connect, LakeDir, Master, 
 from unibus.cli.pipeline_run import MAX_EVENTS_DEFAULT, Bad, Source, progress, tell_batch
 from unibus.cli.pipeline_sources import opened_sources
 from unibus.cli.signals import undisturbed
-from unibus.errors import UsageError
+from unibus.counting import counted
+from unibus.errors import SparkLost, UsageError
+
+if TYPE_CHECKING:
+    from unibus.pipeline.run import BatchResult
 
 
 @dataclass(frozen=True)
@@ -47,28 +52,44 @@ def rebuild(options: RebuildOptions) -> None:
     with opened_sources(options.lake, options.source) as sources:
         check_all_there(lake, sources, options.forget or ())
         _ask(f"Make all tables of {options.lake} anew, from what the segments still have?", options.yes)
-        spark = Where(options.master, options.connect).session(options.lake)
-        with progress() as step:
-            found = rebuilt(
-                spark,
-                lake,
-                sources,
-                max_events=options.max_events,
-                bad=options.bad,
-                progress=step,
-                forget=options.forget or (),
-            )
-            made = 0
-            for result in found:
-                tell_batch(result)
-                made += 1
+        where = Where(options.master, options.connect)
+
+        def make_all() -> int:
+            spark = where.session(options.lake)
+            with progress() as step:
+                found = rebuilt(
+                    spark,
+                    lake,
+                    sources,
+                    max_events=options.max_events,
+                    bad=options.bad,
+                    progress=step,
+                    forget=options.forget or (),
+                )
+                return sum(map(_told, found))
+
+        made = again_if_lost(make_all)
     tell_rebuilt(made, lake.done())
+
+
+def again_if_lost(make_all: "Callable[[], int]") -> int:
+    """Once more with another Spark, where the first one ended. Nothing of a rebuild counts before its end."""
+    try:
+        return make_all()
+    except SparkLost as error:
+        typer.secho(f"warning: {error.what}; another one is started, and begins again", fg="yellow", err=True)
+    return make_all()
+
+
+def _told(result: "BatchResult") -> int:
+    tell_batch(result)
+    return 1
 
 
 def tell_rebuilt(made: int, last: int) -> None:
     """Batches of the new tables were counted from 1; the lake counts on, since no number is used twice."""
     if is_terminal():
-        typer.echo(f"rebuilt in {made:,} {'batch' if made == 1 else 'batches'}; the lake is at batch {last:,} now")
+        typer.echo(f"rebuilt in {counted(made, 'batch', 'batches')}; the lake is at batch {last:,} now")
         return
     write_json({"rebuilt": True, "batches": made, "batch": last})
     flush()
@@ -85,7 +106,7 @@ def compact(lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
         if not is_terminal():
             write_json({"table": name, "files_before": before, "files": after})
         elif before:
-            typer.echo(f"{name:<16} {before:>5} files, now {after}")
+            typer.echo(f"{name:<16} {before:>5} {'file' if before == 1 else 'files'}, now {after}")
     flush()
 
 

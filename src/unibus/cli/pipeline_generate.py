@@ -4,6 +4,7 @@ Everything follows from the seed, so that two people who use the same one talk a
 """
 
 import signal
+from collections.abc import Sequence
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -16,6 +17,7 @@ from unibus.cli.output import flush, is_terminal, write_json
 from unibus.cli.pipeline_options import extras
 from unibus.cli.progress import bar
 from unibus.cli.report import tell
+from unibus.counting import counted
 from unibus.stores.local_folder import local_folder
 
 if TYPE_CHECKING:
@@ -64,16 +66,21 @@ def _tell_half(out: str, plan: "Plan") -> None:
     folders = [folder for folder in named if is_capture(folder)]
     events = sum(Manifest.load(folder).last for folder in folders)
     tell(
-        f"ended before it was done: {events:,} events are in {len(folders)} capture directories in {out}",
+        f"ended before it was done: {counted(events, 'event is', 'events are')} in {_directories(folders, out)}",
         "that is a part of the history; remove it before you generate there again",
     )
 
 
+def _directories(folders: Sequence[str], out: str) -> str:
+    return f"{counted(len(folders), 'capture directory', 'capture directories')} in {out}"
+
+
 def _tell(made: "Generated", out: str) -> None:
     if is_terminal():
-        where = f"{len(made.folders)} capture directories in {out}"
-        typer.echo(f"{made.messages:,} messages, {made.events:,} events, {made.bytes / 1e6:,.1f} MB: {where}")
+        where = _directories(made.folders, out)
+        counts = f"{counted(made.messages, 'message')}, {counted(made.events, 'event')}"
+        typer.echo(f"{counts}, {made.bytes / 1e6:,.1f} MB: {where}")
         return
-    counts = {"messages": made.messages, "events": made.events, "bytes": made.bytes}
-    write_json({**counts, "folders": list(made.folders)})
+    record = {"messages": made.messages, "events": made.events, "bytes": made.bytes}
+    write_json({**record, "folders": list(made.folders)})
     flush()

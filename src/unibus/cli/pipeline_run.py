@@ -5,6 +5,7 @@ come to its end first, since making it again costs what it cost.
 """
 
 import contextlib
+import re
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.pipeline_options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, extras, needs_pipeline, open_lake
 from unibus.cli.pipeline_sources import opened_sources
 from unibus.cli.signals import stopping
+from unibus.counting import counted
 from unibus.errors import SparkLost, UsageError
 
 if TYPE_CHECKING:
@@ -96,15 +98,22 @@ def run(options: RunOptions) -> None:
         _tell_nothing(lake)
 
 
+_NUMBER: Final = re.compile(r"\d[\d,]*")
+
+
 class Warnings:
-    """Reports each source that is set aside once, however often a run meets it."""
+    """Reports each source that is set aside once for a reason, however often a run meets it.
+
+    Numbers in a reason do not make another one: a history that was put back from a backup may go on to grow.
+    """
 
     def __init__(self) -> None:
-        self._reported: set[SetAside] = set()
+        self._reported: set[tuple[str, str, str]] = set()
 
     def __call__(self, found: "SetAside") -> None:
-        if found not in self._reported:
-            self._reported.add(found)
+        known = (found.domain, found.where, _NUMBER.sub("#", found.reason))
+        if known not in self._reported:
+            self._reported.add(known)
             typer.secho(f"warning: {printable(str(found))}", fg="yellow", err=True)
             typer.echo(f"hint: {printable(found.hint)}; the others are read; --bad fail ends the run", err=True)
 
@@ -205,7 +214,7 @@ def tell_batch(result: "BatchResult") -> None:
     rate = result.events / result.seconds if result.seconds else 0
     left = f", {result.left:,} left" if result.left else ""
     typer.echo(
-        f"batch {result.number}: {result.events:,} events, {result.closed:,} messages ended, "
+        f"batch {result.number}: {counted(result.events, 'event')}, {counted(result.closed, 'message')} ended, "
         f"{result.seconds:.1f} s ({rate:,.0f} events/s){left}"
     )
     for each in result.unread:

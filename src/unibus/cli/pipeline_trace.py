@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from unibus.cli.output import flush, is_terminal, printable, write_json
+from unibus.counting import counted
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -52,7 +53,7 @@ def tree_of(found: "Found") -> "Tree":
     domains = len({domain for domain, _ in traces})
     title = Text()
     title.append(f"{_NAMES.get(found.by, found.by)} {printable(found.id)}", style="bold")
-    title.append(f"  {len(traces)} messages in {domains} {'domain' if domains == 1 else 'domains'}")
+    title.append(f"  {counted(len(traces), 'message')} in {counted(domains, 'domain')}")
     title.append(f"  {began.astimezone():%Y-%m-%d}, {_took(began, ended)}", style="dim")
     tree = Tree(title, guide_style="dim")
     tree.children.extend(_branch(domain, trace, began) for domain, trace in traces)

@@ -12,6 +12,7 @@ import typer
 
 from unibus.cli.output import aside, flush, is_terminal, printable, write, write_json
 from unibus.cli.report import ExitCode
+from unibus.counting import counted
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def show(answer: "Answer", as_json: bool = False, as_csv: bool = False, limit: i
 
 def _tell_about(answer: "Answer", limit: int | None) -> None:
     if answer.more:
-        typer.echo(f"there are more than {limit:,} rows; --limit shows more", err=True)
+        typer.echo(f"there are more than {counted(limit or 0, 'row')}; --limit shows more", err=True)
     for note in answer.notes:
         aside(note)
     rows = len(answer.rows)
-    aside(f"{rows:,} {'row' if rows == 1 else 'rows'} in {answer.seconds:.2f} s")
+    aside(f"{counted(rows, 'row')} in {answer.seconds:.2f} s")
 
 
 def _write_csv(answer: "Answer") -> None:

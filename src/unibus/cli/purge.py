@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found
-from unibus.cli.management import Purging, managed
+from unibus.cli.connecting import managed
+from unibus.cli.management import Purging
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.report import ExitCode
 from unibus.errors import EntityNotFound, UsageError

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
-from unibus.cli.management import managed
+from unibus.cli.connecting import managed
 from unibus.cli.output import aside, flush, is_terminal, printable, write, write_json
 from unibus.cli.report import ExitCode
+from unibus.counting import counted
 from unibus.errors import UsageError
 from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
 
@@ -63,9 +64,9 @@ def query(
 
 def _tell_about(result: "QueryResult", rows: int) -> None:
     if result.truncated:
-        typer.echo(f"there are more than {rows} rows; --rows shows more", err=True)
+        typer.echo(f"there are more than {counted(rows, 'row')}; --rows shows more", err=True)
     else:
-        aside(f"{len(result)} {'row' if len(result) == 1 else 'rows'} in {result.seconds:.2f} s")
+        aside(f"{counted(len(result), 'row')} in {result.seconds:.2f} s")
 
 
 def write_lines(result: "QueryResult") -> None:

@@ -14,7 +14,8 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found
-from unibus.cli.management import BATCH, Management, Received, Receiver, Session, managed
+from unibus.cli.connecting import managed
+from unibus.cli.management import BATCH, Management, Received, Receiver, Session
 from unibus.cli.options import with_options
 from unibus.cli.output import aside
 from unibus.cli.report import ExitCode

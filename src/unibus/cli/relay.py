@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
-from unibus.cli.management import Management, Relay, managed
+from unibus.cli.connecting import managed
+from unibus.cli.management import Management, Relay
 from unibus.cli.output import aside, flush, is_terminal, write_json
 from unibus.cli.report import ExitCode
 from unibus.cli.signals import until_signal

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from unibus.bus.management.entities import DEAD_LETTERS, KINDS, EntityRecord
-from unibus.cli.top import Row
+from unibus.cli.entity_rows import Row
 from unibus.client.answers import record_of
 from unibus.client.client import Client
 from unibus.client.events import EventStream

@@ -13,13 +13,15 @@ from typing import Annotated
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Queue, Url, not_found
-from unibus.cli.management import Management, Resending, managed
+from unibus.cli.connecting import managed
+from unibus.cli.management import Management, Resending
 from unibus.cli.moments import moment_of
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.progress import bar
 from unibus.cli.report import ExitCode
 from unibus.cli.signals import undisturbed
+from unibus.counting import counted
 from unibus.errors import EntityNotFound, UsageError
 
 
@@ -82,7 +84,7 @@ def _show(options: ReplayOptions, bus: Management, begin: tuple[int, int]) -> in
 def _send_again(options: ReplayOptions, target: str, bus: Management, begin: tuple[int, int]) -> int:
     resending = bus.resending(options.channel, target, *begin, options.count)
     if resending.total:
-        _ask(options, f"Send {resending.total:,} messages of {options.channel} to {target}?")
+        _ask(options, f"Send {counted(resending.total, 'message')} of {options.channel} to {target}?")
         _run(resending, target)
     return resending.total
 
@@ -111,7 +113,7 @@ def _run(resending: Resending, target: str) -> None:
 def _tell(resending: Resending, target: str) -> None:
     if is_terminal():
         known = f", {resending.duplicates:,} of them known there already" if resending.duplicates else ""
-        typer.echo(f"{resending.sent:,} messages sent to {printable(target)}{known}")
+        typer.echo(f"{counted(resending.sent, 'message')} sent to {printable(target)}{known}")
     else:
         write_json({"entity": target, "sent": resending.sent, "duplicates": resending.duplicates})
         flush()

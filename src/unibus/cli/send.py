@@ -15,10 +15,12 @@ import typer
 
 from unibus.cli.awake import Source, awake
 from unibus.cli.bus_option import DEFAULT_STORE, Url
-from unibus.cli.management import Management, managed
+from unibus.cli.connecting import managed
+from unibus.cli.management import Management
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.signals import undisturbed
+from unibus.counting import counted
 from unibus.errors import MessageTooLarge, UsageError
 from unibus.limits import BODY_BYTES_MAX
 
@@ -174,7 +176,7 @@ class Tally:
         level = "" if self._last is None else self._last.durability
         if is_terminal():
             known = f", {self._duplicates:,} of them known already" if self._duplicates else ""
-            typer.echo(f"{self._sent:,} messages sent to {printable(self._queue)}{known}  {level}".rstrip())
+            typer.echo(f"{counted(self._sent, 'message')} sent to {printable(self._queue)}{known}  {level}".rstrip())
         else:
             last = 0 if self._last is None else self._last.sequence
             counts = {"sent": self._sent, "duplicates": self._duplicates, "last_sequence": last}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url, not_found
+from unibus.cli.connecting import managed
 from unibus.cli.keyboard import Keys, keyboard
-from unibus.cli.management import Management, Tail, Wanted, managed
+from unibus.cli.management import Management, Tail, Wanted
 from unibus.cli.moments import moment_of
 from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, write_json

@@ -6,26 +6,26 @@ The rates are counted from the changes that were written between two looks, so t
 import enum
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connecting import managed
 from unibus.cli.durations import seconds_of
-from unibus.cli.entities import DEAD_LETTERS, NONE, age
+from unibus.cli.entities import NONE, age
+from unibus.cli.entity_rows import Row
 from unibus.cli.keyboard import keyboard
-from unibus.cli.management import Watching, managed
+from unibus.cli.management import Watching
 from unibus.cli.output import flush, is_terminal, printable, write_json
+from unibus.counting import counted
 from unibus.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.table import Table
 
-    from unibus.stores.reader import Flow, StoreReader
-    from unibus.stores.store import EntityInfo
 
 EVERY_S_MIN: Final = 0.05
 HEADINGS: Final = ("waiting", "in flight", "later", "dead", "oldest", "in/s", "out/s")
@@ -42,22 +42,6 @@ class Order(enum.StrEnum):
 
 
 _KEYS: Final = {order[0]: order for order in Order}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One entity at one look. Rates are None at the first one. `oldest_s` is None where nothing waits."""
-
-    name: str
-    kind: str
-    waiting: int
-    in_flight: int
-    scheduled: int
-    deferred: int
-    dead: int
-    oldest_s: float | None
-    in_per_s: float | None = None
-    out_per_s: float | None = None
 
 
 def top(
@@ -93,46 +77,6 @@ def _interval(text: str) -> float:
     if seconds < EVERY_S_MIN:
         raise UsageError(f"--every {text} is too often", f"at least {EVERY_S_MIN:g}")
     return seconds
-
-
-class Watch:
-    """Looks again and again, and tells what went through in between."""
-
-    def __init__(self, reader: "StoreReader") -> None:
-        self._reader = reader
-        self._before: dict[str, tuple[int, int]] | None = None
-        self._since = 0
-        self._at_s = 0.0
-
-    def look(self) -> list[Row]:
-        found = [each for each in self._reader.entities() if each.kind != DEAD_LETTERS]
-        now_s, now_ns = time.monotonic(), time.time_ns()
-        flows = self._reader.flows()
-        passed_s = now_s - self._at_s
-        counts = self._before is not None and self._since == self._reader.counting_since and passed_s > 0
-        before = (self._before or {}) if counts else None
-        rows = [_row(info, now_ns, _rates(info.name, flows, before, passed_s)) for info in found]
-        self._before = {name: (flow.came, flow.went) for name, flow in flows.items()}
-        self._since, self._at_s = self._reader.counting_since, now_s
-        return rows
-
-
-def _rates(
-    name: str, flows: "dict[str, Flow]", before: dict[str, tuple[int, int]] | None, passed_s: float
-) -> tuple[float | None, float | None]:
-    if before is None:
-        return None, None
-    flow = flows.get(name)
-    if flow is None:
-        return 0.0, 0.0
-    came, went = before.get(name, (0, 0))
-    return (flow.came - came) / passed_s, (flow.went - went) / passed_s
-
-
-def _row(info: "EntityInfo", now_ns: int, rates: tuple[float | None, float | None]) -> Row:
-    oldest_s = max(0.0, (now_ns - info.oldest_ns) / 1e9) if info.oldest_ns else None
-    counts = (info.active, info.locked, info.scheduled, info.deferred, info.dead)
-    return Row(info.name, info.kind, *counts, oldest_s, *rates)
 
 
 def arranged(rows: Sequence[Row], order: Order) -> list[Row]:
@@ -204,7 +148,8 @@ def _frame(rows: Sequence[Row], order: Order, every_s: float, console: "Console"
     room = max(1, console.height - FRAME_LINES)
     shown = arranged(rows, order)[:room]
     hidden = f", {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
-    title = f"{len(rows)} entities{hidden}, by {order}, every {every_s:g} s    q ends; sort: w d o r"
+    entities = counted(len(rows), "entity", "entities")
+    title = f"{entities}{hidden}, by {order}, every {every_s:g} s    q ends; sort: w d o r"
     return Group(Text(title, style="dim", no_wrap=True, overflow="ellipsis"), table(shown))
 
 

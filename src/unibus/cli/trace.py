@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
-from unibus.cli.management import managed
+from unibus.cli.connecting import managed
 from unibus.cli.output import flush, is_terminal, printable, write_json
 from unibus.cli.report import ExitCode
 

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from unibus import errors
+import unibus.errors as errors
 from unibus.errors import AnswerInvalid, BusError, Forbidden, ServerError, Unauthorised
 
 T = TypeVar("T")

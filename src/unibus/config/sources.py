@@ -17,6 +17,7 @@ from unibus.config.files import found_file, read_config_file
 from unibus.config.settings import ServerSettings, setting_fields
 from unibus.config.values import checked_value, shown_value
 from unibus.errors import ConfigInvalid
+from unibus.near_names import hint_for_name
 
 PREFIX: Final = "UNIBUS_"
 FILE_VARIABLE: Final = "UNIBUS_CONFIG"
@@ -140,5 +141,4 @@ def _checked(each: "dataclasses.Field[Any]", given: object, where: str) -> objec
 def near_setting(name: str) -> str:
     """What may have been meant."""
     names = [each.name for each in setting_fields()]
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), names, 1)
-    return f"did you mean {near[0]!r}?" if near else "`unibus config show` lists the settings"
+    return hint_for_name(name.lower().replace("-", "_"), names, "`unibus config show` lists the settings")

@@ -29,6 +29,7 @@ ENTITY_DISABLED: Final = "MessagingEntityDisabledException"
 MESSAGE_SIZE_EXCEEDED: Final = "MessageSizeExceededException"
 """Why the target of a forward refused a message: the names of the errors that Azure's clients know."""
 
+FORWARD_TARGET_MISSING: Final = "ForwardTargetNotFound"
 FILTER_EVALUATION_FAILED: Final = "FilterEvaluationException"
 HANDLER_REJECTED: Final = "HandlerRejected"
 PAYLOAD_MISMATCH: Final = "PayloadMismatch"
@@ -126,6 +127,36 @@ def dead_letter_headers(
     }
     record.update({name: text for name, text in texts.items() if text})
     return record
+
+
+REFUSALS: Final = frozenset(
+    {
+        ENTITY_DISABLED,
+        FILTER_EVALUATION_FAILED,
+        FORWARD_TARGET_MISSING,
+        MAX_TRANSFER_HOP_COUNT_EXCEEDED,
+        MESSAGE_SIZE_EXCEEDED,
+        QUOTA_EXCEEDED,
+        SESSION_ID_IS_NULL,
+    }
+)
+"""Why a message that arrived at an entity, or that it forwards, becomes a dead letter there at once."""
+
+NOT_FORWARDED: Final = "not forwarded: "
+"""In a description: why a dead letter stayed in its own dead-letter queue."""
+
+
+def refusal_of(record: Mapping[str, object]) -> str:
+    """Why an entity refused a message, in the store's own words; empty for one that died otherwise.
+
+    For history, which has no words of users: their descriptions may have anything in them, and stay in the message.
+    """
+    reason, description = record.get(REASON_HEADER), str(record.get(DESCRIPTION_HEADER, ""))
+    if reason in REFUSALS and record.get(ATTEMPTS_HEADER) == 0:
+        return f"{reason}: {description}" if description else str(reason)
+    before, found, why = description.rpartition(NOT_FORWARDED)
+    is_ours = found and (not before or before.endswith("; "))  # As the store writes it, behind words of a receiver.
+    return f"{found}{why}" if is_ours else ""
 
 
 def without_record(headers: Mapping[str, HeaderValue]) -> dict[str, HeaderValue]:

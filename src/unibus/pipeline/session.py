@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import uuid
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -45,6 +46,9 @@ _QUICK: Final = {"spark.sql.adaptive.enabled": "false"}
 LOCAL: Final = "local[*]"
 CONNECT_PORT: Final = 15_002
 CONNECT_PATIENCE_S: Final = 5.0
+RETRIES_MAX: Final = 8
+RETRY_MS_MAX: Final = 5_000
+"""A Spark Connect server that does not answer is tried again for about 25 seconds: for a network that hiccups."""
 _LOCAL_CORES: Final = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
 _DRIVER_MEMORY: Final = "spark.driver.memory"
 _WAREHOUSE: Final = "spark.sql.warehouse.dir"
@@ -91,13 +95,23 @@ def connected_session(url: str, settings: dict[str, str] | None = None) -> "Spar
     except ImportError as error:
         raise ExtraMissing(f"Spark Connect needs a package: {error}", "pip install 'unibus[pipeline]'") from error
     try:
-        session = SparkSession.builder.remote(url).getOrCreate()
-        for name, value in {**SETTINGS, **(settings or {})}.items():
-            if name.startswith("spark.sql."):
-                session.conf.set(name, value)
+        # Not getOrCreate: it gives a session from before, whatever the address, also of a server that has ended.
+        session = SparkSession.builder.remote(url).create()
+        _set_up(session, settings)
     except PySparkException as error:
         raise _refused(url, str(error)) from error
     return session
+
+
+def _set_up(session: "SparkSession", settings: dict[str, str] | None) -> None:
+    """Choose what can be chosen, and how long calls wait for a server that does not answer: else it is ten minutes."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # It is raised, too.
+    session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES_MAX, max_backoff=RETRY_MS_MAX)])
+    for name, value in {**SETTINGS, **(settings or {})}.items():
+        if name.startswith("spark.sql."):
+            session.conf.set(name, value)
 
 
 def _refused(url: str, said: str) -> BusError:

@@ -20,7 +20,7 @@ from unibus.clock import Clock, Timers
 from unibus.core.life import batch
 from unibus.core.life.admission import target_of
 from unibus.core.life.book import Book, owner_name
-from unibus.core.life.claiming import Claimed, claim, claim_deferred, deferred_entries, fire, limit_locks
+from unibus.core.life.claiming import Claimed, claim, claim_deferred, deferred_entries, fire, limit_durations
 from unibus.core.life.commands import Command, Declare, SendResult
 from unibus.core.life.declaring import drop_idle
 from unibus.core.life.due import NEVER
@@ -114,7 +114,7 @@ class EmbeddedStore:
             self._retention.start()
         self._tokens, self._fork_mark = Tokens(), on_fork(lambda pid: _leave_to_parent(self, pid))
         with self._lock:
-            limit_locks(self._book, self.now_ns())  # Written with the next group; before that, by the next open.
+            limit_durations(self._book, self.now_ns())  # Written with the next group; before that, by the next open.
             self._arm(self.now_ns())
 
     def now_ns(self) -> int:

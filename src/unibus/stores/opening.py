@@ -20,6 +20,7 @@ from unibus.limits import (
     RESERVE_MB_DEFAULT,
     SNAPSHOT_BYTES_MAX,
 )
+from unibus.near_names import hint_for_name
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journal import Journal
@@ -207,7 +208,7 @@ def _options(query: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
-        raise ConfigInvalid(f"a store has no option {unknown[0]!r}", f"known are {', '.join(_OPTIONS)}")
+        raise ConfigInvalid(f"a store has no option {unknown[0]!r}", hint_for_name(unknown[0], _OPTIONS))
     return options
 
 

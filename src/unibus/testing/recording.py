@@ -71,7 +71,10 @@ class RecordingBus(MessageBus):
         ttl: object = None,
         dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
+        delay: object = None,
     ) -> Awaitable[Message]:
+        if delay is not None:
+            raise self._refused_delay()
         return super().publish(
             self._message(
                 channel, payload, priority, self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
@@ -146,7 +149,10 @@ class RecordingSyncBus(SyncMessageBus):
         ttl: object = None,
         dedup_key: object = None,
         fields: Mapping[str, object] | None = None,
+        delay: object = None,
     ) -> Message:
+        if delay is not None:
+            raise self._refused_delay()
         return super().publish(
             self._message(
                 channel, payload, priority, self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)

@@ -160,13 +160,20 @@ class Parent:
         return [[message.body for message in self.bus.peek("q", 10)], self.heard]
 
 
+def use(url: str) -> None:
+    bus = MessageBus(url)
+    bus.send("mine", 1)
+    if url == "memory://":
+        bus.delete_entity("mine")  # A bus in memory reports what is lost with it.
+
+
 def main(url: str, own_url: str) -> None:
     parent = Parent(url)
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         told = parent.child()
-        told["another bus"] = outcome(lambda: MessageBus(own_url).send("mine", 1))
+        told["another bus"] = outcome(lambda: use(own_url))
         told["the same bus"] = outcome(lambda: MessageBus(url))
         os.write(writing, json.dumps(told).encode())
         del parent

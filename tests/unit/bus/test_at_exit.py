@@ -90,7 +90,7 @@ def test_what_is_left_at_the_time_out_is_counted(caplog: pytest.LogCaptureFixtur
         bus.publish("c", number)
     gate.wait_entered()
     finish([bus._hub.shutdown], 0.0)
-    assert "3 messages unhandled" in caplog.text
+    assert "with 3 messages undelivered: 3 of channel 'c' (" in caplog.text
     gate.open()
     assert_all_end(bus_threads() - before)
 
@@ -241,3 +241,127 @@ def test_ctrl_c_while_a_block_is_left_reports_what_is_lost() -> None:
         rest = process.stderr.read()
         assert process.wait(60) == 3
     assert "the bus closed with 3 messages undelivered: 3 of channel 'orders' (billing)" in rest
+
+
+# A bus of async handlers: its loop has ended before the program does
+
+
+def run_to_its_end(program: str) -> str:
+    """What the program wrote to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stderr
+
+
+UNCLOSED = """
+    import asyncio
+    import logging
+    import sys
+
+    from unibus import MessageBus
+
+    asyncio_log = logging.getLogger("asyncio")
+    asyncio_log.addFilter(lambda record: not record.getMessage().startswith("Executing "))  # Of -X dev: a slow step.
+    buses = []
+
+    async def handler(body):
+        entered.set()
+        await asyncio.Event().wait()
+
+    async def main():
+        global entered
+        entered = asyncio.Event()
+        bus = MessageBus({url!r})
+        if {kept}:
+            buses.append(bus)
+        bus.create_channel("orders", drop_policy="block", max_queue_size=2)
+        bus.subscribe("orders", handler, group="billing", concurrency=1)
+        await bus.publish("orders", 0)
+        await entered.wait()
+        for number in range(1, {count}):
+            await bus.publish("orders", number)
+        try:
+            async with asyncio.timeout(0.01):
+                await bus.publish("orders", "cancelled")
+        except TimeoutError:
+            pass
+
+    asyncio.run(main())
+    """
+
+
+@pytest.mark.parametrize(
+    ("kept", "what"), [(True, "the program ended without close() of its bus"), (False, "the bus was dropped")]
+)
+def test_what_waits_for_async_handlers_is_reported(kept: bool, what: str) -> None:
+    lines = run_to_its_end(UNCLOSED.format(url="memory://", count=3, kept=kept)).splitlines()
+    assert len(lines) == 1  # In particular no task that "was destroyed but it is pending".
+    assert lines[0].startswith(what)
+    # One was in-flight, two waited. The one whose publish was cancelled is none of them.
+    assert "with 3 messages undelivered: 3 of channel 'orders' (billing); call close()" in lines[0]
+
+
+def test_what_a_durable_store_has_is_not_lost(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/bus.db"
+    errors = run_to_its_end(UNCLOSED.format(url=url, count=2, kept=True))
+    assert "undelivered" not in errors
+    assert "pending" not in errors
+    got = Collector()
+    with SyncMessageBus(url) as bus:
+        bus.subscribe("orders", got, group="billing")
+        assert bus.drain(GUARD_S)
+    # The bound of a persistent channel includes what is in-flight.
+    assert [message.body for message in got.messages] == [0, 1]
+
+
+def test_queues_in_memory_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    bus = SyncMessageBus()
+    bus.send("q", 1)
+    finish([bus._hub.shutdown])
+    line = wait_for_line(caplog, "undelivered")
+    assert "1 message undelivered: 1 in queue 'q'; call close()" in line
+
+
+def test_what_a_stopped_bus_has_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    bus = SyncMessageBus()
+    bus.subscribe("c", Collector(), group="g")
+    assert bus.stop(GUARD_S)
+    bus.publish("c", 1)
+    finish([bus._hub.shutdown])
+    assert "1 message undelivered: 1 of channel 'c' (g)" in caplog.text
+
+
+def test_handlers_of_a_durable_store_that_did_not_end_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = bus_threads()
+    bus = SyncMessageBus(f"sqlite:///{tmp_path}/bus.db")
+    gate = Gate()
+    bus.subscribe("c", gate, concurrency=1)
+    bus.publish("c", 1)
+    gate.wait_entered()
+    finish([bus._hub.shutdown], 0.0)
+    assert "with 1 message unhandled, to be delivered after the next start of sqlite:" in caplog.text
+    assert "undelivered" not in caplog.text
+    gate.open()
+    assert_all_end(bus_threads() - before)
+
+
+def test_a_handler_that_goes_on_after_its_bus_was_dropped_is_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+    before = bus_threads()
+    bus = SyncMessageBus()
+    gate = Gate()
+    bus.subscribe("c", gate, group="g", concurrency=1)
+    for number in range(3):
+        bus.publish("c", number)
+    gate.wait_entered()
+    del bus
+    line = wait_for_line(caplog, "undelivered")
+    assert "the bus was dropped without close(), with 2 messages undelivered: 2 of channel 'c' (g)" in line
+    gate.open()
+    assert_all_end(bus_threads() - before)

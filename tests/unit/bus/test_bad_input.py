@@ -384,3 +384,78 @@ async def test_the_async_face_refuses_in_the_same_way(async_bus: MessageBus) -> 
         await async_bus.publish("c", bytes(BODY_BYTES_MAX + 1))
     with pytest.raises(SerializationFailed):
         await async_bus.publish_json("c", object())
+
+
+# Likely mistakes of people who know other libraries
+
+
+@pytest.mark.parametrize("bus_type", [SyncMessageBus, MessageBus])
+def test_a_delay_of_publish_is_refused_with_a_hint_to_send(bus_type: type[SyncMessageBus] | type[MessageBus]) -> None:
+    bus: Any = bus_type()
+    calls: list[Callable[[], object]] = [
+        lambda: bus.publish("c", 1, delay=5),
+        lambda: bus.publish_from_sync("c", 1, delay=5),
+        lambda: bus.publish("c", 1, fields={"delay": 5}),
+        lambda: bus.publish_many("c", [1], delay=5),
+        lambda: bus.request("c", 1, delay=5),
+    ]
+    for count, call in enumerate(calls, 1):
+        with pytest.raises(UsageError, match=r"use send\(queue, payload, delay=…\)"):
+            call()
+        assert sum(bus._exchange.refused.outcomes().values()) == count
+    assert bus.metrics()["published"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("delai", "did you mean 'delay'?"),
+        ("prority", "did you mean 'priority'?"),
+        ("mesage_id", "did you mean 'message_id'?"),
+        ("zebra", "see Message"),
+    ],
+)
+def test_a_misspelt_keyword_of_send_gets_a_hint(sync_bus: SyncMessageBus, name: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        sync_bus.send("q", 1, **{name: 1})
+    assert caught.value.hint == hint
+
+
+def test_what_is_no_field_is_not_proposed_as_one(sync_bus: SyncMessageBus) -> None:
+    with pytest.raises(UsageError) as caught:
+        sync_bus.publish("c", 1, fields={"priority": 1})
+    assert caught.value.hint == "send and publish take it as an argument of its own"
+
+
+@pytest.mark.parametrize(("name", "meant"), [("drop_polcy", "drop_policy"), ("max_size", "max_queue_size")])
+def test_a_misspelt_setting_of_a_channel_gets_a_hint(sync_bus: SyncMessageBus, name: str, meant: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        sync_bus.create_channel("c", **{name: 1})
+    assert caught.value.hint == f"did you mean {meant!r}?"
+    assert sync_bus.channels() == []
+
+
+def test_a_misspelt_option_of_a_store_gets_a_hint() -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        SyncMessageBus("sqlite:///never-made.db?durabilty=D2")
+    assert caught.value.hint == "did you mean 'durability'?"
+
+
+def handle(message: Message) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ((handle, "orders"), "exchange the two: subscribe('orders', handle)"),
+        ((handle, handle), 'exchange the two: subscribe("channel", handle)'),
+        ((handle,), 'name the channel: subscribe("channel", handle), or @bus.subscribe("channel")'),
+    ],
+)
+def test_a_handler_in_the_place_of_the_channel_is_refused(
+    sync_bus: SyncMessageBus, arguments: tuple[Any, ...], hint: str
+) -> None:
+    with pytest.raises(HandlerInvalid) as caught:
+        sync_bus.subscribe(*arguments)
+    assert caught.value.hint == hint
+    assert sync_bus.channels() == []

@@ -2,7 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, Publisher, TimersClock, within
 from unibus.bus.blocked import BlockedPublisher, BlockedPublishers
@@ -26,8 +29,8 @@ class Attempts(TimersClock):
 class Waiter(BlockedPublisher):
     """A publisher that only notes that it was woken."""
 
-    def __init__(self, runs: bool = True) -> None:
-        super().__init__()
+    def __init__(self, runs: bool = True, size: int = 1, is_prompt: bool = False) -> None:
+        super().__init__(size, is_prompt)
         self.runs = runs
         self.wake_ups = 0
 
@@ -37,6 +40,27 @@ class Waiter(BlockedPublisher):
 
     def can_run(self) -> bool:
         return self.runs
+
+
+class Places:
+    """A channel's free places, as the test sets them."""
+
+    def __init__(self, free: int = 0) -> None:
+        self.free = free
+
+    def __call__(self) -> int:
+        return self.free
+
+
+def queue_of(places: Places, *waiters: Waiter) -> BlockedPublishers:
+    blocked = BlockedPublishers(places)
+    for waiter in waiters:
+        blocked.add(waiter)
+    return blocked
+
+
+def wake_ups(waiters: list[Waiter]) -> list[int]:
+    return [waiter.wake_ups for waiter in waiters]
 
 
 def blocked_count(bus: SyncMessageBus | MessageBus) -> int:
@@ -67,25 +91,99 @@ def start_in_order(bus: SyncMessageBus, count: int, publish: Callable[[int], obj
 
 
 def test_a_free_place_wakes_one() -> None:
-    blocked, waiters = BlockedPublishers(), [Waiter() for _ in range(3)]
-    for waiter in waiters:
-        blocked.add(waiter)
-    blocked.wake_first()
-    assert [waiter.wake_ups for waiter in waiters] == [1, 0, 0]
+    waiters, places = [Waiter() for _ in range(3)], Places(1)
+    blocked = queue_of(places, *waiters)
+    blocked.grant()
+    blocked.grant()  # For whatever reason: the one free place is granted.
+    assert wake_ups(waiters) == [1, 0, 0]
     blocked.remove(waiters[0])
-    blocked.wake_first()
-    assert [waiter.wake_ups for waiter in waiters] == [1, 1, 0]
+    blocked.grant()
+    assert wake_ups(waiters) == [1, 1, 0]
+
+
+def test_a_further_place_is_for_the_next_one_while_the_first_has_not_used_its_own() -> None:
+    waiters, places = [Waiter() for _ in range(4)], Places(1)
+    blocked = queue_of(places, *waiters)
+    blocked.grant()
+    places.free = 3
+    blocked.grant()
+    assert wake_ups(waiters) == [1, 1, 1, 0]
+    assert [blocked.has_place(waiter) for waiter in waiters] == [True, True, True, False]
+
+
+def test_threads_get_their_places_one_after_the_other() -> None:
+    # They run at once when they are woken, and so they publish in the order in which they came.
+    waiters, places = [Waiter(is_prompt=True) for _ in range(3)], Places(3)
+    blocked = queue_of(places, *waiters)
+    blocked.grant()
+    assert wake_ups(waiters) == [1, 0, 0]
+    places.free = 2
+    blocked.remove(waiters[0])
+    blocked.grant()
+    assert wake_ups(waiters) == [1, 1, 0]
+
+
+def test_a_place_of_many_messages_is_reserved_for_all_of_them() -> None:
+    first, many, last = Waiter(), Waiter(size=3), Waiter()
+    blocked = queue_of(places := Places(3), first, many, last)
+    blocked.grant()
+    assert wake_ups([first, many, last]) == [1, 0, 0]  # The last one does not pass.
+    places.free = 4
+    blocked.grant()
+    assert wake_ups([first, many, last]) == [1, 1, 0]
+
+
+def test_one_that_found_no_place_keeps_its_position() -> None:
+    waiters, places = [Waiter() for _ in range(4)], Places(3)
+    blocked = queue_of(places, *waiters)
+    blocked.grant()
+    places.free = 0  # Handlers took the places: they wait behind none.
+    for waiter in (waiters[1], waiters[0], waiters[2]):
+        blocked.give_back(waiter)
+    assert wake_ups(waiters) == [1, 1, 1, 0]
+    for count in range(1, 5):
+        places.free = count
+        blocked.grant()
+        assert [blocked.has_place(waiter) for waiter in waiters] == [number < count for number in range(4)]
+
+
+def test_a_place_that_comes_free_while_the_first_one_tries_is_not_missed() -> None:
+    waiter, places = Waiter(is_prompt=True), Places(1)
+    blocked = queue_of(places, waiter)
+    blocked.grant()
+    blocked.grant()  # While it tries in vain.
+    blocked.give_back(waiter)
+    assert blocked.has_place(waiter)
+    blocked.give_back(waiter)
+    assert not blocked.has_place(waiter)  # Nothing has come since: it does not try for ever.
 
 
 def test_one_that_may_never_run_holds_up_none() -> None:
-    blocked, dead, alive = BlockedPublishers(), Waiter(runs=False), Waiter()
-    blocked.add(dead)
+    dead, alive, places = Waiter(runs=False), Waiter(), Places(1)
+    blocked = queue_of(places, dead)
     assert not blocked.can_run()
     blocked.add(alive)
     assert blocked.can_run()
-    assert blocked.is_first(alive)
-    blocked.wake_first()
+    blocked.grant()
     assert (dead.wake_ups, alive.wake_ups) == (1, 1)
+    assert not blocked.has_place(dead)
+    assert blocked.has_place(alive)
+
+
+def test_a_place_of_one_that_stopped_is_taken_back() -> None:
+    stopped, alive, places = Waiter(), Waiter(), Places(1)
+    blocked = queue_of(places, stopped, alive)
+    blocked.grant()
+    stopped.runs = False
+    blocked.grant()
+    assert [blocked.has_place(waiter) for waiter in (stopped, alive)] == [False, True]
+    blocked.remove(alive)
+    stopped.runs = True
+    blocked.resume(stopped)  # It was woken before.
+    assert blocked.has_place(stopped)
+    blocked.remove(stopped)
+    assert blocked.count == 0
+    assert not blocked.can_run()
 
 
 async def attempts_of(publishers: int) -> int:
@@ -209,6 +307,147 @@ def test_publishers_for_other_groups_are_not_held_up_by_the_first(sync_bus: Sync
     slow.open()
     for publisher in publishers:
         publisher.join()
+
+
+class BusyLoop:
+    """An event loop in a thread of its own that the test can keep busy."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self._go_on = threading.Event()
+
+    def keep_busy(self) -> None:
+        entered = threading.Event()
+
+        def block() -> None:
+            entered.set()
+            assert self._go_on.wait(GUARD_S)
+
+        self.loop.call_soon_threadsafe(block)
+        assert entered.wait(GUARD_S)
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+    def end(self) -> None:
+        self.go_on()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(GUARD_S)
+        self.loop.close()
+
+
+@pytest.fixture
+def busy_loop() -> Iterator[BusyLoop]:
+    busy = BusyLoop()
+    yield busy
+    busy.end()
+
+
+@pytest.fixture
+def full_bus() -> Iterator[MessageBus]:
+    """Its channel has two places, and both are taken."""
+    bus = MessageBus()
+    bus.create_channel("c", max_queue_size=2, drop_policy="block")
+    bus.publish_from_sync("c", 0)
+    bus.publish_from_sync("c", 1)
+    yield bus
+    asyncio.run(bus.close(0.2))
+
+
+def block_a_task(bus: MessageBus, busy: BusyLoop) -> "Future[Message]":
+    """Up to here: a task on the loop waits for a place, and the loop is busy."""
+
+    async def publish() -> Message:
+        return await bus.publish("c", "task")
+
+    task = asyncio.run_coroutine_threadsafe(publish(), busy.loop)
+    for _ in range(int(GUARD_S * 1_000)):
+        if blocked_count(bus) == 1:
+            break
+        threading.Event().wait(0.001)
+    busy.keep_busy()
+    return task
+
+
+def block_a_thread(bus: MessageBus) -> Publisher:
+    publisher = Publisher(lambda: bus.publish_from_sync("c", "thread"))
+    for _ in range(int(GUARD_S * 1_000)):
+        if blocked_count(bus) == 2:
+            break
+        threading.Event().wait(0.001)
+    return publisher
+
+
+def popped(bus: MessageBus) -> object:
+    message = bus.pop("c")
+    assert message is not None
+    return message.body
+
+
+def test_a_task_on_a_busy_loop_keeps_one_place_and_no_other(full_bus: MessageBus, busy_loop: BusyLoop) -> None:
+    task = block_a_task(full_bus, busy_loop)
+    thread = block_a_thread(full_bus)
+    assert [popped(full_bus), popped(full_bus)] == [0, 1]
+    thread.join()
+    assert thread.error is None
+    assert not task.done()
+    assert full_bus.queue_size("c") == 1
+    busy_loop.go_on()
+    assert task.result(GUARD_S).body == "task"
+    assert [popped(full_bus), popped(full_bus)] == ["thread", "task"]
+
+
+def test_the_first_free_place_is_kept_for_a_task_on_a_busy_loop(full_bus: MessageBus, busy_loop: BusyLoop) -> None:
+    task = block_a_task(full_bus, busy_loop)
+    thread = block_a_thread(full_bus)
+    assert popped(full_bus) == 0
+    busy_loop.go_on()
+    assert task.result(GUARD_S).body == "task"
+    assert [popped(full_bus), popped(full_bus)] == [1, "task"]
+    thread.join()
+    assert popped(full_bus) == "thread"
+
+
+def test_a_task_on_a_busy_loop_holds_up_no_publisher_for_other_groups(
+    full_bus: MessageBus, busy_loop: BusyLoop
+) -> None:
+    gates = {"task": Gate(), "thread": Gate()}
+    assert [popped(full_bus), popped(full_bus)] == [0, 1]
+    for name, gate in gates.items():
+        full_bus.subscribe("c", gate, group=name, filter=lambda message, name=name: message.body == name)  # type: ignore[misc]
+        for count in range(3):  # One at work, two that wait.
+            full_bus.publish_from_sync("c", name)
+            if count == 0:
+                gate.wait_entered()
+    task = block_a_task(full_bus, busy_loop)
+    thread = block_a_thread(full_bus)
+    gates["task"].open()
+    gates["thread"].open()
+    thread.join()
+    assert thread.error is None
+    assert not task.done()
+    busy_loop.go_on()
+    assert task.result(GUARD_S).body == "task"
+
+
+def test_a_publisher_that_runs_an_inline_handler_holds_up_no_other(sync_bus: SyncMessageBus) -> None:
+    # It was admitted before the handler began, so it does not wait for a place any more.
+    sync_bus.create_channel("c", max_queue_size=2, drop_policy="block")
+    slow, inline = Gate(), Gate()
+    sync_bus.subscribe("c", slow)
+    sync_bus.subscribe("c", lambda message: inline(message) if message.body == "first" else None, dispatch="inline")
+    sync_bus.publish("c", 0)
+    slow.wait_entered()
+    sync_bus.publish_many("c", [1, 2])
+    first, second = start_in_order(sync_bus, 2, lambda number: sync_bus.publish("c", ["first", "second"][number]))
+    slow.open()
+    inline.wait_entered()
+    second.join()
+    assert first.is_waiting
+    inline.open()
+    first.join()
 
 
 def test_a_stopped_loop_with_a_waiting_task_holds_up_no_thread(sync_bus: SyncMessageBus) -> None:

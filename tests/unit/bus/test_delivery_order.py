@@ -3,6 +3,7 @@
 import pytest
 
 from unibus.bus.delivery_order import DeliveryOrder
+from unibus.bus.group import Group
 from unibus.core.life.changes import Who
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.entity import QUEUE, Entity, Entry
@@ -29,13 +30,18 @@ def store() -> Waits:
 
 
 @pytest.fixture
-def queue() -> PriorityQueue[Message]:
-    return PriorityQueue(0)
+def group() -> Group:
+    return Group(1, "g", 0)
 
 
 @pytest.fixture
-def order(store: Waits, queue: PriorityQueue[Message]) -> DeliveryOrder:
-    return DeliveryOrder(store, "q", queue)  # type: ignore[arg-type]
+def queue(group: Group) -> PriorityQueue[Message]:
+    return group.queue
+
+
+@pytest.fixture
+def order(store: Waits, group: Group) -> DeliveryOrder:
+    return DeliveryOrder(store, "q", group)  # type: ignore[arg-type]
 
 
 def at(place: tuple[int, int]) -> Message:
@@ -93,6 +99,22 @@ def test_what_the_store_has_first_holds_back_the_rest(
     order.end_claim([at(URGENT)])
     assert order.missing == 0
     assert bodies(queue) == [URGENT, FIRST, SECOND, THIRD]
+
+
+def test_a_message_that_may_go_leaves_the_others_their_claim(
+    order: DeliveryOrder, store: Waits, queue: PriorityQueue[Message]
+) -> None:
+    # Of two slots: one holds its message back, and before it claims what precedes that, the other begins an urgent one.
+    fill(queue, THIRD)
+    store.places = [FIRST]
+    assert not order.admits(at(SECOND))
+    assert order.admits(at(URGENT))
+    assert order.missing == 1  # Else a feed that holds many messages would not claim, and none would be delivered.
+    order.begin_claim()
+    store.places = []
+    order.claim_decided(claim_of(FIRST))
+    order.end_claim([at(FIRST)])
+    assert (order.missing, bodies(queue)) == (0, [FIRST, SECOND, THIRD])
 
 
 def test_until_a_claim_is_decided_it_may_have_taken_anything(

@@ -183,6 +183,47 @@ def test_a_subscription_in_order_of_sequence_stays_in_that_order(channel_rig: Ri
     assert [message.body for message in gate.messages] == [*range(BACKLOG), "last"]
 
 
+@pytest.mark.parametrize("ordering", ["sequence", "priority"])
+def test_a_message_that_a_cancelled_handler_returns_keeps_its_place(channel_rig: Rig, ordering: str) -> None:
+    entered, gate = threading.Event(), Gate()
+
+    async def stuck(message: Message) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    channel_rig.create_subscription("c", "g", ordering=ordering)
+    priority = Priority.LOW if ordering == "sequence" else Priority.CRITICAL
+    for number in range(5):
+        channel_rig.publish("c", number, priority=priority if number == 0 else Priority.NORMAL)
+    leaving = channel_rig.subscribe("c", stuck, group="g")
+    event_wait(entered)
+    channel_rig.subscribe("c", gate, group="g")
+    gate.wait_entered()
+    channel_rig.do(leaving.cancel)
+    (group,) = [group for group in channel_rig.bus._hub.registry.groups() if group.name == "g"]
+    until(lambda: len(group.queue) == 4)
+    gate.open()
+    assert channel_rig.drain(GUARD_S)
+    assert [message.body for message in gate.messages] == [1, 0, 2, 3, 4]
+    assert channel_rig.counts(GROUP) == EMPTY
+
+
+def test_an_order_that_is_changed_counts_for_what_is_claimed_ahead(channel_rig: Rig) -> None:
+    gate = Gate()
+    channel_rig.subscribe("c", gate, group="g")
+    channel_rig.publish("c", 0)
+    gate.wait_entered()
+    for number in range(1, 5):
+        channel_rig.publish("c", number, priority=Priority.LOW if number == 1 else Priority.NORMAL)
+    channel_rig.update_entity(GROUP, ordering="sequence")
+    channel_rig.publish("c", 5)
+    (group,) = [group for group in channel_rig.bus._hub.registry.groups() if group.name == "g"]
+    until(lambda: len(group.queue) == 5)
+    gate.open()
+    assert channel_rig.drain(GUARD_S)
+    assert [message.body for message in gate.messages] == [0, 1, 2, 3, 4, 5]
+
+
 # Several at a time
 
 

@@ -22,7 +22,7 @@ from unibus.errors import BusClosed
 from unibus.testing.virtual_clock import VirtualClock
 
 HOUR_S = 3600.0
-UNDELIVERED = "messages undelivered"
+UNDELIVERED = " undelivered"
 
 
 class FastTime:
@@ -190,7 +190,7 @@ def test_a_retry_that_is_far_is_reported_and_not_waited_for(caplog: pytest.LogCa
     clock.advance(0.0)
     assert_all_end({leave(bus)})
     assert [count for _, count in handler.seen] == [1]
-    assert "1 messages undelivered: 1 of channel 'c' (g)" in caplog.text
+    assert "1 message undelivered: 1 of channel 'c' (g)" in caplog.text
 
 
 def test_a_clock_that_does_not_move_holds_up_nothing(fast: FastTime, caplog: pytest.LogCaptureFixture) -> None:

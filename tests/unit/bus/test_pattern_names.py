@@ -16,7 +16,7 @@ from unibus.core.life.commands import Declare
 from unibus.core.life.entity import QUEUE, TOPIC
 from unibus.core.message import Message
 from unibus.core.pattern import EXACT, WILDCARD, Pattern
-from unibus.errors import BusClosed, ConfigInvalid, NameInvalid
+from unibus.errors import BusClosed, ConfigInvalid, EntityExists, NameInvalid
 
 PATTERNS = ["*", "#", ">", "orders.*", "*.orders", "orders.*.eu", "orders.#", "orders.>"]
 PLAIN = ["C#", "a>b", "a*", "*a", "orders.C#", "#.orders", ">.orders", "orders.#.eu", "a..b", "orders*"]
@@ -251,24 +251,28 @@ def test_explicit_wildcards_are_not_taken_for_the_existing_channel(old_bus: Sync
 
 
 def test_dead_letters_of_a_channel_that_looks_like_a_pattern_are_kept(old_file: Path) -> None:
-    """In memory, beside a store that has the name: a dead letter may not be lost because of how it is called."""
+    """A dead letter may not be lost because of how it is called."""
     with SqlitePersistence.new(old_file) as persistence:
         persistence.store.apply([Declare("*.orders", TOPIC, {})]).wait()
 
     def decline(message: Message) -> None:
         raise ValueError(message.body)
 
-    with SyncMessageBus(persistence_path=old_file) as bus:
+    with SyncMessageBus(f"sqlite:///{old_file}") as bus:
         bus.subscribe("*.orders", decline, retry_attempts=0)
         bus.publish("*.orders", 1)
         assert bus.drain(GUARD_S)
         assert [letter.body for letter in bus.dead_letters("*.orders")] == [1]
+
+
+def test_a_channel_in_memory_cannot_have_the_name_of_a_topic_that_looks_like_a_pattern(old_file: Path) -> None:
+    with SqlitePersistence.new(old_file) as persistence:
+        persistence.store.apply([Declare("*.orders", TOPIC, {})]).wait()
     with SyncMessageBus(persistence_path=old_file) as bus:
-        seen = Collector()
-        bus.subscribe("*.orders/$DeadLetterQueue", seen, match="exact")
-        bus.subscribe("*.orders", decline, retry_attempts=0)
-        bus.publish("*.orders", 2)
-        assert seen.wait(1) == [2]
+        with pytest.raises(EntityExists):
+            bus.subscribe("*.orders", Collector())
+        bus.create_channel("*.orders", persistent=True)
+        bus.subscribe("*.orders", Collector())
 
 
 # What a durable URL says

@@ -1,12 +1,156 @@
 """The worker pool: event-driven, and stuck handlers do not hold up the others (X-13, A14, S0-104, S0-105)."""
 
+import logging
 import os
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Flaky, Gate, bus_threads
 from unibus.bus.sync_bus import SyncMessageBus
+from unibus.core.message import Message
+
+
+class Threads:
+    """Lets threads of the bus fail to start, as a system does that has no more of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refused: list[str] = []
+        self.missing = ("unibus-",)
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if thread.name.startswith(self.missing):
+                self.refused.append(thread.name)
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    def come_back(self) -> None:
+        self.missing = ()
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Threads]:
+    made = Threads(monkeypatch)
+    yield made
+    made.come_back()
+
+
+def test_the_next_publish_delivers_what_found_no_thread(
+    threads: Threads, sync_bus: SyncMessageBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    got, other = Collector(), Collector()
+    sync_bus.subscribe("c", got)
+    sync_bus.subscribe("d", other)
+    for number in range(3):
+        sync_bus.publish("c", number)  # They are admitted: the publisher has nothing to do with threads.
+        sync_bus.publish("d", number)
+    assert got.bodies == []
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(errors) == 1
+    assert "can't start new thread" in errors[0]
+    threads.come_back()
+    sync_bus.publish("c", 3)
+    assert got.wait(4) == [0, 1, 2, 3]
+    assert other.wait(3) == [0, 1, 2]  # The thread is for all of them.
+    assert sync_bus.drain(GUARD_S)
+
+
+def test_closing_works_while_no_thread_can_be_started(threads: Threads) -> None:
+    bus = SyncMessageBus()
+    got = Collector()
+    bus.subscribe("c", got)
+    bus.publish("c", 1)
+    bus.close(0.05)
+    assert got.bodies == []
+    assert threads.refused
+
+
+def test_closing_delivers_once_threads_can_be_started_again(threads: Threads) -> None:
+    bus = SyncMessageBus()
+    got = Collector()
+    bus.subscribe("c", got)
+    bus.publish("c", 1)
+    threads.come_back()
+    bus.close(GUARD_S)
+    assert got.bodies == [1]
+
+
+def test_draining_delivers_once_threads_can_be_started_again(threads: Threads, sync_bus: SyncMessageBus) -> None:
+    got = Collector()
+    sync_bus.subscribe("c", got)
+    sync_bus.publish("c", 1)
+    threads.come_back()
+    assert sync_bus.drain(GUARD_S)
+    assert got.bodies == [1]
+
+
+def test_a_pool_that_cannot_grow_goes_on_with_the_threads_it_has(threads: Threads) -> None:
+    bus = SyncMessageBus(worker_count=2)
+    threads.missing = ("unibus-worker-2", "unibus-overseer")
+    gate, got = Gate(), Collector()
+    bus.subscribe("c", gate)
+    bus.subscribe("d", got)
+    bus.publish("c", 0)
+    gate.wait_entered()
+    bus.publish("d", 1)
+    assert set(threads.refused) == {"unibus-worker-2", "unibus-overseer"}
+    gate.open()
+    assert got.wait(1) == [1]
+    assert bus.drain(GUARD_S)
+    bus.close(GUARD_S)
+
+
+def test_a_pool_that_could_not_grow_does_so_while_its_threads_are_stuck(threads: Threads) -> None:
+    bus = SyncMessageBus(worker_count=2)
+    threads.missing = ("unibus-worker-2",)
+    gate, got = Gate(), Collector()
+    bus.subscribe("c", gate)
+    bus.subscribe("d", got)
+    bus.publish("c", 0)
+    gate.wait_entered()
+    bus.publish("d", 1)
+    threads.come_back()
+    assert got.wait(1) == [1]
+    gate.open()
+    bus.close(GUARD_S)
+
+
+def test_an_async_handler_without_a_loop_waits_for_a_thread(
+    threads: Threads, sync_bus: SyncMessageBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    got = Collector()
+
+    async def handler(message: Message) -> None:
+        got(message)
+
+    sync_bus.subscribe("c", handler)
+    sync_bus.publish("c", 1)
+    sync_bus.publish("c", 2)
+    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+    threads.come_back()
+    sync_bus.publish("c", 3)
+    assert got.wait(3) == [1, 2, 3]
+    assert sync_bus.drain(GUARD_S)
+
+
+def test_a_retry_that_found_no_thread_for_its_timer_comes_with_the_next_one(
+    threads: Threads, sync_bus: SyncMessageBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    threads.missing = ("unibus-timers",)
+    flaky = Flaky(2)
+    sync_bus.subscribe("c", flaky, retry_attempts=3, retry_delay=0.001)
+    sync_bus.publish("c", 1)
+    while not threads.refused:
+        threading.Event().wait(0.001)
+    threads.come_back()
+    sync_bus.publish("c", 2)
+    assert sync_bus.drain(GUARD_S)
+    assert sorted(flaky.seen) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert len([record for record in caplog.records if "timer" in record.getMessage()]) == 1
 
 
 @pytest.mark.parametrize("blocked", [4, 6])

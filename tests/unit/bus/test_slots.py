@@ -499,3 +499,70 @@ def test_an_inline_consumer_that_leaves_after_admission_loses_no_message(sync_bu
     subscription.cancel()
     exchange.run_inline(group, message)
     assert sync_bus.queue_size("c") == 1
+
+
+# Loops that end as asyncio.run ends them: all of their tasks are cancelled, then they are closed
+
+
+def test_a_loop_that_ends_begins_no_handler_again_and_leaves_its_message_to_the_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bus = MessageBus()
+    entered: list[object] = []
+    got = Collector()
+
+    async def use() -> None:
+        is_entered = asyncio.Event()
+
+        async def handler(message: Message) -> None:
+            entered.append(message.body)
+            is_entered.set()
+            await asyncio.Event().wait()
+
+        bus.subscribe("c", handler, group="g", concurrency=1)
+        await bus.publish("c", 1)
+        await is_entered.wait()
+        await bus.publish("c", 2)
+
+    asyncio.run(use())
+    gc.collect()
+    assert entered == [1]  # It was cancelled, and not called again by a loop that is about to close.
+    bus.subscribe("c", got, group="g")
+    assert asyncio.run(drained(bus))
+    assert [message.body for message in got.messages] == [1, 2]
+    asyncio.run(bus.close())
+    assert caplog.text == ""
+
+
+def turn(loop: asyncio.AbstractEventLoop, action: Callable[[], object]) -> None:
+    """Run the loop for the action and a few turns more, without a task of our own."""
+    loop.call_soon(action)
+    for _ in range(5):
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+
+
+def test_a_loop_that_goes_on_after_all_its_tasks_were_cancelled_starts_the_slot_again() -> None:
+    bus = MessageBus()
+    entered: list[object] = []
+    delayed: list[Callable[[], object]] = []
+
+    async def handler(message: Message) -> None:
+        entered.append(message.body)
+        await asyncio.Event().wait()
+
+    with other_loop() as loop:
+
+        def cancel_all() -> None:
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+
+        subscribed_on(loop, bus, handler)
+        on(loop, lambda: bus.publish_from_sync("c", 1))
+        assert entered == [1]
+        loop.call_later = lambda delay_s, call: delayed.append(call)  # type: ignore[assignment, method-assign]
+        turn(loop, cancel_all)
+        assert (entered, len(delayed)) == ([1], 1)
+        turn(loop, delayed.pop())
+        assert entered == [1, 1]
+        loop.run_until_complete(bus.close(0.0))

@@ -81,6 +81,11 @@ def test_the_first_designs_form_with_a_module_name(sync_bus: SyncMessageBus) -> 
         ({"concurency": 4}, "concurrency"),
         ({"retry_atempts": 1}, "retry_attempts"),
         ({"dispach": "inline"}, "dispatch"),
+        ({"retries": 3}, "retry_attempts"),
+        ({"max_retries": 3}, "retry_attempts"),
+        ({"workers": 4}, "concurrency"),
+        ({"consumer_group": "g"}, "group"),
+        ({"pattern": True}, "match"),
     ],
 )
 def test_an_option_that_does_not_exist_is_refused_in_every_form(

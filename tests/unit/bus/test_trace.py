@@ -71,6 +71,15 @@ def test_a_topic_hands_copies_to_its_subscriptions(bus: SyncMessageBus) -> None:
     assert trace.not_delivered() == [("t/Subscriptions/b", "nobody has received it yet")]
 
 
+@pytest.mark.parametrize(("names", "text"), [("", "no copies"), ("a", "1 copy"), ("ab", "2 copies")])
+def test_a_step_says_how_many_copies_there_are(bus: SyncMessageBus, names: str, text: str) -> None:
+    bus.create_topic("t")
+    for name in names:
+        bus.create_subscription("t", name)
+    step = bus.trace_message(bus.send("t", "x").id).roots[0].steps[0]
+    assert step.text == f"went through, {text}"
+
+
 def test_forwarding_is_followed_over_several_entities(bus: SyncMessageBus) -> None:
     bus.create_queue("end")
     bus.create_topic("t")
@@ -216,6 +225,90 @@ def test_a_forward_that_came_to_a_duplicate(bus: SyncMessageBus) -> None:
     trace = bus.trace_message("m")
     assert shapes(trace) == [("end", "waiting"), ("begin", "passed on", ("end", "not delivered"))]
     assert trace.status == "waiting"
+
+
+def step_texts(copy: Copy) -> list[str]:
+    return [step.text for step in copy.steps]
+
+
+def test_a_forward_that_was_refused_says_why(bus: SyncMessageBus) -> None:
+    bus.create_queue("end", max_count=1)
+    bus.send("end", "first")
+    bus.create_queue("begin", forward_to="end")
+    bus.create_topic("t")
+    bus.create_subscription("t", "onward", forward_to="end")
+    why = "QuotaExceededException: 'end' holds 1 message and may hold 1"
+    for name, place in (("begin", "begin"), ("t", "t/Subscriptions/onward")):
+        trace = bus.trace_message(bus.send(name, "x").id)
+        refused = next(copy for copy in trace.copies() if copy.channel == place)
+        assert shape(refused) == (place, "dead-lettered", (f"{place}{DEAD}", "waiting"))
+        assert refused.reason == why
+        assert step_texts(refused.children[0]) == [f"arrived: {why}"]
+        assert trace.not_delivered()[0] == (place, why)
+        assert trace.status == "dead-lettered"
+
+
+def test_the_reason_stays_when_the_dead_letter_is_gone(bus: SyncMessageBus) -> None:
+    bus.create_queue("begin", forward_to="missing")
+    sent = bus.send("begin", "x")
+    take(bus, f"begin{DEAD}").complete()
+    trace = bus.trace_message(sent.id)
+    assert trace.roots[0].reason == "ForwardTargetNotFound: no entity 'missing'"
+    assert trace.not_delivered() == []  # It was dealt with by hand.
+
+
+def test_a_scheduled_message_whose_forward_was_refused_says_why(moving_bus: SyncMessageBus) -> None:
+    moving_bus.create_queue("begin", forward_to="end")
+    sent = moving_bus.send("begin", "x", delay=0.001)
+    take(moving_bus, f"begin{DEAD}").release()
+    trace = moving_bus.trace_message(sent.id)
+    reasons = [(copy.channel, copy.reason) for copy in trace.copies()]
+    assert ("begin", "ForwardTargetNotFound: no entity 'end'") in reasons
+
+
+def test_a_dead_letter_that_was_not_forwarded_says_why_and_not_more(bus: SyncMessageBus) -> None:
+    bus.create_queue("graves", max_count=1)
+    bus.send("graves", "first")
+    bus.create_queue("q", forward_dead_letters_to="graves")
+    sent = bus.send("q", "x")
+    take(bus, "q").dead_letter("bad", "card 4711")
+    trace = bus.trace_message(sent.id)
+    why = "not forwarded: 'graves' holds 1 message and may hold 1"
+    assert trace.roots[0].reason == f"bad; {why}"
+    assert step_texts(trace.roots[0].children[0]) == [f"arrived: {why}"]
+    assert "4711" not in str(trace)  # What was said about the failure is in the message, not in history.
+
+
+def test_a_dead_letter_of_a_receiver_has_its_reason_once(bus: SyncMessageBus) -> None:
+    sent = bus.send("q", "x")
+    take(bus, "q").dead_letter("QuotaExceededException", "ours")
+    trace = bus.trace_message(sent.id)
+    assert trace.roots[0].reason == "QuotaExceededException"
+    assert step_texts(trace.roots[0].children[0]) == ["arrived"]
+
+
+def test_a_forward_that_came_to_a_duplicate_is_one_after_the_entity_was_changed(bus: SyncMessageBus) -> None:
+    bus.create_queue("end", dedup_window=60)
+    bus.create_queue("begin", forward_to="end")
+    bus.create_topic("t")
+    bus.create_subscription("t", "onward", forward_to="end")
+    bus.send("end", "x", message_id="m")
+    bus.send("begin", "x", message_id="m")
+    bus.send("t", "x", message_id="m")
+    bus.update_entity("begin", forward_to=None)
+    bus.delete_entity("t/Subscriptions/onward")
+    onward = ("t/Subscriptions/onward", "passed on", ("end", "not delivered"))
+    expected = [("end", "waiting"), ("begin", "passed on", ("end", "not delivered")), ("t", "passed on", onward)]
+    assert shapes(bus.trace_message("m")) == expected
+
+
+def test_a_duplicate_behind_a_topic_without_subscriptions_is_a_send_of_its_own(bus: SyncMessageBus) -> None:
+    bus.create_queue("end", dedup_window=60)
+    bus.create_topic("t")
+    bus.send("end", "x", message_id="m")
+    bus.send("t", "x", message_id="m")
+    bus.send("end", "x", message_id="m")
+    assert shapes(bus.trace_message("m")) == [("end", "waiting"), ("t", "not delivered"), ("end", "not delivered")]
 
 
 def test_another_message_of_the_same_id_is_no_copy(bus: SyncMessageBus) -> None:

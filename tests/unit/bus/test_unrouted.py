@@ -126,20 +126,24 @@ def test_a_persistent_channel_counts_and_says_so(rig: Rig, many: bool, caplog: p
     assert (outcomes["unrouted"], outcomes["accepted"]) == (2, 0)
 
 
-def test_a_persistent_channel_in_a_transaction_counts_too(file_rig: Rig) -> None:
-    persistent(file_rig)
-    bus = file_rig.bus
+def publish_in_transaction(rig: Rig, *given: object) -> None:
+    bus = rig.bus
     if isinstance(bus, SyncMessageBus):
         with bus.transaction():
-            bus.publish("orders", 1)
+            bus.publish(*given)
     else:
 
         async def use() -> None:
             async with bus.transaction():
-                await bus.publish("orders", 1)
+                await bus.publish(*given)
 
-        file_rig.do(use)
-    assert unrouted(bus, "orders") == 1
+        rig.do(use)
+
+
+def test_a_persistent_channel_in_a_transaction_counts_too(file_rig: Rig) -> None:
+    persistent(file_rig)
+    publish_in_transaction(file_rig, "orders", 1)
+    assert unrouted(file_rig.bus, "orders") == 1
 
 
 def test_a_persistent_channel_that_keeps_or_has_a_group_is_routed(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -154,6 +158,26 @@ def test_a_persistent_channel_that_keeps_or_has_a_group_is_routed(rig: Rig, capl
         outcomes = rig.bus.snapshot(channel).channels[0].outcomes
         assert (outcomes["unrouted"], outcomes["accepted"]) == (0, 1)
     assert lines(caplog) == []
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_duplicate_behind_a_forward_is_a_duplicate(
+    file_rig: Rig, in_transaction: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    persistent(file_rig)
+    file_rig.create_queue("end", dedup_window=60)
+    file_rig.create_channel("c", persistent=True)
+    file_rig.create_subscription("c", "onward", forward_to="end")
+    message = Message.new("c", 1)
+    for _ in range(3):
+        if in_transaction:
+            publish_in_transaction(file_rig, message)
+        else:
+            file_rig.publish(message)
+    outcomes = file_rig.bus.snapshot("c").channels[0].outcomes
+    assert {name: count for name, count in outcomes.items() if count} == {"accepted": 1, "duplicate": 2}
+    assert lines(caplog) == []
+    assert file_rig.counts("end")[0] == 1
 
 
 def test_a_listener_by_pattern_is_a_subscriber_of_a_persistent_channel(

@@ -91,7 +91,7 @@ def test_a_person_reads_the_status(filled: Path, shell: Any, terminal: Any) -> N
     shell.records("capture", "bus.db", "cap", "--once", "--redact", "orders=drop")
     shown = terminal("capture", "--status", "cap", "bus.db")
     assert shown.read_all() == 0
-    for text in ("not running", "19 in 1 segments", "1 to 19", "lag  none", "events for ever", "orders=drop"):
+    for text in ("not running", "19 in 1 segment,", "1 to 19", "lag  none", "events for ever", "orders=drop"):
         assert text in shown.output
     as_json = terminal("capture", "--status", "cap", "--json")
     assert as_json.read_all() == 0
@@ -200,7 +200,7 @@ def test_a_person_sees_how_it_goes(filled: Path, terminal: Any) -> None:  # noqa
     running.read_until("19 events")
     running.interrupt()
     assert running.read_all() == 128 + signal.SIGINT
-    assert "captured 19 events in 1 segments" in running.output
+    assert "captured 19 events in 1 segment\r" in running.output
     assert last(filled / "cap") == 19
 
 

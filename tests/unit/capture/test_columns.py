@@ -72,6 +72,20 @@ def test_an_entity_that_nobody_knows_is_its_number(tmp_path: Path) -> None:
         assert Columns("local").table(by_type(page), lambda entities: {})["channel"].to_pylist() == ["#1"]
 
 
+def test_a_refused_forward_has_its_reason_in_both(tmp_path: Path) -> None:
+    with working(tmp_path / "bus.db") as work:
+        work.rig.queue("begin", forward_to="missing")
+        work.rig.topic("topic")
+        work.rig.subscription("topic", "s", forward_to="missing")
+        for name in ("begin", "topic", "a"):
+            work.rig.send(name, 1)
+        with closing(open_history(work.url)) as reader:
+            table = Columns("local").table(by_type(reader.groups_after(0, 10**9)), reader.names_of)
+        refusals = [dict(attrs or ()).get("refusal") for attrs in table["attrs"].to_pylist()]
+        assert [each for each in refusals if each] == ["ForwardTargetNotFound: no entity 'missing'"] * 2
+        assert plain(table) == rows_of(work.events())
+
+
 def test_maps_hold_what_is_there(tmp_path: Path) -> None:
     """Some rows with two attributes, some with one, some with none, in one kind."""
     with working(tmp_path / "bus.db") as work:

@@ -19,7 +19,7 @@ from unibus.core import COMPILED
 from unibus.sync import MessageBus
 
 COMMAND = command("demo")
-LAST_LINE = re.compile(r"[\d,]+ published, [\d,]+ dispatched, [\d,]+ dead letters in \d+\.\d s")
+LAST_LINE = re.compile(r"[\d,]+ published, [\d,]+ dispatched, [\d,]+ dead letters? in \d+\.\d s")
 ENVIRONMENT = {**environment(), "PYTHONUNBUFFERED": "1"}
 
 

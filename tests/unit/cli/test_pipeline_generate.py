@@ -99,4 +99,4 @@ def test_ended_before_its_end_it_tells_that_this_is_a_part(shell: Any) -> None:
             running.kill()
     assert (running.returncode, output) == (130, b"")
     last = Manifest.load("made/shop").last
-    assert f"error: ended before it was done: {last:,} events are in 1 capture directories in made\n" in errors.decode()
+    assert f"error: ended before it was done: {last:,} events are in 1 capture directory in made\n" in errors.decode()

@@ -135,7 +135,7 @@ def test_a_wrong_key_is_exit_code_5(shell: Any, served: Served, monkeypatch: pyt
     result = debugged("entities", "--url", served.url)
     assert result.exit_code == 5
     assert CANARY not in result.output
-    result = debugged("entities", "--url", served.url.replace("://", f"://root:{CANARY}@"))
+    result = debugged("entities", "--url", served.url.replace("://", f"://main:{CANARY}@"))
     assert result.exit_code == 5
     assert CANARY not in result.output
 
@@ -143,10 +143,10 @@ def test_a_wrong_key_is_exit_code_5(shell: Any, served: Served, monkeypatch: pyt
 @pytest.mark.parametrize(
     "url",
     [
-        f"http://root:{CANARY}@127.0.0.1:1",
-        f"https://root:{CANARY}@127.0.0.1:1",
-        f"http://root:{CANARY}@",
-        f"http://root:{CANARY}@127.0.0.1:99999",
+        f"http://main:{CANARY}@127.0.0.1:1",
+        f"https://main:{CANARY}@127.0.0.1:1",
+        f"http://main:{CANARY}@",
+        f"http://main:{CANARY}@127.0.0.1:99999",
         f"http://{CANARY}@127.0.0.1:1",
         f"Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=root;SharedAccessKey={CANARY}",
         f"Endpoint=;SharedAccessKeyName=root;SharedAccessKey={CANARY}",
@@ -339,12 +339,16 @@ def bury(served: Served, count: int) -> None:
     client.close()
 
 
+def newest(shell: Any) -> Any:
+    return max(shell.records("dlq", "jobs", "ls"), key=lambda job: job["id"])
+
+
 def test_a_detached_job_goes_on_in_the_server(shell: Any, served: Served) -> None:
     bury(served, 3)
     [told] = shell.records("dlq", "retry", "--all", "--yes", "--detach")
     while shell.records("dlq", "jobs", "show", str(told["job"]))[0]["state"] != "done":
         pass
-    assert shell.records("dlq", "jobs", "ls")[-1]["counts"]["retried"] == 3
+    assert newest(shell)["counts"]["retried"] == 3
     assert shell.counts("orders")["active"] == 3
 
 
@@ -365,7 +369,7 @@ def test_ctrl_c_cancels_the_job_and_reports(shell: Any, served: Served) -> None:
     stdout, _ = working.communicate(timeout=PATIENCE_S)
     assert working.returncode == 128 + signal.SIGINT
     told = json.loads(stdout)
-    job = shell.records("dlq", "jobs", "ls")[-1]
+    job = newest(shell)
     assert (told["stopped"], told["total"], job["state"]) == (True, 50, "cancelled")
     assert told["done"] == job["done"] == 50 - shell.counts("orders/$DeadLetterQueue")["active"]
 

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from tests.unit.cli.owners import owner_of
-from unibus.cli.top import Order, Row, Watch, arranged, table
+from unibus.cli.entity_rows import Row, Watch
+from unibus.cli.top import Order, arranged, table
 from unibus.stores.reader import Flow
 from unibus.stores.store import EntityInfo
 from unibus.sync import MessageBus

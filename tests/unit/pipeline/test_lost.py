@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import PySparkException
 
-from unibus.cli import pipeline_run
+from unibus.cli import pipeline_care, pipeline_run
 from unibus.cli.pipeline_serve import _wait
 from unibus.errors import BusError, JobFailed, SparkLost, WorkerLost
 from unibus.pipeline import run
@@ -23,6 +23,12 @@ CRASHED = (
     "Job aborted due to stage failure: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)."
 )
 PAGE = "\n".join([CRASHED, *["\tat org.apache.spark.Somewhere.run(Somewhere.scala:1)"] * 130])
+
+
+UNAVAILABLE = """<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.UNAVAILABLE
+\tdetails = "failed to connect to all addresses; last error: UNKNOWN: Connection refused"
+>"""  # As pyspark 4.3 raises it.
 
 
 class Py4JNetworkError(Exception):  # By its name, as the real one is known.
@@ -44,6 +50,10 @@ class JavaError(Exception):
         (Py4JNetworkError("Answer from Java side is empty"), SparkLost),
         (ConnectionRefusedError("refused"), SparkLost),
         (PySparkException("division by zero"), type(None)),
+        (PySparkException(UNAVAILABLE), SparkLost),
+        (PySparkException("[INVALID_HANDLE.SESSION_NOT_FOUND] The handle 7 is invalid."), SparkLost),
+        (PySparkException("[INVALID_HANDLE.SESSION_CHANGED] The handle 7 is invalid."), SparkLost),
+        (ValueError(UNAVAILABLE), type(None)),
         (ValueError(CRASHED), type(None)),
     ],
 )
@@ -128,6 +138,27 @@ def test_a_machine_that_ended_is_replaced_once(monkeypatch: pytest.MonkeyPatch, 
         pipeline_run.Batches(cast(Any, "first"), *given).follow(None, stop)
     with pytest.raises(SparkLost):
         pipeline_run.Batches(cast(Any, "first"), *given, reopen=lambda: cast(Any, "first")).follow(None, stop)
+
+
+def test_a_rebuild_whose_machine_ended_begins_again_once(capsys: Any) -> None:
+    ends: list[Exception | None] = [SparkLost("the Spark Connect server ended while it worked"), None]
+
+    def make_all() -> int:
+        end = ends.pop(0)
+        if end is not None:
+            raise end
+        return 3
+
+    assert pipeline_care.again_if_lost(make_all) == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: the Spark Connect server ended while it worked; another one is started, and begins again"
+    ]
+    ends += [SparkLost("one"), SparkLost("two")]
+    with pytest.raises(SparkLost, match="two"):
+        pipeline_care.again_if_lost(make_all)
+    ends += [JobFailed("no memory")]
+    with pytest.raises(JobFailed, match="no memory"):
+        pipeline_care.again_if_lost(make_all)
 
 
 def answers_of(monkeypatch: pytest.MonkeyPatch, *ends: Exception | None) -> list[Exception | None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unibus.core.deadletter import sub_queue
-from unibus.core.life.commands import DEAD_LETTER
+from unibus.core.life.commands import COMPLETE, DEAD_LETTER
 from unibus.stores.opening import open_store
 from unibus.testing.contracts.rig import Rig, settling
 from unibus.testing.virtual_clock import VirtualClock
@@ -47,6 +47,66 @@ def test_locks_end_after_their_duration(
     rig.advance(3600)
     assert rig.drain("q") == ["later"]
     assert rig.store.check() == []
+    rig.store.close()
+
+
+@schemes
+@saved
+def test_dedup_windows_end_after_their_length(
+    scheme: str, is_saved: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if not is_saved:
+        request.getfixturevalue("log_only")
+    rig = opened(scheme, tmp_path, NOON)
+    rig.queue("q", dedup_window=60)
+    rig.queue("r", default_ttl=60)
+    rig.send("q", message_id="old")
+    rig.send("r", message_id="old")
+    rig.settle(COMPLETE, rig.one("r"), processed_key="old")
+    rig.store.close()
+    rig = opened(scheme, tmp_path, NOON - timedelta(hours=5))
+    rig.advance(30)
+    rig.send("q", message_id="new")
+    assert rig.send("q", message_id="old").duplicate
+    assert rig.store.was_processed("r", "old")
+    rig.store.close()
+    rig = opened(scheme, tmp_path, NOON - timedelta(hours=5) + timedelta(seconds=59))  # A restart prolongs nothing.
+    assert rig.send("q", message_id="old").duplicate
+    assert rig.store.was_processed("r", "old")
+    rig.advance(2)
+    assert not rig.store.was_processed("r", "old")
+    assert not rig.send("q", message_id="old").duplicate
+    assert rig.send("q", message_id="new").duplicate
+    assert rig.store.check() == []
+    rig.store.close()
+
+
+@schemes
+def test_a_window_is_cut_once_also_by_a_run_that_does_nothing(scheme: str, tmp_path: Path) -> None:
+    rig = opened(scheme, tmp_path, NOON)
+    rig.queue("q", dedup_window=60)
+    rig.send("q", message_id="m")
+    rig.store.close()
+    opened(scheme, tmp_path, NOON - timedelta(hours=5)).store.close()
+    rig = opened(scheme, tmp_path, NOON - timedelta(hours=5) + timedelta(seconds=60))
+    assert not rig.send("q", message_id="m").duplicate
+    assert rig.store.check() == []
+    rig.store.close()
+
+
+@schemes
+def test_a_window_that_is_not_prolonged_is_left_alone(scheme: str, tmp_path: Path) -> None:
+    rig = opened(scheme, tmp_path, NOON)
+    rig.queue("q", dedup_window=60)
+    rig.send("q", message_id="m")
+    last = rig.store.health().last_seq
+    rig.store.close()
+    rig = opened(scheme, tmp_path, NOON)
+    assert len(rig.events()) == last
+    rig.advance(59)
+    assert rig.send("q", message_id="m").duplicate
+    rig.advance(1)
+    assert not rig.send("q", message_id="m").duplicate
     rig.store.close()
 
 

@@ -10,7 +10,6 @@
 Names of entities are the same whatever their case, and a queue means its dead-letter queue.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -19,6 +18,7 @@ from typing import Final
 from unibus.core.fields import seconds_ns
 from unibus.core.message import Message
 from unibus.errors import UsageError
+from unibus.near_names import hint_for_name
 
 ALIASES: Final = {"entity": "queue", "signature": "error", "error_type": "error", "id": "ids", "predicate": "where"}
 """Other words for the same, in filters that are given as dictionaries."""
@@ -86,8 +86,6 @@ def filter_of(given: object, more: Mapping[str, object]) -> DeadLetterFilter:
     for name, value in {**(given or {}), **more}.items():
         meant = ALIASES.get(name, name)
         if meant not in known:
-            close = difflib.get_close_matches(str(name), known, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known))}"
-            raise UsageError(f"dead letters cannot be filtered by {name!r}", hint)
+            raise UsageError(f"dead letters cannot be filtered by {name!r}", hint_for_name(str(name), known))
         named[meant] = value
     return DeadLetterFilter(**named)  # type: ignore[arg-type]  # Each is checked by the class.

@@ -21,6 +21,7 @@ from unibus.core.life.commands import MOVE_REDIRECT, MOVE_RETRY, Move, Remove
 from unibus.core.life.entity import Entry
 from unibus.core.life.states import LOCKED
 from unibus.core.limiter import TokenBucket
+from unibus.counting import counted
 from unibus.errors import BusClosed, BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 from unibus.stores.store import Store
@@ -103,7 +104,8 @@ def task_for(
         overlay = record_of(entry)
         brought_back = number_in(overlay, RECOVERY_HEADER)
         if brought_back >= recoveries_max and not bulk.force:
-            return Refusal(f"it was brought back {brought_back} times and died again; force=True tries once more", True)
+            times = counted(brought_back, "time")
+            return Refusal(f"it was brought back {times} and died again; force=True tries once more", True)
         target = source_in(overlay)
         if not target:
             return Refusal("nothing says where it died; redirect it")

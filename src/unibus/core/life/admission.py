@@ -11,6 +11,7 @@ from unibus.core.deadletter import is_sub_queue
 from unibus.core.life.book import Book, Load
 from unibus.core.life.commands import Send
 from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity, is_reserved
+from unibus.counting import counted
 from unibus.errors import (
     DuplicateMessage,
     EntityDisabled,
@@ -182,7 +183,7 @@ def check_quota(
         )
     if settings.count_max and held_count + count >= settings.count_max:
         raise QuotaExceeded(
-            f"{entity.name!r} holds {held_count} messages and may hold {settings.count_max}",
+            f"{entity.name!r} holds {counted(held_count, 'message')} and may hold {settings.count_max}",
             "receive some, or raise max_count",
         )
 
@@ -209,9 +210,10 @@ def count_new(book: Book, commands: Sequence[Send], now_ns: i64) -> int:
         entity = book.find(command.entity)
         key = command.dedup_key if entity is None else dedup_key(entity, command)
         if key is not None:
-            if (command.entity, key) in used or (entity is not None and entity.is_known(key, now_ns)):
+            place = (command.entity.casefold(), key)  # Names that differ only by case are one entity.
+            if place in used or (entity is not None and entity.is_known(key, now_ns)):
                 continue
-            used.add((command.entity, key))
+            used.add(place)
         count += 1
     return count
 

@@ -81,6 +81,8 @@ class Book:
         # While a batch is carried out: the room that its sends were granted when it was checked, by entity. Forwards
         # are decided only when they happen, and must not take that room.
         self.batch: dict[str, Load] | None = None
+        # Decided since the process began: a send that made no copy compares it before and after.
+        self.forwarded_duplicates: i64 = 0
         self.strict = True  # False while a journal is played over a snapshot that is partly newer.
         self.replaying = False
         self.to_shed: list[Entry] = []  # Beyond the budget: their data goes as soon as it is written.

@@ -11,7 +11,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from unibus.core.expiry import is_expired
 from unibus.core.life.book import Book
-from unibus.core.life.changes import Activated, Renewed, Routed, SessionTaken
+from unibus.core.life.changes import Activated, Advanced, Renewed, Routed, SessionTaken
 from unibus.core.life.due import Timed
 from unibus.core.life.entity import DEAD_LETTERS, TOPIC, Entity, Entry, Session, lock_ns_of
 from unibus.core.life.parcel import Parcel
@@ -21,6 +21,7 @@ from unibus.core.life.sessions import session_over
 from unibus.core.life.settling import expire, give_back
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED
 from unibus.core.life.waiting import Waiting
+from unibus.core.life.windows import CLOCK, has_window_from_later
 from unibus.errors import MessageNotFound, MessageTooLarge, SessionRequired
 
 DUE_PER_CALL: Final = 1_000
@@ -41,10 +42,17 @@ def fire(book: Book, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool:
     return done == at_most
 
 
-def limit_locks(book: Book, now_ns: i64) -> None:
-    """At open: no lock lasts longer than its duration from now on. One that does was made under a later clock, which
-    was set back since. What is scheduled or expires does so by the wall clock, and stays."""
+def limit_durations(book: Book, now_ns: i64) -> None:
+    """At open: no lock and no dedup window lasts longer than its duration from now on. One that does was made under a
+    later clock, which was set back since. What is scheduled or expires does so by the wall clock, and stays."""
     book.deciding = True
+    _limit_locks(book, now_ns)
+    if has_window_from_later(book, now_ns):
+        note(book, Advanced(now_ns, 0, 0, CLOCK, now_ns))
+    book.deciding = False
+
+
+def _limit_locks(book: Book, now_ns: i64) -> None:
     for entity in list(book.entities.values()):
         if entity.locked:
             until_ns = now_ns + lock_ns_of(entity)
@@ -58,7 +66,6 @@ def limit_locks(book: Book, now_ns: i64) -> None:
                     now_ns, entity.number, entity.sequence, session.id, session.token, until_ns, session.consumer
                 )
                 note(book, taken)
-    book.deciding = False
 
 
 def _fire(book: Book, item: Timed, now_ns: i64) -> None:

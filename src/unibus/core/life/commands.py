@@ -253,6 +253,7 @@ class SendResult:
     """What became of a send. `duplicate`: it was known already, and nothing was stored.
 
     `is_routed` is False where no subscription of a topic took it, and the topic keeps nothing.
+    `is_forwarded_duplicate`: the entity accepted it, and each target that it was forwarded to had it already.
     """
 
     def __init__(self, entity: str, sequence: int, message_id: str, duplicate: bool) -> None:
@@ -261,6 +262,7 @@ class SendResult:
         self.id = message_id
         self.duplicate = duplicate
         self.is_routed = True
+        self.is_forwarded_duplicate = False
         self.durability = ""
 
     def __repr__(self) -> str:

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+from unibus.core.deadletter import is_sub_queue, refusal_of
 from unibus.core.life import changes
-from unibus.core.life.changes import Change, Who
+from unibus.core.life.changes import Change, Overlay, Who
 from unibus.core.life.entity import KIND_NAMES
 
 
@@ -99,6 +100,7 @@ class _Shape:
         self.signature = "signature" in has
         self.consumer = "consumer" in has
         self.copy = change is changes.Copied
+        self.overlay = change is changes.Copied or change is changes.Sent
         self.attrs = [(field, name) for field, name in _ATTRS.items() if field in has]
         self.times = [(field, name) for field, name in _TIMES.items() if field in has]
 
@@ -170,4 +172,13 @@ def _attrs(seq: int, change: Any, shape: _Shape, names: dict[int, str]) -> dict[
             found["source"] = _name(change.source_entity, names)
         else:
             found["source_seq"] = str(seq - change.back)
+    if shape.overlay and change.overlay is not None:
+        refusal = refusal_at(_name(change.entity, names), change.overlay)
+        if refusal:
+            found["refusal"] = refusal
     return found or None
+
+
+def refusal_at(channel: str, overlay: Overlay | None) -> str:
+    """Why an entity refused the message that arrives in its dead-letter queue; empty for any other arrival."""
+    return refusal_of(overlay) if overlay is not None and is_sub_queue(channel) else ""

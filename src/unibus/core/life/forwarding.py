@@ -70,7 +70,8 @@ def _dedup_key(book: Book, target: Entity, parcel: Parcel) -> str | None:
     """
     if parcel.dedup_key is not None or not target.settings.dedup_ns:
         return parcel.dedup_key
-    if parcel.source is not None:
+    # Of a message that is new, `parcel.dedup_key` is all there is. An action makes another one of a stored message too.
+    if parcel.source is not None or parcel.message is not None:
         cold = parcel.content(book).cold
         if cold is not None and cold.dedup_key is not None:
             return cold.dedup_key

@@ -2,7 +2,7 @@
 """Keys that were seen within a window of time: exact, without a bound on their number.
 
 A mark is part of the batch that it guards, so it is as durable as the message. Time never goes back here: the
-caller's `now` is monotonic.
+caller's `now` is monotonic. Between two runs it may have gone back; then the caller cuts the marks first.
 """
 
 from collections import deque
@@ -34,6 +34,17 @@ class Marks:
                 self._order.append(key)
             self._at[key] = now_ns
         self._clear(now_ns)
+
+    def last_ns(self) -> int:
+        """The latest instant of a mark; 0 if there is none."""
+        return max(self._at.values(), default=0)
+
+    def cut(self, now_ns: i64) -> list[str]:
+        """No mark is later than now. Gives the keys of those that were."""
+        later = [key for key, at_ns in self._at.items() if at_ns > now_ns]
+        for key in later:
+            self._at[key] = now_ns
+        return later
 
     def items(self) -> list[tuple[str, int]]:
         return list(self._at.items())

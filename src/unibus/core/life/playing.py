@@ -52,7 +52,8 @@ from unibus.core.life.standing import (
     touch,
 )
 from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
-from unibus.core.life.weight import CHANGE_WEIGHT, weight_of
+from unibus.core.life.weight import CHANGE_WEIGHT, weight_of, weight_of_ids, weight_of_texts
+from unibus.core.life.windows import CLOCK, cut_windows
 from unibus.errors import DAMAGED_HINT, StoreDamaged
 
 _ENDS: Final = {
@@ -72,7 +73,7 @@ _End: TypeAlias = Completed | Expired | DeadLettered | Cancelled | Routed | Purg
 def note(book: Book, change: Change) -> None:
     """A command's decision: true from now on, and to be written."""
     book.seq += 1
-    book.weight += CHANGE_WEIGHT
+    book.weight += CHANGE_WEIGHT + weight_of_texts(change)
     book.fresh.append(change)
     _play(book, change)
 
@@ -108,7 +109,7 @@ def note_delivered(
     book: Book, entry: Entry, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
 ) -> None:
     book.seq += 1
-    book.weight += CHANGE_WEIGHT
+    book.weight += CHANGE_WEIGHT + len(consumer)
     entry.entity.delivered += 1
     book.fresh.append(
         Delivered(at_ns, entry.entity.number, entry.sequence, entry.who, count, token, until_ns, consumer)
@@ -119,7 +120,7 @@ def note_delivered(
 
 def note_completed(book: Book, entry: Entry, count: i64, consumer: str, at_ns: i64) -> None:
     book.seq += 1
-    book.weight += CHANGE_WEIGHT
+    book.weight += CHANGE_WEIGHT + len(consumer)
     entry.entity.completed += 1
     first_ns = entry.first_delivered_ns or at_ns
     book.fresh.append(
@@ -181,6 +182,8 @@ def _play_rare(book: Book, change: Change) -> None:
         _session_changed(book, change)
     elif isinstance(change, Advanced):
         book.positions[change.name] = change.position
+        if change.name == CLOCK:
+            cut_windows(book, change.at_ns)
     else:
         assert isinstance(change, (Duplicated, Pruned, Forgotten))  # Only history cares.
 
@@ -195,7 +198,7 @@ def _sent(book: Book, change: Sent) -> None:
 
 def _store(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i64) -> None:
     entity = entry.entity
-    book.weight += entry.size
+    book.weight += entry.size + weight_of_ids(entry.who, key)
     if entry.overlay is not None:
         book.weight += weight_of(entry.overlay)
     if key is not None:

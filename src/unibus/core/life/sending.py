@@ -19,6 +19,7 @@ from mypy_extensions import i64
 from unibus.core.codec import encode
 from unibus.core.deadletter import (
     FILTER_EVALUATION_FAILED,
+    FORWARD_TARGET_MISSING,
     MAX_TRANSFER_HOP_COUNT_EXCEEDED,
     SESSION_ID_IS_NULL,
     dead_letter_headers,
@@ -52,7 +53,6 @@ from unibus.core.wire import exact_text
 from unibus.errors import EntityDisabled, EntityNotFound, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
 
-FORWARD_TARGET_MISSING: Final = "ForwardTargetNotFound"
 _IMPORT: Final = "import"
 _IMPORTED: Final = "imported"
 _NO_SETTINGS: Final[Settings] = {}
@@ -144,6 +144,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     settings = entity.settings
     copies: i64 = 1
+    duplicates = book.forwarded_duplicates
     if visible_ns or is_stored_in(entity):
         entry = Entry(entity, sequence, who, command.priority, command.data)
         if command.ttl_ns or settings.ttl_ns:
@@ -159,7 +160,8 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
         copies = route(book, entity, parcel, key, now_ns)
     result = SendResult(entity.name, sequence, who.message_id, False)
     if copies == 0:
-        result.is_routed = False
+        result.is_forwarded_duplicate = book.forwarded_duplicates > duplicates
+        result.is_routed = result.is_forwarded_duplicate
     return result
 
 
@@ -235,6 +237,7 @@ def admit(book: Book, target: Entity, parcel: Parcel, admission: Admission, now_
     key = admission.key
     if admission.is_duplicate and key is not None:
         note(book, Duplicated(now_ns, target.number, target.sequence, parcel.who, key))
+        book.forwarded_duplicates += 1
         return 0
     parcel.arrivals = admission.arrivals
     return route(book, target, parcel, key, now_ns)
@@ -302,7 +305,7 @@ def _changed_by_action(book: Book, changed: Message, subscription: Entity, befor
     parcel.message = changed
     parcel.hops = before.hops
     parcel.way = before.way
-    parcel.dedup_key = None if cold is None else cold.dedup_key
+    parcel.dedup_key = before.dedup_key
     return parcel
 
 

@@ -1,7 +1,6 @@
 # mypyc: compiled
 """What can be set on a queue, a topic or a subscription: checked here, once, for every caller."""
 
-import difflib
 from collections.abc import Mapping
 from typing import Final, final
 
@@ -27,6 +26,7 @@ from unibus.limits import (
     RATE_PER_S_MAX,
     USER_METADATA_CHARS_MAX,
 )
+from unibus.near_names import hint_for_name
 
 STATUS_ACTIVE: Final = "active"
 STATUS_SEND_DISABLED: Final = "send_disabled"
@@ -127,9 +127,7 @@ def checked_settings(given: Mapping[str, object]) -> Settings:
 
 def _checked(name: str, value: object) -> str | int | float | bool | None:
     if name not in DEFAULTS:
-        close = difflib.get_close_matches(name, DEFAULTS, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(DEFAULTS))}"
-        raise ConfigInvalid(f"an entity has no setting {name!r}", hint)
+        raise ConfigInvalid(f"an entity has no setting {name!r}", hint_for_name(name, DEFAULTS))
     if value is None and name in _NONE_ALLOWED:
         return None
     if name in _SECONDS:

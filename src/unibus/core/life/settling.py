@@ -14,6 +14,7 @@ from unibus.core.deadletter import (
     DESCRIPTION_CHARS_MAX,
     DESCRIPTION_HEADER,
     MAX_DELIVERY_COUNT_EXCEEDED,
+    NOT_FORWARDED,
     SOURCE_HEADER,
     TTL_EXPIRED,
     capped,
@@ -206,7 +207,7 @@ def _forward_dead(book: Book, entry: Entry, letter: Parcel, now_ns: i64) -> bool
     overlay = letter.overlay
     assert overlay is not None
     before = overlay.get(DESCRIPTION_HEADER)
-    why = f"not forwarded: {admission.description or f'{target.name!r} has had it already'}"
+    why = f"{NOT_FORWARDED}{admission.description or f'{target.name!r} has had it already'}"
     overlay[DESCRIPTION_HEADER] = capped(f"{before}; {why}" if before else why, DESCRIPTION_CHARS_MAX)
     return False
 

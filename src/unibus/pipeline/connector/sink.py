@@ -21,6 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from unibus.counting import counted
 from unibus.errors import BusError, NameInvalid, UsageError
 from unibus.pipeline.connector.options import WriteOptions, named
 from unibus.pipeline.connector.publishing import Effect, Progress, publish
@@ -64,7 +65,8 @@ class BatchWriter(DataSourceArrowWriter):
             if not progress.rows:
                 self._staging.remove()
                 raise
-            hint = f"go on with the option query {self._query!r}: the {progress.rows:,} rows that are there stay alone"
+            stored = counted(progress.rows, "row")
+            hint = f"go on with the option query {self._query!r}: the {stored} that the bus has are not written again"
             raise type(error)(error.what, f"{error.hint}; {hint}" if error.hint else hint) from error
         self._staging.remove()
 

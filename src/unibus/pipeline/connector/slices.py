@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from unibus.capture.event_source import EventSource, Piece
 from unibus.capture.segments import GROUP_ROWS
+from unibus.counting import counted
 from unibus.errors import StoreUnavailable
 from unibus.pipeline.connector.offsets import Offset
 
@@ -99,10 +100,10 @@ def check_missing(source: EventSource, after: int, up_to: int, fails: bool) -> i
     if fails:
         raise StoreUnavailable(what, "retention was quicker; set failOnDataLoss to false to go on without them")
     lost = sum(last - first + 1 for first, last in missing)
-    log.warning("%s: %d events are lost", what, lost)
+    log.warning("%s: %s lost", what, counted(lost, "event is", "events are"))
     return lost
 
 
 def _shown(ranges: Sequence[tuple[int, int]]) -> str:
     shown = ", ".join(f"{first} to {last}" for first, last in ranges[:3])
-    return shown if len(ranges) <= 3 else f"{shown} and {len(ranges) - 3} more ranges"
+    return shown if len(ranges) <= 3 else f"{shown} and {counted(len(ranges) - 3, 'more range')}"

@@ -38,6 +38,7 @@ from pyspark.sql.types import StructType
 from unibus.capture.event_source import EventSource
 from unibus.capture.schema import BODIES, EVENTS
 from unibus.capture.sources import open_sources
+from unibus.counting import counted
 from unibus.errors import StoreUnavailable, UsageError
 from unibus.pipeline.connector import offsets
 from unibus.pipeline.connector.cursor import move_cursor
@@ -277,7 +278,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     fails = self._options.fail_on_data_loss
                     self._lost += check_missing(source, first, until[source.domain], fails)
             if self._lost:
-                log.warning("this query has lost %d events since it was started", self._lost)
+                log.warning("this query has lost %s since it was started", counted(self._lost, "event"))
             return slices_of(sources, begin, until)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

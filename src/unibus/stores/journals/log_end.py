@@ -13,6 +13,7 @@ version leaves a number that is too small, which is harmless.
 
 from typing import Final
 
+from unibus.counting import counted
 from unibus.errors import DAMAGED_HINT, StoreDamaged
 
 REACHED: Final = "reached"
@@ -39,5 +40,5 @@ def check_end(path: str, last: int, reached: int, overlap: int) -> None:
 
 
 def _cut(path: str, what: str, missing: int) -> StoreDamaged:
-    changes = "1 change is" if missing == 1 else f"{missing} changes are"
+    changes = counted(missing, "change is", "changes are")
     return StoreDamaged(f"{path} is damaged: {what}: {changes} missing", DAMAGED_HINT)

@@ -1,8 +1,10 @@
 """What a query gives: rows by name and by place. A name may be left as SQL made it: `count(*)` is also `count`."""
 
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, overload
+
+from unibus.counting import counted
+from unibus.near_names import hint_for_name
 
 Value: TypeAlias = int | float | str | bytes | None
 """What a column can hold."""
@@ -69,8 +71,7 @@ class Columns:
     def place(self, name: str) -> int:
         found = self._find(name)
         if found is None:
-            near = difflib.get_close_matches(name, self.names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.names)}"
+            hint = hint_for_name(name, self.names, f"there are {', '.join(self.names)}")
             raise KeyError(f"the result has no column {name!r} ({hint})")
         return found
 
@@ -118,4 +119,4 @@ class QueryResult(Sequence[Row]):
 
     def __repr__(self) -> str:
         more = ", truncated" if self.truncated else ""
-        return f"<QueryResult {len(self.rows)} rows of {', '.join(self.columns)}{more}>"
+        return f"<QueryResult {counted(len(self.rows), 'row')} of {', '.join(self.columns)}{more}>"

@@ -232,6 +232,22 @@ class ForwardedDuplicateContract(Contract):
         rig.send("q", "d", message_id="m")
         assert bodies(rig.peek("end")) == ["a", "d"]
 
+    def test_a_duplicate_behind_a_forward_is_not_unrouted(self, rig: Rig) -> None:
+        rig.queue("end", dedup_window=60)
+        rig.topic("t")
+        rig.subscription("t", "a", forward_to="end")
+        rig.subscription("t", "b", forward_to="end")
+        rig.queue("q", forward_to="t")
+        first, again, behind = (
+            rig.send("t", "a", message_id="m"),
+            rig.send("t", "b", message_id="m"),
+            rig.send("q", "c"),
+        )
+        told = [(each.duplicate, each.is_forwarded_duplicate, each.is_routed) for each in (first, again, behind)]
+        assert told == [(False, False, True), (False, True, True), (False, False, True)]
+        rig.topic("deaf")
+        assert not rig.send("deaf", "d", message_id="m").is_routed
+
     def test_what_was_sent_is_known_to_forwards(self, rig: Rig) -> None:
         rig.topic("t", dedup_window=60)
         path = rig.subscription("t", "s")
@@ -256,6 +272,22 @@ class ForwardedDuplicateContract(Contract):
         rig.send("end", "now", message_id="m")
         rig.advance(10)
         assert (bodies(rig.peek("end")), rig.peek("q"), rig.dead("q")) == (["now"], [], [])
+
+    @pytest.mark.parametrize("action", [None, SqlRuleAction("SET seen = TRUE")])
+    def test_an_action_does_not_change_what_a_scheduled_message_is_known_by(
+        self, rig: Rig, action: SqlRuleAction | None
+    ) -> None:
+        """Once it was stored, its key is compared where the target compares ids."""
+        rig.queue("keys")
+        rig.queue("ids", dedup_window=60)
+        rig.topic("t")
+        for name in ("keys", "ids"):
+            rules = text_of([Rule("all", TrueFilter(), action)])
+            rig.subscription("t", f"to-{name}", forward_to=name, rules=rules)
+            rig.send(name, "now", dedup_key="k")
+        rig.send("t", "later", dedup_key="k", visible_ns=rig.now_ns() + 10 * SECOND)
+        rig.advance(10)
+        assert (bodies(rig.peek("keys")), bodies(rig.peek("ids"))) == (["now", "later"], ["now"])
 
     def test_two_subscriptions_that_forward_to_one_queue_make_one_message(self, rig: Rig) -> None:
         rig.queue("end", dedup_window=60)

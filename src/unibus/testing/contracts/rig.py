@@ -164,6 +164,8 @@ class Rig(Entities):
 def sending(entity: str, body: object = None, priority: int = 50, **fields: object) -> Send:
     """The command itself. Fields are those of Send, and `message_id` and `session_id`."""
     message = Message.new(entity, body, priority)
+    if "dedup_key" in fields:
+        message = message.with_fields({"dedup_key": fields["dedup_key"]})  # It is part of the data, too.
     data = encode(message)
     message_id, session_id = fields.pop("message_id", message.id), fields.pop("session_id", None)
     assert isinstance(message_id, str)

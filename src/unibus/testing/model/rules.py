@@ -278,7 +278,8 @@ class ModelRule:
         return self.condition.verdict(letter) is True
 
     def changed(self, letter: Letter) -> Letter:
-        changed = replace(letter, fresh=letter.fresh or bool(self.action))
+        """As the action makes it. What it is known by does not change: neither its key, nor whether that is at hand."""
+        changed = replace(letter)
         for statement in self.action:
             changed = statement.changed(changed)
         return changed

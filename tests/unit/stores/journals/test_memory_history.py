@@ -4,13 +4,28 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from unibus.core.life.changes import Copied, Declared, Deferred, Passed, Returned, Sent, SessionStated
-from unibus.core.life.commands import SET_SESSION_STATE, Declare
+from unibus.core.life.changes import (
+    Copied,
+    DeadLettered,
+    Declared,
+    Deferred,
+    Delivered,
+    Duplicated,
+    Passed,
+    Returned,
+    Sent,
+    SessionStated,
+    SessionTaken,
+)
+from unibus.core.life.commands import DEAD_LETTER, SET_SESSION_STATE, Declare
 from unibus.core.life.entity import SUBSCRIPTION
+from unibus.core.life.envelope import send_of
+from unibus.core.message import Message
 from unibus.limits import MEMORY_HISTORY_BYTES_DEFAULT
 from unibus.stores.embedded import EmbeddedStore
 from unibus.stores.journals.memory import MemoryJournal
 from unibus.stores.opening import open_store
+from unibus.stores.store import Wish
 from unibus.testing.contracts.rig import Rig
 from unibus.testing.virtual_clock import VirtualClock
 
@@ -33,6 +48,10 @@ def rig(journal: MemoryJournal) -> Iterator[Rig]:
     store.close()
 
 
+def ids_of(change: Sent | Passed | Duplicated) -> int:
+    return sum(len(each or "") for each in (change.who.correlation_id, change.who.trace_id, change.dedup_key))
+
+
 def kept_bytes(journal: MemoryJournal) -> int:
     """Of what messages and their users wrote: all that can be large in a change."""
     size = 0
@@ -45,6 +64,12 @@ def kept_bytes(journal: MemoryJournal) -> int:
             size += len(str(change.overlay))
         if isinstance(change, Declared):
             size += len(str(change.settings))
+        if isinstance(change, (Sent, Passed, Duplicated)):
+            size += ids_of(change)
+        if isinstance(change, (Delivered, SessionTaken)):
+            size += len(change.consumer)
+        if isinstance(change, DeadLettered):
+            size += len(change.reason)
     return size
 
 
@@ -84,7 +109,49 @@ def settings(rig: Rig) -> None:
         rig.update("q", user_metadata="x" * 1_000 + str(number))
 
 
-@pytest.mark.parametrize("work", [removed, passed_through_a_topic, session_states, changed_headers, settings])
+def sent(rig: Rig, entity: str, **fields: str) -> None:
+    rig.run(send_of(Message.new(entity, "x").with_fields(fields), entity))
+
+
+def duplicates(rig: Rig) -> None:
+    rig.queue("q")
+    for number in range(TIMES):
+        sent(rig, "q", dedup_key="same", correlation_id=LARGE + str(number))
+
+
+def dedup_keys(rig: Rig) -> None:
+    rig.topic("t")
+    for number in range(TIMES):
+        sent(rig, "t", dedup_key=LARGE + str(number))
+
+
+def traces(rig: Rig) -> None:
+    rig.queue("q")
+    for number in range(TIMES):
+        sent(rig, "q", trace_id=LARGE + str(number))
+        rig.claim("q", lock=False)
+
+
+def consumers(rig: Rig) -> None:
+    rig.queue("q", max_delivery_count=1_000)
+    rig.send("q")
+    for number in range(TIMES):
+        [claimed] = rig.store.claim(Wish("q", 1, True, consumer=LARGE + str(number))).wait()
+        rig.abandon(claimed)
+
+
+def reasons(rig: Rig) -> None:
+    rig.queue("q")
+    for number in range(TIMES):
+        rig.send("q")
+        rig.settle(DEAD_LETTER, rig.one("q"), reason=LARGE + str(number))
+
+
+WORKS = [removed, passed_through_a_topic, session_states, changed_headers, settings]
+TEXTS = [duplicates, dedup_keys, traces, consumers, reasons]
+
+
+@pytest.mark.parametrize("work", [*WORKS, *TEXTS])
 def test_history_stays_below_its_limit(work: Callable[[Rig], None], rig: Rig, journal: MemoryJournal) -> None:
     work(rig)
     events = rig.events()
@@ -157,6 +224,16 @@ def test_a_reader_in_the_middle_gets_no_change_under_a_wrong_number(rig: Rig, jo
     seen += list(reading)
     assert all(change.sequence == seq - 1 for seq, change in seen)
     assert [seq for seq, _ in seen] == sorted({seq for seq, _ in seen})
+
+
+def test_changes_are_found_by_their_numbers(rig: Rig, journal: MemoryJournal) -> None:
+    removed(rig)
+    all_of_them = dict(journal.changes_after(0))
+    oldest, last = min(all_of_them), max(all_of_them)
+    wanted = [last, oldest, oldest, oldest - 1, last + 1, 0, (oldest + last) // 2]
+    assert journal.changes_at(wanted) == [(seq, all_of_them[seq]) for seq in (oldest, (oldest + last) // 2, last)]
+    assert journal.changes_at(list(all_of_them)) == list(all_of_them.items())
+    assert journal.changes_at([]) == []
 
 
 def test_the_limit_can_be_set_and_has_a_default() -> None:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from unibus.core.wire import base64_bytes
+from unibus.counting import counted
 from unibus.endpoints.bodies import JSON_TYPE
 from unibus.endpoints.http.messages.batch_items import Item, decode_items
 from unibus.endpoints.http.messages.broker_properties import fields_of
@@ -26,7 +27,7 @@ def messages_of_batch(document: bytes, unknown: UnknownNames, entity: str) -> li
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"the batch cannot be read: {error!s:.200}", _SHAPE) from error
     if not 1 <= len(items) <= BATCH_COMMANDS_MAX:
-        raise UsageError(f"a batch of {len(items)} messages", f"from 1 to {BATCH_COMMANDS_MAX}")
+        raise UsageError(f"a batch of {counted(len(items), 'message')}", f"from 1 to {BATCH_COMMANDS_MAX}")
     return [_message(item, unknown, entity) for item in items]
 
 

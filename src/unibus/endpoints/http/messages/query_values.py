@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+from unibus.counting import counted
 from unibus.endpoints.http.request import Request
 from unibus.errors import UsageError
 
@@ -60,5 +61,5 @@ def sequences_of(request: Request) -> list[int]:
     text = request.query.get("sequences", "")
     found = [whole_number("sequences", part.strip()) for part in text.split(",")] if text else []
     if not 1 <= len(found) <= COUNT_MAX:
-        raise UsageError(f"{len(found)} sequence numbers", f"sequences=3,7 with 1 to {COUNT_MAX} of them")
+        raise UsageError(f"{counted(len(found), 'sequence number')}", f"sequences=3,7 with 1 to {COUNT_MAX} of them")
     return found

@@ -133,11 +133,19 @@ def _kind(schema: ParameterSchema) -> str:
     if schema.enum:
         return " or ".join(schema.enum)
     kind = schema.format or schema.type
-    if schema.minimum is None:
-        return kind
+    least = "" if schema.minimum is None else _digits(schema.minimum)
     # 2**63 - 1 is no bound that a reader needs.
-    most = schema.maximum if schema.maximum is not None and schema.maximum < 2**63 - 1 else None
-    return f"{kind}, from {schema.minimum}" if most is None else f"{kind}, {schema.minimum} to {most:g}"
+    most = "" if schema.maximum is None or schema.maximum >= 2**63 - 1 else _digits(schema.maximum)
+    if least and most:
+        return f"{kind}, {least} to {most}"
+    if least:
+        return f"{kind}, from {least}"
+    return f"{kind}, at most {most}" if most else kind
+
+
+def _digits(bound: int | float) -> str:
+    """As a client writes it: without an exponent, and whole where it is whole."""
+    return str(int(bound)) if bound == int(bound) else str(bound)
 
 
 def _body(body: BodyContent | None) -> str:
