@@ -1,4 +1,4 @@
-"""What the pages for operators quote without running it is what the code says: error texts, settings, alerts, benchmarks.
+"""What the pages for operators quote without running it is what the code says: error texts, settings, alerts, figures.
 
 Their commands and snippets run in test_snippets.py. These texts need a full disk, a crash or a taken port, so they are
 compared with the strings of the module that raises them, where a part in braces may be anything.
