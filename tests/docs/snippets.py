@@ -36,7 +36,8 @@ RUN = "<!-- run -->"
 SERVER = "<!-- server -->"
 _FENCE = re.compile(r"^(```+)(\w*)\s*$")
 _PRINTS = re.compile(r"#\s*->\s?(.*)$")
-_ASSIGNED = re.compile(r"([A-Z]\w*)=(.*)")
+_ASSIGNED = re.compile(r"([A-Z]\w*)=(\$\(.*\)|\S*)")
+"""Not `NAME=value command`, which sets the variable for that command only."""
 _LISTENING = re.compile(r"http://localhost:(\d+)")
 _PORT = "localhost:5300"
 

@@ -56,7 +56,8 @@ def carry_out(options: BulkOptions, question: str, request: "JobRequest") -> Exi
 def _ask(question: str) -> None:
     if not (is_terminal() and sys.stdin.isatty()):
         raise UsageError(
-            "nobody is there to be asked", "--yes does it without asking, --dry-run tells what it would do"
+            "there is no terminal to ask for a confirmation",
+            "--yes does it without asking, --dry-run reports what it would do",
         )
     typer.confirm(question[0].upper() + question[1:], abort=True)
 

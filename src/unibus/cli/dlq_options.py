@@ -56,7 +56,7 @@ class FilterOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BulkOptions(FilterOptions):
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed where nobody can be asked.")] = False
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; needed where no terminal is.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would happen.")] = False
     rate: Annotated[float | None, typer.Option(metavar="N", help="At most so many per second.")] = None
     batch_size: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="In one step of the store.")] = 500

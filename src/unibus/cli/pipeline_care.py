@@ -163,5 +163,5 @@ def _ask(question: str, yes: bool) -> None:
         aside(question.replace("?", ""))
         return
     if not (is_terminal() and sys.stdin.isatty()):
-        raise UsageError("nobody is there to be asked", "--yes does it without asking")
+        raise UsageError("there is no terminal to ask for a confirmation", "--yes does it without asking")
     typer.confirm(question, abort=True)

@@ -93,7 +93,7 @@ def _ask(options: ReplayOptions, question: str) -> None:
     if options.yes:
         return
     if not (is_terminal() and sys.stdin.isatty()):
-        raise UsageError("nobody is there to be asked", "--yes sends without asking")
+        raise UsageError("there is no terminal to ask for a confirmation", "--yes sends without asking")
     typer.confirm(question, abort=True)
 
 
