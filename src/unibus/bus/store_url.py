@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
-from unibus.stores.opening import MEMORY_SCHEMES, split_url
+from unibus.stores.url_parts import MEMORY_SCHEMES, split_url
 
 _OPTIONS: Final = re.compile(r"\?[a-z_]+=")
 

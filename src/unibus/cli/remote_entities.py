@@ -15,7 +15,7 @@ from unibus.cli.entity_rows import Row
 from unibus.client.answers import record_of
 from unibus.client.client import Client
 from unibus.client.events import EventStream
-from unibus.stores.store import EntityInfo
+from unibus.stores.info_of import EntityInfo
 
 if TYPE_CHECKING:
     from unibus.client.events import ServerEvent

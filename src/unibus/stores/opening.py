@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from unibus.clock import Clock, Timers
 from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
@@ -29,11 +29,12 @@ from unibus.stores.reserve import Reserve
 from unibus.stores.snapshot import EVERY_CHANGES
 from unibus.stores.snapshot_limits import limits_for
 from unibus.stores.store import Store
+from unibus.stores.url_parts import MEMORY_SCHEMES as MEMORY_SCHEMES
+from unibus.stores.url_parts import split_url as split_url
 
 log = logging.getLogger("unibus")
 
 GROUP: Final = "unibus.stores"
-MEMORY_SCHEMES: Final = ("memory", "in_memory", "inmemory")
 PLANNED: Final = ("redis", "rediss", "postgresql", "postgres", "tidb", "mysql", "http", "https")
 """Named by the design, not built yet: refused by name, so that nobody believes that messages are kept."""
 
@@ -143,17 +144,6 @@ def _opening(path: str) -> Iterator[None]:
         else:
             what = f"cannot open {path}: {error.strerror or error}"
         raise StoreUnavailable(what, "free space or repair the disk, and open the store again") from error
-
-
-def split_url(url: str) -> SplitResult:
-    """UsageError for what is no URL at all. Python drops line breaks out of a URL, so they are refused too."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise UsageError(f"{url!r} is no URL: {error}", "write sqlite:///file.db, or memory://") from error
-    if any(each in url for each in "\r\n\t"):
-        raise UsageError(f"{url!r} has a line break or a tab in it", "write it as %0A or %09")
-    return parts
 
 
 def _parts(url: str, what: str, hint: str) -> tuple[str, dict[str, str]]:

@@ -20,11 +20,15 @@ def loop_name() -> str:
     return "uvloop"
 
 
-def live(server: Running, path: str) -> socket.socket:
-    """A client of a live answer, of which the head has come."""
+def live(server: Running, path: str, receive_bytes: int = 0) -> socket.socket:
+    """A client of a live answer, of which the head has come. `receive_bytes` bounds what its system takes for it."""
     rule = well_known_rule()
     token = make_token(f"sb://localhost:{server.server.port}", rule.name, rule.primary_key, 2**32)
-    client = server.connect()
+    client = socket.socket()
+    client.settimeout(PATIENCE_S)
+    if receive_bytes:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    client.connect(("127.0.0.1", server.server.port))
     client.sendall(f"GET /unibus/v1/{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {token}\r\n\r\n".encode())
     assert status_of(until(client, b"\r\n\r\n")) == 200
     return client
@@ -79,12 +83,15 @@ def test_a_stop_ends_live_answers_at_once_and_cleanly(serve: Serve) -> None:
 def stalled(server: Running) -> socket.socket:
     """A client that has asked for everything, and reads nothing of it."""
     create(server)
-    fill(server, 15_000)
-    client = live(server, "events/live?after=0")
-    connection = next(each for each in server.server.connections._open if hasattr(each, "flow"))
-    server.until(lambda: connection._stalled >= 0)  # type: ignore[attr-defined]
-    transport = connection.transport  # type: ignore[attr-defined]
-    assert server.do(transport.get_write_buffer_size) < 400_000
+    fill(server, 20_000)
+    client = live(server, "events/live?after=0", 4_096)
+    try:
+        connection: Any = next(each for each in server.server.connections._open if hasattr(each, "flow"))
+        server.until(lambda: connection._stalled >= 0)
+        assert server.do(connection.transport.get_write_buffer_size) < 400_000
+    except BaseException:
+        client.close()
+        raise
     return client
 
 

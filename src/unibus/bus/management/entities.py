@@ -15,13 +15,15 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from unibus.bus.broker import Broker, EntityInfo
 from unibus.bus.management.wake import Wake
 from unibus.core.life.settings import shown
+
+if TYPE_CHECKING:
+    from unibus.bus.broker import Broker, EntityInfo
 
 KINDS: Final = ("queue", "topic", "subscription")
 DEAD_LETTERS: Final = "dead-letter queue"
@@ -69,7 +71,7 @@ _COUNTS: Final = tuple(
 )
 
 
-def record_of(info: EntityInfo, settings: bool = False) -> EntityRecord:
+def record_of(info: "EntityInfo", settings: bool = False) -> EntityRecord:
     values = {name: getattr(info, name) for name in _COUNTS}
     return EntityRecord(**values, settings=shown(info.settings) if settings else msgspec.UNSET)
 
@@ -87,12 +89,12 @@ class EntityPage:
 class Listing:
     """The entities of a namespace in the order of their names, whatever their kind, from any place on. For a thread."""
 
-    def __init__(self, broker: Broker, kinds: Iterable[str], prefix: str = "") -> None:
+    def __init__(self, broker: "Broker", kinds: Iterable[str], prefix: str = "") -> None:
         self._broker: Final = broker
         self._kinds: Final = tuple(kinds)
         self._prefix: Final = prefix.casefold()
 
-    def after(self, name: str) -> Iterator[EntityInfo]:
+    def after(self, name: str) -> "Iterator[EntityInfo]":
         """Lazily, a page of each kind at a time. One that is created or deleted meanwhile may be missed."""
         place = name.casefold()
         merged = heapq.merge(*[self._of_kind(kind, place) for kind in self._kinds], key=_key)
@@ -104,7 +106,7 @@ class Listing:
                 continue
             yield info
 
-    def _of_kind(self, kind: str, place: str) -> Iterator[EntityInfo]:
+    def _of_kind(self, kind: str, place: str) -> "Iterator[EntityInfo]":
         skip = self._first_after(kind, place)
         while True:
             page = self._broker.entities(kind, None, skip, PAGE).wait()
@@ -125,7 +127,7 @@ class Listing:
 class _Names:
     """The names of one kind as a sequence that can be searched."""
 
-    def __init__(self, broker: Broker, kind: str) -> None:
+    def __init__(self, broker: "Broker", kind: str) -> None:
         self._broker = broker
         self._kind = kind
         self._length = self._count()
@@ -163,7 +165,7 @@ class _Names:
         return low
 
 
-def _key(info: EntityInfo) -> str:
+def _key(info: "EntityInfo") -> str:
     return info.name.casefold()
 
 
@@ -204,7 +206,7 @@ class Totals:
 class EntityWatch:
     """All entities of one broker, for the watchers of one event loop. Rows are records as JSON."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: "Broker") -> None:
         self.changed: Final = Wake()
         """Wakes watchers after each reading, and when `failure` is set."""
         self.failure: BaseException | None = None
@@ -297,7 +299,7 @@ class EntityWatch:
         self.rows = {name: row for name, row in self.rows.items() if name not in removed} | changed
         self._before, self._read_s = found, now_s
 
-    async def _infos(self) -> AsyncIterator[EntityInfo]:
+    async def _infos(self) -> "AsyncIterator[EntityInfo]":
         """Each once, in slices. What is done with each is counted in `busy_s`, too."""
         began_s = time.perf_counter()
         seen: set[str] = set()
@@ -319,7 +321,7 @@ class EntityWatch:
         self.busy_s += time.perf_counter() - began_s
 
 
-def _with_rates(info: EntityInfo, before: EntityRecord | None, passed_s: float) -> EntityRecord:
+def _with_rates(info: "EntityInfo", before: EntityRecord | None, passed_s: float) -> EntityRecord:
     record = record_of(info)
     if before is None or not passed_s:
         return record

@@ -6,18 +6,20 @@ are documents (documents.py). A lock token is shown to the receiver that has it 
 
 import base64
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from unibus.bus.broker import Broker, Claimed
 from unibus.bus.management.aside import encoded_aside
 from unibus.bus.management.documents import Document, document_of_claimed
 from unibus.core.codec import encode_json
 from unibus.core.life.envelope import message_of
 from unibus.core.life.states import LOCKED, STATE_NAMES
 from unibus.core.message import Message
+
+if TYPE_CHECKING:
+    from unibus.bus.broker import Broker, Claimed
 
 PAGE_MAX: Final = 1_000
 """Messages in one request or answer: what a client can hold, and a bound on how long encoding them takes."""
@@ -65,7 +67,7 @@ class PeekedPage(msgspec.Struct, frozen=True):
 
 
 async def peek(
-    broker: Broker, entity: str, from_sequence: int, top: int, session_id: str | None = None, preview: int = 0
+    broker: "Broker", entity: str, from_sequence: int, top: int, session_id: str | None = None, preview: int = 0
 ) -> PeekedPage:
     """Up to `top` messages from a sequence on, in whatever state. Fewer where they are large."""
     found = await broker.peek(entity, from_sequence, top, session_id)
@@ -74,7 +76,7 @@ async def peek(
     return PeekedPage(messages, None if is_last or not found else int(found[-1].sequence) + 1)
 
 
-def _peeked(claimed: Claimed, preview: int) -> PeekedMessage:
+def _peeked(claimed: "Claimed", preview: int) -> PeekedMessage:
     is_locked = claimed.state == LOCKED
     return PeekedMessage(
         sequence=int(claimed.sequence),
@@ -131,5 +133,5 @@ def _beginning(body: object, shown: _Shown, chars: int) -> tuple[str, bool]:
     return text[:chars], len(text) > chars
 
 
-def size_of(claimed: Sequence[Claimed]) -> int:
+def size_of(claimed: "Sequence[Claimed]") -> int:
     return sum(int(each.who.size) for each in claimed)

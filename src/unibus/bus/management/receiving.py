@@ -7,19 +7,21 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from unibus.bus.broker import Broker, Claimed, Pending, SessionLock
 from unibus.bus.management.aside import encoded_aside
 from unibus.bus.management.documents import Document, document_of_claimed
 from unibus.bus.management.peeking import PAGE_MAX, size_of
-from unibus.bus.queues import Queues
 from unibus.core.life.commands import BY_TOKEN, RELEASE, SETTLEMENTS, Command, Renew, Settle
 from unibus.errors import BusError, UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX
+
+if TYPE_CHECKING:
+    from unibus.bus.broker import Broker, Claimed, Pending, SessionLock
+    from unibus.bus.queues import Queues
 
 WAIT_S_MAX: Final = 60.0
 """How long one request waits for messages. A client that wants to wait longer asks again."""
@@ -62,11 +64,11 @@ class ReceivedMessage(msgspec.Struct, frozen=True):
 
 
 async def receive(
-    broker: Broker, entity: str, request: ReceiveRequest, interrupted: asyncio.Event | None = None
-) -> list[Claimed]:
+    broker: "Broker", entity: str, request: ReceiveRequest, interrupted: asyncio.Event | None = None
+) -> "list[Claimed]":
     """Cancelled, it releases what it has claimed."""
     held = request.session
-    session = None if held is None else SessionLock(entity, held.id, token_bytes(held.token), 0)
+    session = None if held is None else session_lock(entity, SessionRequest(held.id, held.token))
     return await broker.receive(
         entity,
         request.count,
@@ -78,11 +80,11 @@ async def receive(
     )
 
 
-async def received_records(claimed: list[Claimed]) -> list[ReceivedMessage]:
+async def received_records(claimed: "list[Claimed]") -> list[ReceivedMessage]:
     return await encoded_aside(size_of(claimed), len(claimed), lambda: [_received(each) for each in claimed])
 
 
-def _received(claimed: Claimed) -> ReceivedMessage:
+def _received(claimed: "Claimed") -> ReceivedMessage:
     return ReceivedMessage(
         claimed.entity,
         int(claimed.sequence),
@@ -94,7 +96,7 @@ def _received(claimed: Claimed) -> ReceivedMessage:
     )
 
 
-async def release(broker: Broker, claimed: Sequence[Claimed]) -> None:
+async def release(broker: "Broker", claimed: "Sequence[Claimed]") -> None:
     """Release what no client got, without counting a delivery."""
     pending = []
     for each in claimed:
@@ -146,7 +148,7 @@ class RenewedLock(msgspec.Struct, frozen=True):
     locked_until_ns: int
 
 
-async def settle(broker: Broker, entity: str, request: SettleRequest) -> list[SettledMessage]:
+async def settle(broker: "Broker", entity: str, request: SettleRequest) -> list[SettledMessage]:
     """LockLost, and none is settled, if one of the locks has ended; MessageNotFound if it is of another entity."""
     tokens = [token_bytes(text) for text in request.tokens]
     if not request.each:
@@ -168,7 +170,7 @@ async def settle(broker: Broker, entity: str, request: SettleRequest) -> list[Se
     return [record for record, _ in found]
 
 
-def _settle_all(queues: Queues, entity: str, request: SettleRequest, tokens: list[bytes]) -> Pending[list[object]]:
+def _settle_all(queues: "Queues", entity: str, request: SettleRequest, tokens: list[bytes]) -> "Pending[list[object]]":
     """One batch. The name of the entity is in every command: a lock of another one is refused."""
     verb = next(number for number, name in SETTLEMENTS.items() if name == request.verb)
     commands: list[Command] = []
@@ -189,7 +191,7 @@ def error_record(error: BusError) -> ErrorRecord:
     return ErrorRecord(error.code, error.what, error.hint)
 
 
-async def renew(broker: Broker, entity: str, request: RenewRequest) -> list[RenewedLock]:
+async def renew(broker: "Broker", entity: str, request: RenewRequest) -> list[RenewedLock]:
     commands = [Renew(entity, BY_TOKEN, token_bytes(text)) for text in request.tokens]
     ends = await broker.store.apply(commands)
     return [RenewedLock(text, end) for text, end in zip(request.tokens, ends, strict=True) if isinstance(end, int)]
@@ -225,12 +227,14 @@ class RenewedSession(msgspec.Struct, frozen=True):
     locked_until_ns: int
 
 
-def session_record(broker: Broker, lock: SessionLock) -> AcceptedSession:
+def session_record(broker: "Broker", lock: "SessionLock") -> AcceptedSession:
     duration_s = int(broker.find(lock.entity).settings.lock_ns) / 1e9
     return AcceptedSession(lock.entity, lock.session_id, token_text(lock.token), int(lock.until_ns), duration_s)
 
 
-def session_lock(entity: str, request: SessionRequest) -> SessionLock:
+def session_lock(entity: str, request: SessionRequest) -> "SessionLock":
+    from unibus.stores.store import SessionLock  # Here, because clients need only the records.
+
     return SessionLock(entity, request.session_id, token_bytes(request.token), 0)
 
 

@@ -1,20 +1,23 @@
 """Sending for operators and the command line: a list of messages, all or none, and a queue that is created for them."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Raw
 
-from unibus.bus.broker import Broker, Pending, SendResult
 from unibus.bus.management.aside import encoded_aside
 from unibus.bus.management.documents import OutgoingMessage, body_and_fields, whole_message
 from unibus.bus.management.peeking import PAGE_MAX
 from unibus.bus.names import checked_name
-from unibus.bus.queues import Queues
+from unibus.core.life.commands import SendResult
 from unibus.core.life.entity import QUEUE
 from unibus.core.message import Message
 from unibus.errors import EntityNotFound
 from unibus.stores.durability import Durability
+
+if TYPE_CHECKING:
+    from unibus.bus.broker import Broker, Pending
+    from unibus.bus.queues import Queues
 
 
 class SendRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +37,7 @@ class SentMessage(msgspec.Struct, frozen=True):
     durability: str
 
 
-async def send(broker: Broker, entity: str, request: SendRequest, creates: bool) -> list[SentMessage]:
+async def send(broker: "Broker", entity: str, request: SendRequest, creates: bool) -> list[SentMessage]:
     """Through the broker: rates, listeners of this process and tracing take part.
 
     With `creates` a missing queue is created with the messages, as a bus that is not strict does it.
@@ -53,11 +56,11 @@ async def send(broker: Broker, entity: str, request: SendRequest, creates: bool)
 
 
 def _send_to_new(
-    queues: Queues, name: str, messages: list[Message], durability: Durability | None
-) -> Pending[list[object]]:
+    queues: "Queues", name: str, messages: list[Message], durability: Durability | None
+) -> "Pending[list[object]]":
     """The queue is created in the batch of its first messages. One that was created meanwhile is used as it is."""
 
-    def store(given: list[Message]) -> Pending[list[object]]:
+    def store(given: list[Message]) -> "Pending[list[object]]":
         commands = [queues.command(message, None, {}) for message in given]
         for command in commands:
             command.makes = QUEUE
@@ -66,7 +69,7 @@ def _send_to_new(
     return store(messages) if queues.watcher is None else queues.watcher.watch_send(name, messages, store)
 
 
-def _message(broker: Broker, name: str, given: OutgoingMessage, is_new: bool) -> Message:
+def _message(broker: "Broker", name: str, given: OutgoingMessage, is_new: bool) -> Message:
     whole = whole_message(given)
     if whole is None:
         return broker.messages(name, [body_and_fields(given)], is_new)[0]
@@ -79,7 +82,7 @@ def _size(given: OutgoingMessage) -> int:
     return sum(len(memoryview(part)) for part in parts if isinstance(part, Raw))
 
 
-def _is_missing(broker: Broker, entity: str) -> bool:
+def _is_missing(broker: "Broker", entity: str) -> bool:
     try:
         broker.find(entity)
     except EntityNotFound:

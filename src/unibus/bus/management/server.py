@@ -1,12 +1,14 @@
 """A server's status as a record: the same for the command line, the page and tools of others."""
 
 import platform
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from unibus.bus.broker import HealthStatus
 from unibus.bus.build_kind import BUILD
+
+if TYPE_CHECKING:
+    from unibus.bus.broker import HealthStatus
 
 NAME: Final = "unibus"
 
@@ -49,7 +51,7 @@ def build() -> tuple[str, str]:
     return BUILD, f"{platform.python_implementation()} {platform.python_version()}"
 
 
-def reasons_of(health: HealthStatus, stalled: int) -> list[str]:
+def reasons_of(health: "HealthStatus", stalled: int) -> list[str]:
     """Why it is not healthy, in words for people."""
     found = [health.problem] if health.problem else []
     if stalled:
