@@ -188,6 +188,12 @@ def _reason(error: Exception) -> str:
     return "it closed the connection"
 
 
+_CA_HINT: Final = (
+    "--ca FILE, or UNIBUS_CA, names the CA; a unibus server has its own: ca.pem in the folder STORE-certificates"
+)
+"""Not its address: a server refuses plain text from other machines, and what it sends there would prove nothing."""
+
+
 def unreachable(address: Address, error: Exception) -> ServerUnavailable:
     """What is wrong, in the words of who typed the address."""
     what, hint = f"the server {address} cannot be reached: {_why(error)}", "does it run, and is the port right?"
@@ -203,7 +209,7 @@ def unreachable(address: Address, error: Exception) -> ServerUnavailable:
 def _tls(address: Address, error: Exception) -> tuple[str, str]:
     if type(error).__name__ == "SSLCertVerificationError":
         what = f"the certificate of {address} is not trusted: {getattr(error, 'verify_message', '') or 'unknown'}"
-        return what, "--ca FILE, or UNIBUS_CA, names the CA; a unibus server has its own at http://…/unibus/v1/ca.pem"
+        return what, _CA_HINT
     return f"no TLS with {address}: {_why(error)}", "is it a server with TLS? http:// is without"
 
 
