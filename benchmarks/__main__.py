@@ -21,6 +21,7 @@ BENCHMARKS = {
     "inprocess": "inprocess",
     "durable": "durable",
     "http": "http",
+    "management": "management",
     "backlog": "backlog",
     "recovery": "recovery",
     "history": "history",

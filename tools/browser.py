@@ -93,7 +93,7 @@ def browser() -> Iterator[Page]:
         command = [PROGRAM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            with connect(_address(Path(profile), process), max_size=None, proxy=None) as line:
+            with connect(_address(Path(profile), process), max_size=None, proxy=None, ping_interval=None) as line:
                 yield Page(line)
         finally:
             process.terminate()

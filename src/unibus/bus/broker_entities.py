@@ -47,13 +47,9 @@ class EntityOperations:
         self.queues = self._queues
         """The durable verbs of the bus, for `bus/management`."""
         self._store = self._queues.store
+        self.store: Final[Store] = self._store  # For `bus/management`: what operators need beside the verbs of clients.
         self._opened_ns = self._queues.now_ns()
         self._access: dict[int, tuple[EntitySettings, tuple[AuthorizationRule, ...]]] = {}
-
-    @property
-    def store(self) -> Store:
-        """For `bus/management`, which does what operators need beside the verbs of clients."""
-        return self._store
 
     # Entities
 

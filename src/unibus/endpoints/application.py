@@ -57,6 +57,10 @@ class ApplicationServer:
         server = self._server
         return HttpConnection(server.config, server.server_state, server.lifespan.state, self.connections)
 
+    def counts(self) -> tuple[int, int]:
+        """How many connections are open, and how many requests are being answered."""
+        return len(self.connections), len(self._server.server_state.tasks)
+
     async def stop(self) -> None:
         """Answer what is in flight, until the deadline; then the application's shutdown."""
         if self._ticking is None:

@@ -28,10 +28,6 @@ REFUSALS_PER_TICK: Final = 10
 class Connection(Protocol):
     """What the server knows of a connection of any protocol."""
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether something is in flight: a request that is being answered."""
-
     def sweep(self, tick: int) -> None:
         """Called once a second: close the connection if its peer is late."""
 
@@ -84,10 +80,6 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
-
-    def counts(self) -> tuple[int, int]:
-        """How many are open, and how many of them have a request that is being answered."""
-        return len(self._open), sum([connection.is_busy for connection in self._open])
 
     def has_room(self) -> bool:
         """Whether one more may come: also after another one was cut for it."""

@@ -54,8 +54,6 @@ class Protocols:
 class InsideTls(asyncio.Protocol):
     """A TLS connection until its first byte has come. It is swept as one that sends nothing."""
 
-    is_busy = False
-
     def __init__(self, protocols: Protocols) -> None:
         self._protocols = protocols
         self._connections = protocols.connections
@@ -95,8 +93,6 @@ class InsideTls(asyncio.Protocol):
 
 class Refusal(asyncio.Protocol):
     """A connection that is not served: one line in the log, one answer, closed."""
-
-    is_busy = False
 
     def __init__(self, connections: Connections, reason: str, answer: bytes) -> None:
         self._connections = connections

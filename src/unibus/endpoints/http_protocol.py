@@ -233,10 +233,6 @@ class HttpConnection(HttpToolsProtocol):
 
     # From the server
 
-    @property
-    def is_busy(self) -> bool:
-        return self.phase == WORKING
-
     def shutdown(self) -> None:
         running = self._running
         if self.phase == REFUSED:

@@ -44,9 +44,8 @@ class RecentLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = self.format(record)[:LINE_CHARS_MAX]
-        except Exception:  # As every handler of the standard library does it.
-            self.handleError(record)
-            return
+        except Exception as error:  # Who logs must not fail for that.
+            text = f"a line that cannot be written: {error!r:.200}"
         with self._guard:
             self._number += 1
             line = LogLine(self._number, int(record.created * 1e9), record.levelname.lower(), text)

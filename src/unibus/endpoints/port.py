@@ -197,8 +197,6 @@ class Port:
 class TlsHandshake:
     """A connection that has begun a TLS handshake. While it waits for its turn nothing of it is read."""
 
-    is_busy = False
-
     def __init__(self, port: Port, accepted: socket.socket, peer: object) -> None:
         self.began = 0
         self._port = port
@@ -246,8 +244,6 @@ class TlsHandshake:
 
 class FirstByteWait:
     """An accepted connection of which nothing has been read."""
-
-    is_busy = False
 
     def __init__(self, port: Port, accepted: socket.socket, peer: object) -> None:
         self._port = port

@@ -204,7 +204,7 @@ class Server(Generic[BrokerT]):
         tls = await asyncio.to_thread(self._tls)
         raise_limit(settings.connections_max)
         application = self._application = ApplicationServer(self._build_app(self.serving, settings), settings)
-        self.serving.control.connections = application.connections.counts
+        self.serving.control.connections = application.counts
         self._report_limit(application.connections.most)
         await application.start()
         protocols = Protocols(application.connections, application.http, self._protocols)

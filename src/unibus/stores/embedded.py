@@ -460,7 +460,7 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
     """
     keep_for_ever(store._journal)
     committer = store._committer
-    for lock in (store._lock, committer.committing, committer._kicks):
+    for lock in (store._lock, committer.committing, committer._kicks, store._watchers.history._lock):
         renew(lock)
     store._closed = True
     store._opened_by = pid

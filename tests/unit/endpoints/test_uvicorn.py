@@ -27,6 +27,7 @@ def test_the_server() -> None:
     server = uvicorn.Server(config())
     assert server.server_state.connections == set()
     assert server.server_state.total_requests == 0
+    assert server.server_state.tasks == set()
     assert (server.should_exit, server.force_exit) == (False, False)
     assert inspect.iscoroutinefunction(server.main_loop)
     assert list(inspect.signature(server.shutdown).parameters) == ["sockets"]

@@ -30,3 +30,19 @@ def test_an_exception_while_receivers_are_woken_stops_the_store_and_wakes_the_ot
         with pytest.raises(StoreFailed):
             store.apply([sending("q", "b")])
         store.close()
+
+
+def test_a_reader_of_history_that_raises_harms_none(folder: Path) -> None:
+    def broken() -> None:
+        raise ValueError("a defect of the reader")
+
+    calls: list[str] = []
+    with VirtualClock() as clock:
+        store = EmbeddedStore(SqliteJournal(str(folder / "bus.db")), clock, clock.timers(lambda: True))
+        rig = Rig(store, clock)
+        rig.queue("q")
+        store.history.watch(broken)
+        store.history.watch(lambda: calls.append("other"))
+        rig.send("q", "a")
+        assert (store.health().ok, calls) == (True, ["other"])
+        store.close()

@@ -17,7 +17,7 @@ from unibus.errors import UsageError
 ALL: Final = "*"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES: Final = {"enqueued_us": "enqueued_at", "first_delivered_us": "first_delivered_at"}
-_PLAIN: Final = tuple(name for name in Event.__struct_fields__ if name not in ("seq", "ts", *_TIMES))
+_SHOWN: Final = tuple((name, _TIMES.get(name)) for name in Event.__struct_fields__ if name not in ("seq", "ts"))
 FIELDS: Final = tuple(name for name in Event.__struct_fields__ if name != "attrs")
 """What a filter may ask for, beside ATTRIBUTES."""
 ATTRIBUTES: Final = (
@@ -36,14 +36,14 @@ def when(event_us: int) -> datetime:
 def record_of(event: Event) -> dict[str, object]:
     """What is known of it; instants as text."""
     record: dict[str, object] = {"seq": event.seq, "at": when(event.ts).isoformat()}
-    for name in _PLAIN:
+    for name, instant in _SHOWN:
         value = getattr(event, name)
-        if value is not None:
+        if value is None:
+            continue
+        if instant is None:
             record[name] = value
-    for name, shown in _TIMES.items():
-        value = getattr(event, name)
-        if value is not None:
-            record[shown] = when(value).isoformat()
+        else:
+            record[instant] = when(value).isoformat()
     return record
 
 

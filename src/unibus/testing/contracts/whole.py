@@ -339,18 +339,6 @@ class HistoryContract(Contract):
         rig.send("q", "c")
         assert calls == ["a", "c"]
 
-    def test_a_reader_of_history_that_raises_harms_none(self, rig: Rig) -> None:
-        def broken() -> None:
-            raise ValueError("a defect of the reader")
-
-        calls: list[str] = []
-        rig.queue("q")
-        rig.store.history.watch(broken)
-        rig.store.history.watch(lambda: calls.append("other"))
-        rig.send("q", "a")
-        assert calls == ["other"]
-        assert rig.store.health().ok
-
     def test_what_time_does_is_history_too(self, rig: Rig) -> None:
         rig.queue("q", lock_duration=10)
         rig.send("q", "a", ttl_ns=15 * SECOND)
