@@ -44,10 +44,10 @@ class EntityOperations:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._queues = hub.queues()
-        self.queues = self._queues
-        """The durable verbs of the bus, for `bus/management`."""
         self._store = self._queues.store
-        self.store: Final[Store] = self._store  # For `bus/management`: what operators need beside the verbs of clients.
+        # For `bus/management`, which does what operators need beside the operations of clients.
+        self.queues = self._queues
+        self.store: Final[Store] = self._store
         self._opened_ns = self._queues.now_ns()
         self._access: dict[int, tuple[EntitySettings, tuple[AuthorizationRule, ...]]] = {}
 

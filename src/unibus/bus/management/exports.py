@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Collection
 from contextlib import closing
 from typing import Final
 
+from unibus.bus.broker import Broker
 from unibus.bus.exporting import Exporting, source_of
 from unibus.bus.management.pipes import Pipe, Put
 from unibus.errors import RateLimited
@@ -19,15 +20,16 @@ AT_ONCE_MAX: Final = 2
 class Exports:
     """The exports of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker) -> None:
+        self._broker: Final = broker
         self._running = 0
 
-    async def stream(self, store: Store, names: Collection[str]) -> AsyncGenerator[bytes, None]:
+    async def stream(self, names: Collection[str]) -> AsyncGenerator[bytes, None]:
         """The lines, in pieces. EntityNotFound, before the first piece, for a name that does not exist."""
         if self._running >= AT_ONCE_MAX:
             raise RateLimited(f"{AT_ONCE_MAX} exports are running", "try again when one of them is over", 5.0)
         self._running += 1
-        pipe = Pipe()
+        pipe, store = Pipe(), self._broker.store
         thread = pipe.begin("unibus-export", lambda put: _produce(store, names, put))
         thread.add_done_callback(self._over)
         try:

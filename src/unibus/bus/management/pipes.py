@@ -51,7 +51,8 @@ class Pipe:
     def _run(self, produce: Callable[[Put], None]) -> None:
         try:
             produce(self._put)
-            self._flush()
+            if self._open:
+                self._flush()
         except ConsumerLeft:
             return
         except BaseException as error:

@@ -16,12 +16,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from unibus.bus.broker import Broker
 from unibus.bus.management.aside import begin_in_thread
 from unibus.errors import DecodeError, RateLimited, UsageError
 from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
 from unibus.stores.query import query
 from unibus.stores.query.result import QueryResult, Value
-from unibus.stores.store import Store
 
 AT_ONCE_MAX: Final = 4
 WAITING_MAX: Final = 32
@@ -67,13 +67,16 @@ class QueryAnswer(msgspec.Struct, frozen=True):
 class Queries:
     """The queries of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker) -> None:
+        self._broker: Final = broker
         self._places: Final = asyncio.Semaphore(AT_ONCE_MAX)
         self._waiting = 0
 
-    async def run(self, store: Store, request: QueryRequest) -> QueryResult:
+    async def run(self, request: QueryRequest) -> QueryResult:
         """QueryInvalid or QueryStopped as in process. Cancelled, it ends the query."""
-        asked = query(store, request.sql, _parameters(request), request.time_limit_s, request.rows, request.memory_mb)
+        asked = query(
+            self._broker.store, request.sql, _parameters(request), request.time_limit_s, request.rows, request.memory_mb
+        )
         await self._take_place()
         running = begin_in_thread("unibus-query", asked.run)
         running.add_done_callback(self._leave)

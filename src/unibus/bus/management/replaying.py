@@ -24,7 +24,6 @@ from unibus.bus.management.peeking import PAGE_MAX
 from unibus.core.codec import decode
 from unibus.core.message import Message
 from unibus.stores.replay_index import ReplayIndex
-from unibus.stores.store import Store
 
 KEPT_MAX: Final = 2
 KEPT_S: Final = 60.0
@@ -77,38 +76,39 @@ class _Kept:
 class Replays:
     """The indexes of one server. `clock` counts seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, broker: Broker, clock: Callable[[], float] = time.monotonic) -> None:
+        self._broker: Final = broker
         self._clock = clock
-        self._kept: dict[tuple[int, int, int], _Kept] = {}
+        self._kept: dict[tuple[int, int], _Kept] = {}
         self._is_armed = False
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    async def page(self, broker: Broker, entity: str, after: int, since_ns: int, top: int) -> ReplayedPage:
-        index = self._index(broker.store, entity, since_ns)
-        bytes_max = broker.answer_bytes_max
+    async def page(self, entity: str, after: int, since_ns: int, top: int) -> ReplayedPage:
+        index = self._index(entity, since_ns)
+        bytes_max = self._broker.answer_bytes_max
         return await begin_in_thread("unibus-replay", lambda: _page(index, after, top, bytes_max))
 
-    async def count(self, broker: Broker, entity: str, after: int, since_ns: int) -> ReplayCount:
-        index = self._index(broker.store, entity, since_ns)
+    async def count(self, entity: str, after: int, since_ns: int) -> ReplayCount:
+        index = self._index(entity, since_ns)
         return ReplayCount(await begin_in_thread("unibus-replay", lambda: index.count(after)))
 
-    async def send(self, broker: Broker, request: ReplaySendRequest) -> ReplaySent:
+    async def send(self, request: ReplaySendRequest) -> ReplaySent:
         """EntityNotFound, before anything is read, where one of the two does not exist."""
-        target = broker.find(request.to).name
-        index = self._index(broker.store, request.source, request.since_ns)
-        bytes_max = broker.answer_bytes_max
+        target = self._broker.find(request.to).name
+        index = self._index(request.source, request.since_ns)
+        bytes_max = self._broker.answer_bytes_max
         messages, last, is_end = await begin_in_thread(
             "unibus-replay", lambda: _again(index, request.after, request.count, bytes_max, target)
         )
-        sent = await broker.send_many(target, messages)
+        sent = await self._broker.send_many(target, messages)
         return ReplaySent(len(sent), sum(each.duplicate for each in sent), last, is_end)
 
-    def _index(self, store: Store, entity: str, since_ns: int) -> ReplayIndex:
+    def _index(self, entity: str, since_ns: int) -> ReplayIndex:
         """That of before, unless the entity is another one by now."""
-        fresh = store.history.replay_index(entity, 0, since_ns)
-        key = (id(store), fresh.number, since_ns)
+        fresh = self._broker.store.history.replay_index(entity, 0, since_ns)
+        key = (fresh.number, since_ns)
         kept = self._kept.pop(key, None) or _Kept(fresh, 0.0)
         kept.used_s = self._clock()
         self._kept[key] = kept  # The last one is the one that was used last.

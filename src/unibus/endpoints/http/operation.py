@@ -43,9 +43,9 @@ class Operation:
     response_schema: dict[str, object] = field(default_factory=dict)
     in_document: bool = True
     names_entity: bool = False
+    only_reads: bool = False
     for_own_scope: bool = False
     media: str = ""
-    only_reads: bool = False
 
 
 class Table:

@@ -88,7 +88,6 @@ class Service:
         self._watched: Broker | None = None
         self._shared: dict[object, object] = {}
         self._created_ns = 0
-        self._parts: dict[Callable[[], object], object] = {}
 
     @property
     def broker(self) -> Broker:
@@ -123,14 +122,6 @@ class Service:
     def interrupted(self) -> asyncio.Event:
         """The event of the broker as it is now: asked for before waiting at it."""
         return self._serving.interrupted
-
-    def part(self, kind: Callable[[], T]) -> T:
-        """What operations share beside the broker, one of each kind: made when it is first asked for."""
-        found = self._parts.get(kind)
-        if found is None:
-            found = kind()
-            self._parts[kind] = found
-        return cast(T, found)
 
     def report(self, error: BaseException) -> None:
         """To be called with every StoreFailed: the server finds it by itself only seconds later."""

@@ -54,7 +54,7 @@ PAGE_PARAMETERS: Final[tuple[Schema, ...]] = (
     *FILTER_PARAMETERS,
     _query("after", "The `next` of the page before.", _KEY),
     _query("top", "So many at most.", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
-    _query("bodies", "With the messages themselves.", {"type": "integer", "enum": [0, 1]}),
+    _query("bodies", "With the messages themselves.", {"type": "string", "enum": ["0", "1"]}),
 )
 JOB_PARAMETERS: Final[tuple[Schema, ...]] = (_query("id", "The number of a job.", _NUMBER, required=True),)
 

@@ -299,6 +299,16 @@ async def test_a_client_that_leaves_with_the_answer_on_its_way_releases(api: Api
     assert message["delivery_count"] == 1
 
 
+async def test_a_message_that_cannot_be_answered_is_released(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(claimed: object) -> list[ReceivedMessage]:
+        raise DecodeError("damaged")
+
+    monkeypatch.setattr("unibus.endpoints.http.management.messages.receive.received_records", fail)
+    await api.bus.send("q", 1)
+    assert same_error(await api.error("POST", "messages/receive?entity=q", {}), DecodeError, 400)
+    assert await api.counts("q") == (1, 0, 0, 0, 0)
+
+
 async def test_waiting_ends_when_the_server_stops(api: Api) -> None:
     connection, running = api.begin("POST", "messages/receive?entity=q", {"wait_s": 60})
     await connection.waits.wait()

@@ -86,14 +86,14 @@ async def test_an_entity_that_was_created_again_has_no_past(api: Api) -> None:
 
 async def test_indexes_are_few_and_are_forgotten(api: Api) -> None:
     now_s = [0.0]
-    replays = Replays(lambda: now_s[0])
+    replays = Replays(api.broker, lambda: now_s[0])
     await stored(api, 3)
     for name in ("a", "b", "c"):
         await api.broker.create("queue", name, {})
-        await replays.count(api.broker, name, 0, 0)
+        await replays.count(name, 0, 0)
     assert len(replays) == replaying.KEPT_MAX
     now_s[0] = replaying.KEPT_S - 1
-    await replays.count(api.broker, "q", 0, 0)
+    await replays.count("q", 0, 0)
     now_s[0] = replaying.KEPT_S + 1
     replays.expire()
     assert len(replays) == 1

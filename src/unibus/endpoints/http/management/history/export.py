@@ -18,7 +18,7 @@ async def export_store(service: Service, request: Request) -> Response:
     names = values_of(request, "queue")
     if len(names) > NAMES_MAX or "" in names:
         raise UsageError("the names of queues cannot be read", f"?queue=NAME, up to {NAMES_MAX} times")
-    beginning = service.part(Exports).stream(service.broker.store, names)
+    beginning = service.shared(Exports).stream(names)
     stream = await while_connected(request, beginning, _close)
     return Response(content_type=LINES, stream=stream)
 

@@ -16,6 +16,6 @@ _decode: Final = msgspec.json.Decoder(QueryRequest).decode
 
 async def run_query(service: Service, request: Request) -> Response:
     given = await body_as(request, _decode)
-    queries = service.part(Queries)
-    result = await while_connected(request, queries.run(service.broker.store, given))
+    queries = service.shared(Queries)
+    result = await while_connected(request, queries.run(given))
     return Response(content_type=JSON_TYPE, stream=drawn(pieces_of(result)))

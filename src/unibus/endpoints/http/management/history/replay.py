@@ -17,11 +17,11 @@ _decode: Final = msgspec.json.Decoder(ReplaySendRequest).decode
 
 async def replay_page(service: Service, request: Request) -> Response:
     top = number_of(request, "top", TOP_DEFAULT, 1, PAGE_MAX)
-    return json_response(await service.part(Replays).page(service.broker, *_beginning(request), top))
+    return json_response(await service.shared(Replays).page(*_beginning(request), top))
 
 
 async def replay_count(service: Service, request: Request) -> Response:
-    return json_response(await service.part(Replays).count(service.broker, *_beginning(request)))
+    return json_response(await service.shared(Replays).count(*_beginning(request)))
 
 
 def _beginning(request: Request) -> tuple[str, int, int]:
@@ -32,4 +32,4 @@ def _beginning(request: Request) -> tuple[str, int, int]:
 async def replay_send(service: Service, request: Request) -> Response:
     given = request.json_as(_decode)
     named = msgspec.structs.replace(given, source=named_entity(given.source), to=named_entity(given.to))
-    return json_response(await service.part(Replays).send(service.broker, named))
+    return json_response(await service.shared(Replays).send(named))

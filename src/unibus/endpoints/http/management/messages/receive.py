@@ -37,7 +37,11 @@ async def receive_messages(service: Service, request: Request) -> Response:
 
     claiming = receive(broker, entity_of(request), given, service.interrupted)
     claimed = await while_connected(request, claiming, undo)
-    return json_response(await received_records(claimed))
+    try:
+        return json_response(await received_records(claimed))
+    except BaseException:
+        await release(broker, claimed)  # No client will have it.
+        raise
 
 
 async def settle_messages(service: Service, request: Request) -> Response:

@@ -36,16 +36,16 @@ async def list_access(service: Service, request: Request) -> Response:
 async def add_access(service: Service, request: Request) -> Response:
     given = request.json_as(_adding)
     made = partial(add, service.broker.store, request.entity, given)
-    return json_response(await service.part(Turns).run(made))
+    return json_response(await service.shared(Turns).run(made))
 
 
 async def rotate_access(service: Service, request: Request) -> Response:
     given = request.json_as(_rotating)
     rotated = partial(rotate, service.broker.store, request.entity, given)
-    return json_response(await service.part(Turns).run(rotated))
+    return json_response(await service.shared(Turns).run(rotated))
 
 
 async def remove_access(service: Service, request: Request) -> Response:
     given = request.json_as(_removing)
     removed = partial(remove, service.broker.store, request.entity, given)
-    return json_response(await service.part(Turns).run(removed))
+    return json_response(await service.shared(Turns).run(removed))

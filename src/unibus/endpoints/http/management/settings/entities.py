@@ -17,7 +17,7 @@ _decode: Final = msgspec.json.Decoder(DeclareRequest).decode
 async def declare_file(service: Service, request: Request) -> Response:
     given = await body_as(request, _decode)
     broker = service.broker
-    plan = await service.part(Turns).run(partial(declare, broker.store, given))
+    plan = await service.shared(Turns).run(partial(declare, broker.store, given))
     if not given.dry_run:
         for step in plan.steps:
             broker.recount(step.name)

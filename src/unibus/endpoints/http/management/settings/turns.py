@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from unibus.bus.broker import Broker
+
 T = TypeVar("T")
 
 
 class Turns:
-    """Of one server."""
+    """Of one server and its broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._one: Final = asyncio.Lock()
 
     async def run(self, call: Callable[[], T]) -> T:
