@@ -260,14 +260,14 @@ def test_a_signal_gives_back_what_was_not_shown(shell: Any, served: Served, numb
 
 
 def test_tail_follows_through_the_server(shell: Any, served: Served, terminal: Any) -> None:
-    shell.records("send", "orders", "1")
-    window: Terminal = terminal("tail", "orders", "-f")
+    shell.records("send", "followed", "1")
+    window: Terminal = terminal("tail", "followed", "-f")
     window.read_until("space pauses")
-    shell.records("send", "orders", "2")
+    shell.records("send", "followed", "2")
     window.read_until("#2")
     window.type(b" ")
     window.read_until("paused")
-    shell.records("send", "orders", "3")
+    shell.records("send", "followed", "3")
     window.type(b" ")
     window.read_until("#3")
     window.type(b"q")

@@ -16,8 +16,7 @@ NAME: Final = "unibus"
 class ServerStatus(msgspec.Struct, frozen=True):
     """Rates are None where there was no reading to compare with: `server/live` has them from its second event on.
 
-    `reasons` says why the health is not `healthy`. `proof` is for a client that knows the key of this server's start:
-    the HMAC-SHA256 of its nonce, as text.
+    `reasons` says why the health is not `healthy`.
     """
 
     name: str
@@ -43,7 +42,6 @@ class ServerStatus(msgspec.Struct, frozen=True):
     history_bytes: int = 0
     last_error: int = 0
     """The number of the last warning or error in the log; another one than before: there are new ones to read."""
-    proof: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def build() -> tuple[str, str]:

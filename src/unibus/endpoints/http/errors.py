@@ -55,9 +55,9 @@ STATUSES: Final[dict[type[errors.BusError], int]] = {
     errors.ExtraMissing: 503,
     errors.PortUnavailable: 503,
     # Errors of clients, which no operation of this endpoint raises.
-    errors.ServerError: 502,
-    errors.AnswerInvalid: 502,
-    errors.OutcomeUnknown: 502,
+    errors.ServerError: 503,
+    errors.AnswerInvalid: 503,
+    errors.OutcomeUnknown: 503,
     # Errors of capture and pipeline, which no operation of this endpoint raises.
     errors.CaptureBusy: 503,
     errors.CaptureMismatch: 503,

@@ -23,18 +23,12 @@ _STATUS: Final = doc.answered(
     reasons=doc.listed(doc.TEXT),
     connections=doc.WHOLE,
     requests_in_flight=doc.WHOLE,
-    proof=doc.TEXT,
 )
 _LINE: Final[doc.Schema] = {
     "type": "object",
     "required": ["number", "at_ns", "level", "text"],
     "properties": {"number": doc.WHOLE, "at_ns": doc.WHOLE, "level": doc.TEXT, "text": doc.TEXT},
 }
-_NONCE: Final = doc.query(
-    "nonce",
-    "Asks for a proof that the server knows the key of its start, for a caller that uses that key.",
-    {"type": "string", "pattern": "^[0-9a-fA-F]{16,64}$"},
-)
 
 
 def _read(
@@ -61,7 +55,7 @@ def _read(
 
 
 CONTROL: Final[tuple[Operation, ...]] = (
-    _read("server", Right.LISTEN, control.status, "Version, store, health and connections", _STATUS, (_NONCE,)),
+    _read("server", Right.LISTEN, control.status, "Version, store, health and connections", _STATUS),
     _read("server/live", Right.LISTEN, control.live, "The same with rates, each second", doc.LIVE_ANSWER),
     _read(
         "server/errors",

@@ -1,14 +1,12 @@
 """The server itself over HTTP: status, log and stop."""
 
-import hashlib
-import hmac
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tests.unit.endpoints.http.management.live_client import ROOT, Live
+from tests.unit.endpoints.http.management.live_client import Live
 from tests.unit.endpoints.http.namespace import ALL, rule
 from unibus import MessageBus
 from unibus.bus.broker import Broker
@@ -46,22 +44,6 @@ async def test_the_status(live: Live) -> None:
     assert found["uptime_s"] >= 0
     assert "proof" not in found
     assert "in_per_s" in found
-
-
-async def test_a_proof_for_who_knows_the_key_and_for_none_else(live: Live) -> None:
-    live.use(authorization_rules=(ROOT, LOCAL), local_rule_name="local", local_key=LOCAL.primary_key)
-    nonce = "00112233445566778899aabbccddeeff"
-    found: Any = (await live.ask(f"{PATH}?nonce={nonce}", authorization=live.token(LOCAL))).json()
-    assert found["proof"] == hmac.new(LOCAL.primary_key.encode(), nonce.encode(), hashlib.sha256).hexdigest()
-    assert "proof" not in (await live.ask(f"{PATH}?nonce={nonce}")).body.decode()
-    assert "proof" not in (await live.ask(PATH, authorization=live.token(LOCAL))).body.decode()
-    live.use(authorization_rules=(ROOT, LOCAL))
-    assert "proof" not in (await live.ask(f"{PATH}?nonce={nonce}", authorization=live.token(LOCAL))).body.decode()
-
-
-@pytest.mark.parametrize("nonce", ["", "00", "0" * 65, "g" * 16, "0" * 15])
-async def test_a_nonce_that_is_none(live: Live, nonce: str) -> None:
-    assert (await live.ask(f"{PATH}?nonce={nonce}")).status == 400
 
 
 async def test_the_status_each_second_with_rates(live: Live) -> None:
