@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.unit.cli.programs import Terminal, command, environment
+from tests.unit.cli.programs import OF_SERVERS, Terminal, command, environment
 from unibus.cli.main import app
 
 
@@ -41,7 +41,8 @@ class Shell:
 @pytest.fixture
 def shell(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.chdir(folder)
-    monkeypatch.delenv("UNIBUS_URL", raising=False)
+    for name in OF_SERVERS:
+        monkeypatch.delenv(name, raising=False)
     return Shell(folder)
 
 

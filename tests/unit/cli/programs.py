@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 PATIENCE_S = 60.0
+OF_SERVERS = ("UNIBUS_URL", "UNIBUS_KEY", "UNIBUS_CONNECTION_STRING", "UNIBUS_CA")
 LOOK_AGAIN_S = 0.005
 # A parent that ignores SIGINT (a job in the background) hands that down; the program itself never does.
 START = """
@@ -26,7 +27,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(columns: int = 80) -> dict[str, str]:
-    left_out = ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "UNIBUS_URL")
+    left_out = ("FORCE_COLOR", "NO_COLOR", "COLUMNS", *OF_SERVERS)
     kept = {name: text for name, text in os.environ.items() if name not in left_out}
     paths = [os.path.abspath(path) for path in sys.path if path]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "TERM": "xterm", "COLUMNS": str(columns), "LINES": "40"}
