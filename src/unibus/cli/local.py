@@ -11,14 +11,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from unibus.cli.looking import looking, owning
-from unibus.cli.management import BATCH, Progress, Relay, Wanted
+from unibus.cli.management import BATCH, Asked, Progress, Relay, Wanted
 from unibus.errors import EntityNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
     from unibus.bus.exporting import Exporting
     from unibus.bus.management.declaring import DeclaredPlan
-    from unibus.bus.management.queries import QueryRequest
     from unibus.bus.sync_bus import SyncMessageBus
     from unibus.bus.trace import MessageTrace
     from unibus.cli.command_import import CommandImport
@@ -127,7 +126,7 @@ class LocalManagement:
 
     # History
 
-    def query(self, request: "QueryRequest") -> "QueryResult":
+    def query(self, asked: Asked) -> "QueryResult":
         """Also beside a process that owns the store."""
         from unibus.stores.query import query as made
         from unibus.stores.query.outside import OutsideStore
@@ -136,8 +135,8 @@ class LocalManagement:
         reader = self._reader()
         with reader.moment():
             source = cast(Store, OutsideStore(reader, self.url))
-            limits = (request.time_limit_s, request.rows, request.memory_mb)
-            return made(source, request.sql, list(request.parameters), *limits).run()
+            limits = (asked.time_limit_s, asked.rows, asked.memory_mb)
+            return made(source, asked.sql, list(asked.parameters), *limits).run()
 
     def trace(self, message_id: str) -> "MessageTrace":
         from unibus.bus.management.traces import not_traced

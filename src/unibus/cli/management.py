@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from unibus.bus.management.access import AccessRule, AddRequest, RotateRequest
     from unibus.bus.management.declaring import DeclaredPlan
     from unibus.bus.management.job_records import JobCounts, JobRequest
-    from unibus.bus.management.queries import QueryRequest
     from unibus.bus.relay_route import Relayed
     from unibus.bus.trace import MessageTrace
     from unibus.cli.entity_rows import Row
@@ -56,7 +55,7 @@ class Management(Protocol):
 
     def receiver(self) -> "AbstractAsyncContextManager[Receiver]": ...
 
-    def query(self, request: "QueryRequest") -> "QueryResult": ...
+    def query(self, asked: "Asked") -> "QueryResult": ...
 
     def trace(self, message_id: str) -> "MessageTrace":
         """MessageNotFound if history has nothing of it."""
@@ -84,6 +83,16 @@ class Management(Protocol):
 
     def purge(self, entity: str, dry_run: bool) -> "Purging":
         """EntityNotFound if there is none. Nothing is removed before it runs."""
+
+
+class Asked(NamedTuple):
+    """A query in SQL, with its parameters and limits."""
+
+    sql: str
+    parameters: Sequence[str]
+    rows: int
+    time_limit_s: float
+    memory_mb: float
 
 
 class AccessRules(Protocol):

@@ -9,6 +9,7 @@ import typer
 
 from unibus.cli.bus_option import DEFAULT_STORE, Url
 from unibus.cli.connecting import managed
+from unibus.cli.management import Asked
 from unibus.cli.output import aside, flush, is_terminal, printable, write, write_json
 from unibus.cli.report import ExitCode
 from unibus.counting import counted
@@ -47,10 +48,8 @@ def query(
     if as_csv and as_json:
         raise UsageError("--csv and --json contradict each other", "choose one")
     text = sys.stdin.read() if sql == STDIN else sql
-    from unibus.bus.management.queries import QueryRequest
-
     with managed(url) as bus:
-        result = bus.query(QueryRequest(text, [*(parameters or [])], rows, time_limit, memory))
+        result = bus.query(Asked(text, parameters or [], rows, time_limit, memory))
     if as_csv:
         write_csv(result)
     elif as_json or not is_terminal():

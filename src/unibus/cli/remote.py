@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from unibus.cli.management import BATCH, Progress, Relay, Wanted
+from unibus.cli.management import BATCH, Asked, Progress, Relay, Wanted
 from unibus.errors import AnswerInvalid, EntityNotFound
 
 if TYPE_CHECKING:
     from unibus.bus.export_lines import Contents
     from unibus.bus.management.declaring import DeclaredPlan
-    from unibus.bus.management.queries import QueryRequest
     from unibus.bus.management.sending import SendRequest
     from unibus.bus.trace import MessageTrace
     from unibus.cli.command_import import CommandImport
@@ -117,11 +116,12 @@ class RemoteManagement:
 
     # History
 
-    def query(self, request: "QueryRequest") -> "QueryResult":
-        from unibus.bus.management.queries import QueryAnswer, result_of
+    def query(self, asked: Asked) -> "QueryResult":
+        from unibus.bus.management.queries import QueryAnswer, QueryRequest, result_of
 
-        wait_s = request.time_limit_s
-        return result_of(self.client.post("query", QueryAnswer, request, is_safe=True, wait_s=wait_s))
+        request = QueryRequest(asked.sql, [*asked.parameters], asked.rows, asked.time_limit_s, asked.memory_mb)
+        answer = self.client.post("query", QueryAnswer, request, is_safe=True, wait_s=asked.time_limit_s)
+        return result_of(answer)
 
     def trace(self, message_id: str) -> "MessageTrace":
         from unibus.bus.management.traces import TraceRecord, trace_of_record
