@@ -10,7 +10,7 @@ import msgspec
 
 from unibus.endpoints.http.app import Asgi
 
-HOST: Final = {"host": "bus.example:5300"}
+HOST: Final = {"host": "bus.test:5300"}
 JSON_CLIENT: Final = {**HOST, "accept": "application/json"}
 
 

@@ -28,7 +28,7 @@ from unibus.core.access.decide import Access, Claims, is_for
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule, accepts_well_known_key, well_known_rule
 from unibus.core.access.scope import segments_of
-from unibus.endpoints.http.peers import TrustedPeers, is_local_host
+from unibus.endpoints.http.peers import TrustedPeers, is_local_host, is_private_host
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.routing import CONSOLE_PAGES, OPERATOR_PAGES, resource_of
 from unibus.endpoints.http.service import Serving
@@ -128,9 +128,8 @@ class SasAuthorization:
         if shape not in OPERATOR_PAGES or not self.is_well_known_in_force:
             return False
         if shape in CONSOLE_PAGES and not is_local_host(request.headers.get("host", "")):
-            # A page elsewhere whose name was made to lead to this machine: its scripts must not read ours.
-            return False
-        return self._peers.is_local(request.peer, request.headers)
+            return False  # See _may_be_rebound: here a stricter rule costs no program anything.
+        return not _may_be_rebound(request) and self._peers.is_local(request.peer, request.headers)
 
     def _claims(self, request: Request, text: str | None, access: Access, broker: Broker) -> Claims:
         if text is None:
@@ -176,6 +175,8 @@ class SasAuthorization:
 
     def _check_origin(self, request: Request) -> None:
         if not self.is_well_known_in_force or not self._peers.is_trusted(request.peer, request.headers):
+            raise _public_key_refused()
+        if _may_be_rebound(request):
             raise _public_key_refused()
 
     def _explain_public_key(self, credential: str | Credentials, now_ns: int) -> None:
@@ -236,6 +237,16 @@ def _all(name: str) -> bool:
     return True
 
 
+def _may_be_rebound(request: Request) -> bool:
+    """Whether this may be the script of a web page whose site was made to lead to this machine (DNS rebinding).
+
+    The browser that it runs in is a trusted peer, and the script can sign with a key that is no secret. With TLS a
+    browser refuses our certificate for the name of that site. Every browser sends the header Host.
+    """
+    host = request.headers.get("host")
+    return host is not None and not request.is_encrypted and not is_private_host(host)
+
+
 def _is_named(name: str, rules: Sequence[AuthorizationRule]) -> bool:
     return name.casefold() in [rule.name.casefold() for rule in rules]
 
@@ -276,5 +287,5 @@ def _public_key_refused() -> Unauthorised:
     return Unauthorised(
         "the emulator's well-known key is not accepted here",
         "it is accepted from this machine, or from networks that the server's settings name, while the namespace has "
-        "no rules of its own; else `unibus access token --connection-string …` makes a token by a rule of your own",
+        "no rules of its own, and without TLS by a private name such as localhost; else `unibus access token --connection-string …` makes a token by a rule of your own",
     )

@@ -11,6 +11,9 @@ from typing import Final
 
 _FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::[0-9]{1,5})?")
+_PRIVATE: Final = (".localhost", ".local", ".internal", ".test", ".home.arpa")
+"""Ends of names that no public name server answers for (RFC 6761, 6762, 8375; ICANN has reserved `internal`)."""
+
 _KNOWN_MAX: Final = 4_096
 """Addresses whose answer is kept; then the memory starts empty again."""
 
@@ -18,16 +21,34 @@ _KNOWN_MAX: Final = 4_096
 def is_local_host(host: str) -> bool:
     """Whether a Host header names this machine by itself, so that no name server has been asked: `localhost:5300`,
     `127.0.0.1`, `[::1]:5300`."""
-    match = _HOST.fullmatch(host)
-    if match is None:
-        return False
-    name = (match[1] or match[2]).lower().removesuffix(".")
+    name = _name_in(host)
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
         return ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def is_private_host(host: str) -> bool:
+    """Whether no owner of a public domain can have made this Host header lead here: an address, a name without a dot,
+    a name of a private network. A browser shows any other name to its page as the page's own site (DNS rebinding)."""
+    name = _name_in(host)
+    if name and "." not in name and ":" not in name:
+        return True
+    if name.endswith(_PRIVATE):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _name_in(host: str) -> str:
+    """The name or address without its port; empty for what is no Host header."""
+    match = _HOST.fullmatch(host)
+    return "" if match is None else (match[1] or match[2]).lower().removesuffix(".")
 
 
 class TrustedPeers:

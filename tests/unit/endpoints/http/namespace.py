@@ -16,7 +16,7 @@ from unibus.errors import EntityNotFound
 
 Message = MutableMapping[str, object]
 
-HOST = "bus.example"
+HOST = "bus.test"
 NOW_S = 1_800_000_000
 LATER_S = NOW_S + 3600
 ALL = ("Send", "Listen", "Manage")

@@ -243,6 +243,45 @@ def test_a_request_that_a_local_proxy_passed_on_is_not_local(header: str) -> Non
     assert made(Namespace(), allow_networks=("127.0.0.0/8",)).check(passed_on, Right.SEND, "q1")
 
 
+PRIVATE = [
+    *("localhost:5300", "127.0.0.1:5300", "[::1]:5300", "bus.localhost.", "unibus:5300", "BUS", "192.168.7.4"),
+    *("host.docker.internal:5300", "bus.default.svc.cluster.local", "[fe80::1]"),
+]
+PUBLIC = ["evil.example:5300", "127.0.0.1.evil.example", "localhost.evil.example", "", "[evil]:1"]
+
+
+@pytest.mark.parametrize("host", PRIVATE)
+def test_the_well_known_key_is_accepted_by_private_names(host: str) -> None:
+    authorization = made(Namespace(), allow_networks=("203.0.113.0/24",))
+    for peer in (LOOPBACK, "203.0.113.9"):
+        asked = request(authorization=EMULATOR, peer=peer, headers={"Host": host})
+        assert authorization.check(asked, Right.SEND, "q1") == WELL_KNOWN_NAME
+    assert authorization.check(request("/metrics", peer=LOOPBACK, headers={"Host": host}), Right.LISTEN, "") == ""
+
+
+@pytest.mark.parametrize("host", PUBLIC)
+def test_a_site_that_was_made_to_lead_here_cannot_use_the_well_known_key(host: str) -> None:
+    """DNS rebinding: the script of a web page, in a browser on this machine, signs with the key that is no secret."""
+    authorization = made(Namespace(), allow_networks=("203.0.113.0/24",))
+    authorization.check(request(authorization=EMULATOR, peer=LOOPBACK), Right.SEND, "q1")  # Remembered from now on.
+    for peer in (LOOPBACK, "203.0.113.9"):
+        asked = request(authorization=EMULATOR, peer=peer, headers={"Host": host})
+        with pytest.raises(Unauthorised, match="well-known key is not accepted here"):
+            authorization.check(asked, Right.SEND, "q1")
+    for path in PAGES:
+        with pytest.raises(Unauthorised):
+            authorization.check(request(path, peer=LOOPBACK, headers={"Host": host}), Right.LISTEN, "")
+
+
+def test_a_key_of_ones_own_and_tls_may_have_any_name() -> None:
+    host = {"Host": "bus.example.com"}
+    asked = request(authorization=token("", ROOT), headers=host)
+    assert made(Namespace([ROOT])).check(asked, Right.SEND, "q1") == ROOT.name
+    encrypted = request(authorization=EMULATOR, peer=LOOPBACK, headers=host)
+    encrypted.scope["scheme"] = "https"
+    assert made(Namespace()).check(encrypted, Right.SEND, "q1") == WELL_KNOWN_NAME
+
+
 def test_rules_of_its_own_end_the_well_known_key() -> None:
     for namespace, given in ((Namespace([SENDER]), ()), (Namespace(), (SENDER,))):
         with pytest.raises(Unauthorised):

@@ -72,7 +72,7 @@ async def live(service: Service, request: Request) -> Response:
     """What comes from now on, or after a place."""
     wanted = _filter(service.broker, request)
     given = request.headers.get("last-event-id")
-    if given is not None and not (given.isascii() and given.isdigit() and int(given[:20]) <= WHOLE_MAX):
+    if given is not None and not (given.isascii() and given.isdigit() and len(given) <= 19 and int(given) <= WHOLE_MAX):
         raise UsageError(f"Last-Event-ID is {given!r:.40}", "the id of an event that came before")
     after = int(given) if given is not None else whole(request, "after", -1)
     return live_response(_tail(service.shared(_feed), wanted, after))

@@ -22,7 +22,7 @@ async def test_a_queue_with_the_defaults_of_azure(http: Client, broker: Broker) 
     assert created.headers["content-type"] == "application/atom+xml;type=entry;charset=utf-8"
     entry = created.xml()
     assert entry.findtext(f"{ATOM}title") == "orders"
-    assert entry.findtext(f"{ATOM}id") == "http://bus.example:5300/orders"
+    assert entry.findtext(f"{ATOM}id") == "http://bus.test:5300/orders"
     properties = created.elements()
     for name in ("CreatedAt", "UpdatedAt", "AccessedAt"):
         properties.pop(name)
@@ -130,7 +130,7 @@ async def test_topics_and_subscriptions(http: Client) -> None:
     made = await http("PUT", "/t/subscriptions/S", described("SubscriptionDescription", inner))
     assert made.status == 201
     assert made.xml().findtext(f"{ATOM}title") == "S"
-    assert made.xml().findtext(f"{ATOM}id") == "http://bus.example:5300/T/Subscriptions/S"
+    assert made.xml().findtext(f"{ATOM}id") == "http://bus.test:5300/T/Subscriptions/S"
     assert made.elements()["DeadLetteringOnFilterEvaluationExceptions"] == "false"
     rules = await http("GET", "/T/Subscriptions/s/Rules")
     assert [each.findtext(f"{ATOM}title") for each in rules.xml().findall(f"{ATOM}entry")] == ["mine"]
@@ -274,8 +274,8 @@ async def test_forward_targets_are_addresses(http: Client, broker: Broker, given
     await broker.create("queue", "Other/Queue")
     inner = f"<ForwardTo>{given}</ForwardTo><ForwardDeadLetteredMessagesTo>{given}</ForwardDeadLetteredMessagesTo>"
     found = (await http("PUT", "/q", described("QueueDescription", inner))).elements()
-    assert found["ForwardTo"] == "sb://bus.example:5300/Other/Queue"
-    assert found["ForwardDeadLetteredMessagesTo"] == "sb://bus.example:5300/Other/Queue"
+    assert found["ForwardTo"] == "sb://bus.test:5300/Other/Queue"
+    assert found["ForwardDeadLetteredMessagesTo"] == "sb://bus.test:5300/Other/Queue"
     settings = (await broker.entity("q")).settings
     assert (settings["forward_to"], settings["forward_dead_letters_to"]) == ("Other/Queue", "Other/Queue")
 
@@ -422,7 +422,7 @@ async def test_pages(http: Client, broker: Broker) -> None:
             break
         assert [link["rel"] for link in links] == ["self", "next"]
         assert "api-version=2024-05" in links[1]["href"]
-        target = links[1]["href"].removeprefix("http://bus.example:5300")
+        target = links[1]["href"].removeprefix("http://bus.test:5300")
     assert names == [f"q{at}" for at in range(5)]
     document = (await http("GET", "/servicebus/queues?$skip=4&$top=9", headers=JSON)).document()
     assert document["next"] is None
@@ -440,12 +440,12 @@ async def test_a_page_is_bounded(http: Client, broker: Broker) -> None:
         broker.create("queue", f"q{at}")
     document = (await http("GET", "/servicebus/queues?$top=5000", headers=JSON)).document()
     assert len(document["items"]) == 1_000  # type: ignore[arg-type]
-    assert document["next"] == "http://bus.example:5300/servicebus/queues?$skip=1000&$top=1000"
+    assert document["next"] == "http://bus.test:5300/servicebus/queues?$skip=1000&$top=1000"
 
 
 async def test_the_namespace(http: Client) -> None:
     found = (await http("GET", "/$namespaceinfo?api-version=2024-05")).elements()
-    assert (found["Name"], found["NamespaceType"]) == ("bus.example", "Messaging")
+    assert (found["Name"], found["NamespaceType"]) == ("bus.test", "Messaging")
     assert (await http("GET", "/$namespaceinfo", headers={"host": "[::1]:5300"})).elements()["Name"] == "::1"
 
 

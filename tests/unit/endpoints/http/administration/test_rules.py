@@ -29,7 +29,7 @@ def sql(expression: str) -> str:
 async def test_create_update_get_delete(http: Client, broker: Broker) -> None:
     made = await http("PUT", f"{RULES}/r", sql("a = 1"))
     assert made.status == 201
-    assert made.xml().findtext(f"{ATOM}id") == "http://bus.example:5300/t/Subscriptions/s/Rules/r"
+    assert made.xml().findtext(f"{ATOM}id") == "http://bus.test:5300/t/Subscriptions/s/Rules/r"
     assert made.xml().findtext(".//{*}SqlExpression") == "a = 1"
     assert (await http("PUT", f"{RULES}/R", sql("a = 2"))).status == 409
     assert (await http("PUT", f"{RULES}/r", sql("a = 3"), UPDATE)).status == 200

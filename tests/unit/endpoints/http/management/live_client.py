@@ -132,7 +132,7 @@ class Live:
     ) -> Answer:
         """As root, unless another authorization is given; an empty one is none."""
         text = self.token() if authorization is None else authorization
-        given = {"host": "bus.example:5300", **({"authorization": text} if text else {}), **(headers or {})}
+        given = {"host": "bus.test:5300", **({"authorization": text} if text else {}), **(headers or {})}
         return await AsgiClient(self.app, given, peer)(method, target, body)
 
     @asynccontextmanager
@@ -140,7 +140,7 @@ class Live:
         self, target: str, headers: Mapping[str, str] | None = None, authorization: str = ""
     ) -> AsyncIterator[Stream]:
         stream = Stream()
-        given = {"host": "bus.example:5300", "authorization": authorization or self.token(), **(headers or {})}
+        given = {"host": "bus.test:5300", "authorization": authorization or self.token(), **(headers or {})}
         running = asyncio.ensure_future(AsgiClient(self.app, given).run(stream, "GET", target))
         try:
             await asyncio.wait_for(stream.head.wait(), PATIENCE_S)

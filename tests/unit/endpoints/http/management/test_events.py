@@ -123,6 +123,11 @@ async def test_a_client_goes_on_after_the_last_event_that_it_has(live: Live) -> 
         assert (await stream.next()).id == "6"
 
 
+@pytest.mark.parametrize("given", ["-1", "x", "9" * 19, "0" * 20 + "9" * 4_500, "1e3"])
+async def test_a_place_that_is_none(live: Live, given: str) -> None:
+    assert (await live.ask(LIVE, {"Last-Event-ID": given})).status == 400
+
+
 async def test_a_filter_of_a_tail(live: Live) -> None:
     async with live.stream(f"{LIVE}?after=0&channel=other&kind=sent") as stream:
         await live.send("orders", "a")

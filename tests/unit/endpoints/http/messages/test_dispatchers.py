@@ -29,7 +29,7 @@ async def story(client: AsgiClient, queue: str) -> tuple[list[Answer], set[str]]
 
     async def lock() -> str:
         answer = await ask("POST", "/{q}/messages/head")
-        return answer.headers["location"].removeprefix("http://bus.example:5300")
+        return answer.headers["location"].removeprefix("http://bus.test:5300")
 
     for number in range(4):
         properties = f'{{"MessageId": "m-{number}", "Label": "l"}}'

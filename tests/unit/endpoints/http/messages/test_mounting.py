@@ -39,7 +39,7 @@ async def test_inside_of_another_program(strict: Namespace, make: Callable[[Serv
     client = AsgiClient(make(Service(Held(strict.broker), Allowing(), Noted(), BODY_BYTES_MAX)))
     assert (await client("POST", f"{prefix}/q/messages", "x")).status == 201
     answer = await client("POST", f"{prefix}/servicebus/queues/q/messages/head")
-    location = answer.headers["location"].removeprefix("http://bus.example:5300")
+    location = answer.headers["location"].removeprefix("http://bus.test:5300")
     assert location.startswith(f"{prefix}/servicebus/queues/q/messages/1/")
     assert (await client("DELETE", location)).status == 200
     if prefix:

@@ -37,7 +37,7 @@ async def test_peek_lock_answers_the_message_and_where_to_settle_it(http: Namesp
     [entry] = http.broker._store.held("q")
     token = str(UUID(bytes_le=entry.token))
     now_ns = http.broker.now_ns()
-    assert answer.headers["location"] == f"http://bus.example:5300/q/messages/1/{token}"
+    assert answer.headers["location"] == f"http://bus.test:5300/q/messages/1/{token}"
     properties = answer.properties()
     until = datetime.strptime(str(properties.pop("LockedUntilUtc")), "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
     assert until == datetime.fromtimestamp(now_ns // 10**9 + 60, UTC)
@@ -265,7 +265,7 @@ async def test_a_python_program_reads_what_came_over_http(http: Namespace) -> No
 
 async def test_dead_lettered_messages_are_read_at_their_sub_queue(http: Namespace) -> None:
     await put(http, b"bad", message_id="m")
-    location = (await http("POST", "/q/messages/head")).headers["location"].removeprefix("http://bus.example:5300")
+    location = (await http("POST", "/q/messages/head")).headers["location"].removeprefix("http://bus.test:5300")
     assert (await http("POST", f"{location}/deadletter?reason=broken&description=no%20way")).status == 200
     for path in ("/q/$DeadLetterQueue", "/servicebus/queues/q/$deadletterqueue", "/q/%24DeadLetterQueue"):
         [seen] = items((await http("GET", f"{path}/messages")).json())
@@ -274,7 +274,7 @@ async def test_dead_lettered_messages_are_read_at_their_sub_queue(http: Namespac
     assert (answer.status, answer.headers["deadletterreason"]) == (201, '"broken"')
     assert answer.headers["deadlettererrordescription"] == '"no way"'
     assert "/q/$DeadLetterQueue/messages/" in answer.headers["location"]
-    assert (await http("DELETE", answer.headers["location"].removeprefix("http://bus.example:5300"))).status == 200
+    assert (await http("DELETE", answer.headers["location"].removeprefix("http://bus.test:5300"))).status == 200
     assert await http.settled_counts("q") == (0, 0, 0, 0, 0)
 
 
@@ -295,7 +295,7 @@ async def test_deferred_messages_are_received_by_sequence(http: Namespace) -> No
     for _ in range(2):
         await put(http)
     for _ in range(2):
-        location = (await http("POST", "/q/messages/head")).headers["location"].removeprefix("http://bus.example:5300")
+        location = (await http("POST", "/q/messages/head")).headers["location"].removeprefix("http://bus.test:5300")
         assert (await http("POST", f"{location}/defer")).status == 200
     assert await http.settled_counts("q") == (0, 0, 0, 2, 0)
     missing = await http("POST", "/q/messages/deferred?sequences=1,7")
@@ -419,7 +419,7 @@ async def test_deferred_messages_that_no_answer_could_hold_are_refused(http: Nam
     http.broker.answer_bytes_max = 30_000
     for _ in range(2):
         await put(http, b"x" * 15_000)
-        location = (await http("POST", "/q/messages/head")).headers["location"].removeprefix("http://bus.example:5300")
+        location = (await http("POST", "/q/messages/head")).headers["location"].removeprefix("http://bus.test:5300")
         assert (await http("POST", f"{location}/defer")).status == 200
     refused = await http("POST", "/q/messages/deferred?sequences=1,2")
     assert (refused.status, refused.code()) == (413, "MessageSizeExceeded")

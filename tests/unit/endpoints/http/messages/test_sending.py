@@ -319,7 +319,7 @@ async def test_a_topic_fans_out_and_each_subscription_receives(http: Namespace) 
     first, none, second = [await http("POST", f"{path}/messages/head") for path in paths]
     assert (first.status, first.body, first.headers["kind"]) == (201, b"news", '"local"')
     assert (none.status, second.status) == (204, 201)
-    location = second.headers["location"].removeprefix("http://bus.example:5300")
+    location = second.headers["location"].removeprefix("http://bus.test:5300")
     assert location.startswith("/servicebus/topics/t/Subscriptions/two/messages/1/")
     assert (await http("DELETE", location)).status == 200
 

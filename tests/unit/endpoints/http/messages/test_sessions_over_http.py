@@ -9,7 +9,7 @@ import pytest
 from tests.unit.endpoints.asgi_client import Answer
 from tests.unit.endpoints.http.messages.conftest import Namespace
 
-ORIGIN = "http://bus.example:5300"
+ORIGIN = "http://bus.test:5300"
 
 
 @pytest.fixture

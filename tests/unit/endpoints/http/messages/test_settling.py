@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.endpoints.http.messages.conftest import Namespace
 
-ORIGIN = "http://bus.example:5300"
+ORIGIN = "http://bus.test:5300"
 
 
 async def locked(http: Namespace, message_id: str = "m-1", entity: str = "q") -> tuple[str, str]:
