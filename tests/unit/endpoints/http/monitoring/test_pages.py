@@ -86,7 +86,7 @@ async def test_the_page_needs_nothing_from_elsewhere(rig: Rig) -> None:
     page = Page(answer.body)
     assert {tag for tag, _ in page.elements}.isdisjoint({"script", "link", "img", "iframe", "form", "base", "object"})
     addresses = {each[name] for _, each in page.elements for name in ("href", "src", "style") if name in each}
-    tags = {f"#{operation.tag}" for operation in TABLE.operations if operation.in_document}
+    tags = {f"#tag-{operation.tag}" for operation in TABLE.operations if operation.in_document}
     assert addresses == {"openapi.json", *tags}
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
