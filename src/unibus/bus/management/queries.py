@@ -11,17 +11,19 @@ import base64
 import binascii
 import math
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from unibus.bus.broker import Broker
 from unibus.bus.management.aside import begin_in_thread
 from unibus.errors import DecodeError, RateLimited, UsageError
 from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
 from unibus.stores.query import query
 from unibus.stores.query.result import QueryResult, Value
+
+if TYPE_CHECKING:
+    from unibus.bus.broker import Broker
 
 AT_ONCE_MAX: Final = 4
 WAITING_MAX: Final = 32
@@ -67,7 +69,7 @@ class QueryAnswer(msgspec.Struct, frozen=True):
 class Queries:
     """The queries of one server."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: "Broker") -> None:
         self._broker: Final = broker
         self._places: Final = asyncio.Semaphore(AT_ONCE_MAX)
         self._waiting = 0
