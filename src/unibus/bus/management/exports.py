@@ -33,7 +33,7 @@ class Exports:
         thread = pipe.begin("unibus-export", lambda put: _produce(store, names, put))
         thread.add_done_callback(self._over)
         try:
-            return pipe.pieces(await pipe.take())
+            return await pipe.stream()
         except BaseException:
             pipe.close()
             raise

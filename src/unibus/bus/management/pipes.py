@@ -15,12 +15,13 @@ from typing import Final, TypeAlias
 
 from unibus.bus.loop_call import notify_loop
 from unibus.bus.management.aside import begin_in_thread
+from unibus.errors import RequestTimeout
 
 log = logging.getLogger("unibus")
 
 PIECE_BYTES: Final = 64 * 1024
 PIECES_MAX: Final = 16
-"""A megabyte on its way, and one piece more, of whatever size, with the consumer."""
+"""A megabyte on its way, and what the producer puts at once."""
 
 STALL_S: Final = 60.0
 
@@ -67,11 +68,17 @@ class Pipe:
             self._flush()
 
     def _flush(self) -> None:
-        piece = b"".join(self._open)
+        """In slices: a message of 100 MB must not be on its way as often as there is a place for a piece."""
+        piece = memoryview(b"".join(self._open))
         self._open, self._size = [], 0
+        for start in range(0, len(piece), PIECE_BYTES):
+            self._pass_on(bytes(piece[start : start + PIECE_BYTES]))
+
+    def _pass_on(self, piece: bytes) -> None:
         if not self._room.acquire(timeout=STALL_S):
             log.warning("a stream was ended: its client took nothing for %d s", STALL_S)
-            notify_loop(self._loop, partial(self._pieces.put_nowait, ConsumerLeft()))
+            stalled = RequestTimeout(f"the client took nothing for {STALL_S:g} s", "read it without a pause")
+            notify_loop(self._loop, partial(self._pieces.put_nowait, stalled))
             raise ConsumerLeft
         if self._is_closed:
             raise ConsumerLeft
@@ -87,18 +94,21 @@ class Pipe:
         self._room.release()
         return piece
 
-    async def pieces(self, first: bytes | None) -> AsyncGenerator[bytes, None]:
-        """The rest behind a piece that was taken, as a stream. It is cut where the producer fails, and that is logged:
-        an answer that has begun cannot become an error."""
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """All pieces, when the first one is there: what the producer raises before it is raised here."""
+        pieces = self._pieces_from(await self.take())
+        await anext(pieces)  # A generator that was never entered has no `finally`: nothing would end the producer.
+        return pieces
+
+    async def _pieces_from(self, first: bytes | None) -> AsyncGenerator[bytes, None]:
+        """It raises where the producer fails: who sends the pieces has to cut its answer, whose end would say that it
+        is whole."""
         try:
+            yield b""
             piece = first
             while piece is not None:
                 yield piece
                 piece = await self.take()
-        except ConsumerLeft:
-            return
-        except Exception:
-            log.exception("a stream was cut: it could not be produced to its end")
         finally:
             self.close()
 

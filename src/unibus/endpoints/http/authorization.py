@@ -287,5 +287,6 @@ def _public_key_refused() -> Unauthorised:
     return Unauthorised(
         "the emulator's well-known key is not accepted here",
         "it is accepted from this machine, or from networks that the server's settings name, while the namespace has "
-        "no rules of its own, and without TLS by a private name such as localhost; else `unibus access token --connection-string …` makes a token by a rule of your own",
+        "no rules of its own, and without TLS by a private name such as localhost; else "
+        "`unibus access token --connection-string …` makes a token by a rule of your own",
     )

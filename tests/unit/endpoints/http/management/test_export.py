@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from unibus.bus import exporting
 from unibus.bus.export_lines import checked_contents
 from unibus.bus.exporting import Exporting, source_of
 from unibus.bus.management import exports, pipes
-from unibus.errors import DecodeError, EntityNotFound, RateLimited, StoreFailed, UsageError
+from unibus.errors import DecodeError, EntityNotFound, RateLimited, RequestTimeout, StoreFailed, UsageError
 from unibus.stores.reader import OpenStoreReader
 
 
@@ -147,6 +147,18 @@ async def test_a_client_that_does_not_read_is_given_up(api: Api, monkeypatch: py
     await running
 
 
+async def test_a_client_that_reads_again_too_late_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An end would tell it that what it has is whole."""
+    monkeypatch.setattr(pipes, "PIECE_BYTES", 1)
+    monkeypatch.setattr(pipes, "STALL_S", 0.01)
+    pipe = pipes.Pipe()
+    running = pipe.begin("unibus-export", lambda put: put(b"x" * 50))
+    stream = await pipe.stream()
+    await running
+    with pytest.raises(RequestTimeout, match="took nothing"):
+        [piece async for piece in stream]
+
+
 async def test_few_at_once(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipes, "PIECE_BYTES", 1)
     await filled(api, 50)
@@ -166,10 +178,54 @@ async def test_a_store_that_fails_on_the_way_cuts_the_stream(api: Api, monkeypat
         raise StoreFailed("the disk is gone")
 
     monkeypatch.setattr(exports, "_produce", fail)
-    body = await export(api)
-    assert body.startswith(b'{"unibus_export"')
-    with pytest.raises(DecodeError):
-        checked_contents(io.BytesIO(body))
+    connection = Ends()
+    await api.client.run(connection, "GET", "/unibus/v1/export")
+    assert connection.pieces[0].startswith(b'{"unibus_export"')
+    assert not connection.has_ended  # Its client must not take a part for the whole.
+
+
+class Ends(Connection):
+    """`has_ended`: the answer came to its end, and was not cut."""
+
+    has_ended = False
+
+    def __init__(self) -> None:
+        super().__init__(b"")
+
+    async def send(self, message: MutableMapping[str, object]) -> None:
+        await super().send(message)
+        self.has_ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+
+async def test_an_export_to_its_end(api: Api) -> None:
+    await filled(api)
+    connection = Ends()
+    await api.client.run(connection, "GET", "/unibus/v1/export")
+    assert connection.has_ended
+    assert checked_contents(io.BytesIO(b"".join(connection.pieces))).messages == 12
+
+
+async def test_a_client_that_leaves_before_the_first_piece_ends_the_export(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream is there then, and was never asked for a piece."""
+    monkeypatch.setattr(pipes, "PIECE_BYTES", 1)
+    await filled(api, 50)
+    stream = await exports.Exports(api.broker).stream([])
+    (thread,) = export_threads()
+    await stream.aclose()
+    await asyncio.to_thread(thread.join, 30)
+    assert not thread.is_alive()
+
+
+async def test_a_large_message_is_on_its_way_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipes, "PIECE_BYTES", 1_000)
+    pipe = pipes.Pipe()
+    running = pipe.begin("unibus-export", lambda put: [put(b"x" * 10_500) for _ in range(3)] and None)
+    pieces = [piece async for piece in await pipe.stream()]
+    await running
+    assert max([len(piece) for piece in pieces]) == 1_000
+    assert sum([len(piece) for piece in pieces]) == 31_500
 
 
 async def test_the_file_is_closed_and_may_be_replaced(api: Api, folder: Path) -> None:
