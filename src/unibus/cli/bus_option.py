@@ -4,6 +4,7 @@ Only `send` makes a store or a queue that is missing. Whoever looks or receives 
 hide that the name was mistyped.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
@@ -16,6 +17,7 @@ from unibus.near_names import hint_for_name
 
 DEFAULT_STORE: Final = "unibus.db"
 _KEPT_IN: Final = {"sqlite": "file", "jsonfile": "folder"}
+_HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}/?")
 
 Url: TypeAlias = Annotated[
     str,
@@ -43,6 +45,7 @@ def store_url(given: str, makes: bool = False) -> str:
     """The URL to open. StoreUnavailable for a file that is not there, unless the command `makes` it."""
     from unibus.bus.store_url import url_of
 
+    _refuse_address(given)
     url = url_of(given)
     if not url:
         raise UsageError(f"{given} would end with this command, and its messages too", "name a file: --url bus.db")
@@ -54,6 +57,29 @@ def store_url(given: str, makes: bool = False) -> str:
             "`unibus send` makes it; --url or UNIBUS_URL names another store",
         )
     return url
+
+
+def _refuse_address(given: str) -> None:
+    """UsageError for a server's address without http://. `send` would create a file of that name and report success."""
+    if _HOST_AND_PORT.fullmatch(given) and not Path(given).exists():
+        raise UsageError(
+            f"{given} names a file, and looks like a server",
+            f"write http://{given} for the server, ./{given} for a file of that name",
+        )
+    scheme, separator, _ = given.partition("://")
+    if separator and not _is_store(scheme):
+        raise UsageError(
+            f"--url begins with {scheme}://, which is neither a store nor a server",
+            "a file is sqlite:///FILE; a server is http://HOST:5300, https://HOST:5300, or a connection string",
+        )
+
+
+def _is_store(scheme: str) -> bool:
+    if scheme in _KEPT_IN:
+        return True
+    from unibus.stores.opening import is_store_scheme
+
+    return is_store_scheme(scheme)
 
 
 def entity_name(queue: str, dead_letters: bool) -> str:

@@ -9,6 +9,7 @@ from unibus.cli.output import flush, is_terminal, printable, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from unibus.bus.dead_letters.letter import DeadMessage
     from unibus.bus.dead_letters.results import DeadGroup
@@ -114,7 +115,7 @@ def _head(text: str) -> str:
 
 
 def show_letter(letter: "DeadMessage") -> None:
-    """All there is to know: why it died, and the message."""
+    """All there is to know: the fields of the message, why it died, and the body last."""
     from unibus.cli import message_view
 
     message = message_view.record_of(letter.entity, letter.original, None)
@@ -125,11 +126,12 @@ def show_letter(letter: "DeadMessage") -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(message_view.block({**message, "delivery_count": letter.retry_count}), soft_wrap=True, end="")
-    console.print(_death(record), soft_wrap=True)
+    shown = message_view.fields({**message, "delivery_count": letter.retry_count})
+    shown.append_text(_death(record)).append_text(message_view.body(message))
+    console.print(shown, soft_wrap=True)
 
 
-def _death(record: Record) -> object:
+def _death(record: Record) -> "Text":
     from rich.text import Text
 
     from unibus.cli.message_view import LABEL_WIDTH, local_time
@@ -141,5 +143,5 @@ def _death(record: Record) -> object:
             shown.append(f"  {name.replace('_', ' '):<{LABEL_WIDTH}} ", style="red")
             shown.append(printable(str(value)).replace("\n", "\n" + " " * (LABEL_WIDTH + 3)) + "\n")
     if record["traceback"]:
-        shown.append(printable(str(record["traceback"])), style="dim")
+        shown.append(printable(str(record["traceback"])).rstrip("\n") + "\n", style="dim")
     return shown

@@ -17,6 +17,7 @@ from unibus.cli.connecting import managed
 from unibus.cli.management import Exported
 from unibus.cli.output import flush, is_terminal, write, write_json
 from unibus.cli.progress import bar
+from unibus.counting import counted
 from unibus.errors import UsageError
 
 STDOUT: Final = "-"
@@ -66,11 +67,13 @@ def _target(file: str, force: bool) -> "Iterator[Callable[[bytes], object]]":
 
 
 def _tell(exported: Exported, file: str) -> None:
-    names = ("entities", "messages", "sessions")
     if file == STDOUT or is_terminal():
-        counts = ", ".join(f"{getattr(exported, name):,} {name}" for name in names)
+        counts = (
+            f"{counted(exported.entities, 'entity', 'entities')}, {counted(exported.messages, 'message')}, "
+            f"{counted(exported.sessions, 'session')}"
+        )
         if file != STDOUT or sys.stderr.isatty():
             typer.echo(f"exported {counts}", err=file == STDOUT)
         return
-    write_json({"file": file, **{name: getattr(exported, name) for name in names}})
+    write_json({"file": file, **{name: getattr(exported, name) for name in ("entities", "messages", "sessions")}})
     flush()

@@ -105,5 +105,5 @@ def _tell(importing: Importing, contents: "Contents", already: bool) -> None:
 def _counts(contents: "Contents") -> str:
     return (
         f"{counted(len(contents.entities), 'entity', 'entities')}, {counted(contents.messages, 'message')}, "
-        f"{counted(contents.sessions, 'state of a session', 'states of sessions')}"
+        f"{counted(contents.sessions, 'session')}"
     )

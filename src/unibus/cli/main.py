@@ -9,13 +9,15 @@ import platform
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 import typer
 
 from unibus.cli.on_demand import OnDemand
 from unibus.cli.report import ExitCode, report, set_debug, tell
 from unibus.cli.servers import use_ca
+
+BEFORE_THE_COMMAND: Final = ("--ca", "--debug", "--version")
 
 
 class Shell(OnDemand):
@@ -67,12 +69,14 @@ class Shell(OnDemand):
         try:
             code = run()
         except typer.TyperException as error:
-            tell(error.format_message(), f"`{_command_path(error)} --help` shows how to call it")
+            tell(error.format_message(), _usage_hint(error))
             code = error.exit_code
         except typer.Abort as abort:
-            tell("cancelled", "")
             # Ctrl-C at a question ends as it does everywhere; a "no" is an answer.
             interrupted = isinstance(abort.__context__, KeyboardInterrupt)
+            if interrupted and sys.stderr.isatty():
+                typer.echo(err=True)  # The question ended without a line end.
+            tell("cancelled", "")
             code = 128 + signal.SIGINT if interrupted else ExitCode.FAILED
         except Exception as error:
             debug = "--debug" in (sys.argv if args is None else args)
@@ -85,6 +89,13 @@ def _was_interrupted(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
+
+
+def _usage_hint(error: typer.TyperException) -> str:
+    option = getattr(error, "option_name", None)
+    if option in BEFORE_THE_COMMAND:
+        return f"it goes before the command: `unibus {option} …`"
+    return f"`{_command_path(error)} --help` shows how to call it"
 
 
 def _command_path(error: typer.TyperException) -> str:

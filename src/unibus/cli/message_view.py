@@ -82,6 +82,15 @@ def raw_body(body: object) -> bytes:
 
 def block(record: Record) -> Text:
     """For a person: where and when, then every field that is set, then the body."""
+    return fields(record).append_text(body(record))
+
+
+def body(record: Record) -> Text:
+    return Text(f"{_indented(body_text(record))}\n")
+
+
+def fields(record: Record) -> Text:
+    """The block without the body."""
     shown = Text()
     shown.append(f"#{record['sequence']}", style="bold")
     shown.append(f"  priority {record['priority']}", style="cyan")
@@ -95,8 +104,6 @@ def block(record: Record) -> Text:
     headers = record.get("headers")
     for name, value in headers.items() if isinstance(headers, dict) else ():
         _append_line(shown, "header", f"{name}={value if isinstance(value, str) else compact(value)}")
-    shown.append(_indented(body_text(record)))
-    shown.append("\n")
     return shown
 
 

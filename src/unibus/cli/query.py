@@ -18,11 +18,14 @@ from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROW
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from unibus.stores.query.result import QueryResult, Value
 
 NONE: Final = "–"
 STDIN: Final = "-"
+READABLE: Final = 20
+"""Columns that are folded at fewer characters are hard to read."""
 SQL_HELP: Final = "A SELECT over messages, dead_letters, events and outgoing; - reads it from the input."
 
 
@@ -40,7 +43,7 @@ def query(
 ) -> ExitCode:
     """Ask with SQL what the store holds, and what happened in it.
 
-    A table on a terminal, JSON Lines through a pipe. For instance:
+    A table on a terminal, or lines for each row where that is too narrow; JSON Lines through a pipe. For instance:
     unibus query "SELECT channel, status, count(*) FROM messages GROUP BY 1, 2"
 
     Exit code 3 if there is no row.
@@ -88,7 +91,36 @@ def _text(value: "Value") -> str:
 def _show(result: "QueryResult") -> None:
     from rich.console import Console
 
-    Console(highlight=False).print(table(result))
+    console = Console(highlight=False)
+    if _table_width(result) <= console.width:
+        console.print(table(result))
+    else:
+        console.print(records(result), soft_wrap=True, end="")
+
+
+def _table_width(result: "QueryResult") -> int:
+    """The width at which a table is readable: longer values than READABLE may be folded, shorter ones are not."""
+    names = (len(name) for name in result.columns)
+    longest = [max((len(_shown(row[place])) for row in result), default=0) for place in range(len(result.columns))]
+    return sum(min(max(pair), READABLE) + 1 for pair in zip(names, longest, strict=True))
+
+
+def records(result: "QueryResult") -> "Text":
+    """Each row as lines of names and values, for rows that are wider than the terminal."""
+    from rich.text import Text
+
+    shown = Text()
+    width = max(len(printable(name)) for name in result.columns)
+    for number, row in enumerate(result, 1):
+        shown.append(f"row {number}\n", style="bold")
+        for name, value in zip(result.columns, row, strict=True):
+            shown.append(f"  {printable(name):<{width}}  ", style="dim")
+            shown.append(_shown(value).replace("\n", "\n" + " " * (width + 4)) + "\n")
+    return shown
+
+
+def _shown(value: "Value") -> str:
+    return NONE if value is None else printable(_text(value))
 
 
 def table(result: "QueryResult") -> "Table":

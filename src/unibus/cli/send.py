@@ -21,7 +21,7 @@ from unibus.cli.options import with_options
 from unibus.cli.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.signals import undisturbed
 from unibus.counting import counted
-from unibus.errors import MessageTooLarge, UsageError
+from unibus.errors import MessageTooLarge, SessionRequired, UsageError
 from unibus.limits import BODY_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -62,7 +62,13 @@ def send(options: SendOptions) -> None:
     With --lines empty lines are skipped; an error ends it, and the count tells how many lines were stored.
     """
     _check(options)
-    fields = _fields(options)
+    try:
+        _send(options, _fields(options))
+    except SessionRequired as error:
+        raise SessionRequired(error.what, "--session ID names its session") from None
+
+
+def _send(options: SendOptions, fields: dict[str, object]) -> None:
     if options.lines:
         with managed(options.url, makes=True) as bus:
             _send_lines(bus, options.queue, fields)

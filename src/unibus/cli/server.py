@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -174,8 +175,16 @@ def _followed(client: "Client", count: int) -> Iterator[LogLine]:
             yield record_of(event.data, LogLine)
 
 
+def _log_text(line: LogLine) -> str:
+    """With its time and level, as the server prints it; lines of the audit log are JSON that has both."""
+    if line.text.startswith("{"):
+        return line.text
+    at = datetime.fromtimestamp(line.at_ns / 1e9, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1_000:03}Z {line.level} {line.text}"
+
+
 def _show(line: LogLine) -> None:
     if is_terminal():
-        typer.echo(printable(line.text))
+        typer.echo(printable(_log_text(line)))
     else:
         write_json(line)

@@ -96,7 +96,7 @@ def _of_url(text: str) -> Address:
         return found
     rule, colon, key = credentials.partition(":")
     if not colon or not rule or not key:
-        raise UsageError("the credentials in the address of the server are no rule and key", "http://rule:key@host")
+        raise UsageError("the credentials in the address of the server are no rule and key", "rule:key before the @")
     return found.with_key(unquote(rule), unquote(key))
 
 

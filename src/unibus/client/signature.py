@@ -31,7 +31,7 @@ class Signature:
         if not address.key:
             raise Unauthorised(
                 f"there is no key for the server {address}",
-                "http://rule:key@host, or the variable UNIBUS_KEY=rule:key; `unibus access add` makes a rule",
+                "set UNIBUS_KEY=rule:key, or UNIBUS_CONNECTION_STRING; `unibus access add` at the server makes a rule",
             )
         if self._now_s() > self._expires_s - RENEWED_S:
             self._expires_s = int(self._now_s()) + HOLDS_S

@@ -189,7 +189,8 @@ def _reason(error: Exception) -> str:
 
 
 _CA_HINT: Final = (
-    "--ca FILE, or UNIBUS_CA, names the CA; a unibus server has its own: ca.pem in the folder STORE-certificates"
+    "`unibus --ca FILE …`, or UNIBUS_CA, names the CA; a unibus server has its own: ca.pem in the folder "
+    "STORE-certificates"
 )
 """Not its address: a server refuses plain text from other machines, and what it sends there would prove nothing."""
 

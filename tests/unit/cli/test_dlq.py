@@ -234,7 +234,8 @@ def test_a_terminal_gets_tables(shell: Any, terminal: Any) -> None:
     assert (summary.read_all(), "letters" in summary.output) == (0, True)
     showing = terminal("dlq", "show", ids[0])
     assert showing.read_all() == 0
-    assert "at the corner" in showing.output
+    order = [showing.output.index(text) for text in (ids[0], "at the corner", '"n": 0')]
+    assert order == sorted(order)
     rules = terminal("dlq", "rules", "test")
     assert (rules.read_all(), "no rule applies" in rules.output) == (0, True)
     none = terminal("dlq", "ls", "--queue", "other")

@@ -253,7 +253,7 @@ def test_a_queue_without_room_says_so_and_goes_on_later(shell: Any) -> None:
 
 
 def test_a_terminal(shell: Any, exported: Path, terminal: Any) -> None:
-    for text in ("imported 6 entities, 10 messages, 2 states", "already imported: 6 entities"):
+    for text in ("imported 6 entities, 10 messages, 2 sessions", "already imported: 6 entities"):
         reading = terminal("import", str(exported), "--url", "new.db")
         assert reading.read_all() == 0, reading.output
         assert text in reading.output

@@ -103,6 +103,15 @@ def test_a_name_that_is_near_is_suggested() -> None:
     assert result.stderr.startswith("error: No such command 'entites'. Did you mean 'entities'?\n")
 
 
+@pytest.mark.parametrize("arguments", [("--ca", "ca.pem"), ("--debug",)])
+def test_an_option_of_all_commands_behind_the_command_is_explained(arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main.app, ["entities", *arguments], prog_name="unibus")
+    assert (result.exit_code, result.stderr.splitlines()[1]) == (
+        ExitCode.USAGE,
+        f"hint: it goes before the command: `unibus {arguments[0]} …`",
+    )
+
+
 def test_a_start_loads_no_more_than_it_needs() -> None:
     done = python("-c", "import sys, unibus.cli.main; sys.exit(' '.join(sys.modules))")
     loaded = done.stderr.split()

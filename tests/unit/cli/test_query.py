@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from typing import Any
 
 import pytest
@@ -47,6 +48,16 @@ def test_parameters_and_the_input(filled: Any) -> None:
     sql = "SELECT count(*) AS n FROM messages WHERE channel = ? AND status = ?"
     assert filled.records("query", sql, "-p", "orders", "--param", "pending") == [{"n": 2}]
     assert filled("query", "-", input="SELECT 1 AS a").stdout == '{"a":1}\n'
+
+
+def test_rows_that_are_wider_than_the_terminal_are_shown_in_lines(filled: Any, terminal: Any) -> None:
+    wide = terminal("query", "SELECT * FROM messages WHERE channel = 'letters'")
+    assert wide.read_all() == 0
+    lines = re.sub(r"\x1b\[\d*m", "", wide.output).splitlines()
+    assert lines[0] == "row 1"
+    assert [line.split() for line in lines if line.startswith("  channel ")] == [["channel", "letters"]]
+    narrow = terminal("query", "SELECT channel, status FROM messages")
+    assert (narrow.read_all(), "row 1" in narrow.output) == (0, False)
 
 
 def test_no_row_exits_with_3(filled: Any) -> None:

@@ -166,6 +166,29 @@ def test_a_store_that_cannot_be_reached_exits_with_4(shell: Any) -> None:
         assert (result.exit_code, result.stdout, "hunter2" in result.stderr) == (4, "", False)
 
 
+@pytest.mark.parametrize("address", ["localhost:5300", "10.0.0.7:5300/", "[::1]:5300", "sb://localhost", "htp://bus"])
+def test_the_address_of_a_server_without_http_makes_no_file(shell: Any, address: str) -> None:
+    result = shell("send", "orders", "hello", "--url", address)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "http://" in result.stderr.splitlines()[1]
+    assert list(shell.folder.iterdir()) == []
+
+
+def test_a_queue_of_sessions_names_the_option(shell: Any) -> None:
+    from unibus.sync import MessageBus
+
+    with MessageBus("unibus.db") as bus:
+        bus.create_queue("baskets", requires_session=True)
+    for arguments in (("send", "baskets", "tea"), ("send", "baskets", "--lines")):
+        result = shell(*arguments, input="tea\n")
+        assert (result.exit_code, result.stderr.splitlines()[1]) == (2, "hint: --session ID names its session")
+
+
+def test_a_file_may_have_the_name_of_an_address(shell: Any) -> None:
+    assert shell("send", "orders", "hello", "--url", "./localhost:5300").exit_code == 0
+    assert shell.records("receive", "orders", "--url", "localhost:5300")[0]["body"] == "hello"
+
+
 def test_a_file_that_another_process_holds_exits_with_4(shell: Any) -> None:
     with owner_of(Path("unibus.db")):
         for arguments in (["send", "q", "x"], ["receive", "q"], ["peek", "q"]):

@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit.client.fake_server import cut, ok, refused, talking
 from unibus import errors
+from unibus.cli.report import masked
 from unibus.client import wire
 from unibus.client.address import Address
 from unibus.client.answers import by_code, error_of
@@ -42,6 +43,13 @@ def test_a_call_gives_the_record_and_keeps_its_connection() -> None:
     assert server.requests[0].startswith(b"GET /unibus/v1/x?entity=a%2Fb+c&kind=x&kind=y HTTP/1.1\r\n")
     assert b"Authorization: SharedAccessSignature sr=" in server.requests[0]
     assert server.requests[1].endswith(b'\r\n\r\n{"k":1}')
+
+
+def test_the_hint_about_a_missing_key_stays_readable_where_keys_are_masked() -> None:
+    with pytest.raises(Unauthorised) as caught:
+        Signature(Address("https", "bus.example.com", 443), lambda: 0.0).header()
+    assert masked(caught.value.hint) == caught.value.hint
+    assert "UNIBUS_KEY=rule:key" in caught.value.hint
 
 
 def test_a_connection_that_the_server_has_closed_is_noticed_before_a_request_is_lost() -> None:
