@@ -17,7 +17,7 @@ from unibus.client.address import Address
 from unibus.client.answers import error_of, record_of
 from unibus.client.signature import Signature
 from unibus.client.wire import Answer, AnswerLost, StreamRefused, Wire
-from unibus.errors import AnswerInvalid, BusError, EntityNotFound, OutcomeUnknown, ServerUnavailable, Unauthorised
+from unibus.errors import AnswerInvalid, BusError, OutcomeUnknown, ServerUnavailable, Unauthorised
 
 T = TypeVar("T")
 Query = Mapping[str, object]
@@ -104,7 +104,7 @@ class Client:
     def _refusal(self, answer: Answer) -> BusError:
         """The error of the answer, unless the address itself explains it better."""
         error = error_of(answer.status, answer.body)
-        if isinstance(error, EntityNotFound) and self.address.prefix and ROOT in error.what:
+        if answer.status == 404 and self.address.prefix and ROOT in str(error):
             # The server took the path of the address for the name of an entity.
             hint = "leave the path out of --url; it is for servers that are mounted below one"
             return AnswerInvalid(f"the server is not below the path {self.address.prefix}", hint)

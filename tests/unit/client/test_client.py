@@ -54,7 +54,7 @@ def test_the_hint_about_a_missing_key_stays_readable_where_keys_are_masked() -> 
 
 
 def test_a_path_that_the_server_is_not_below_is_named() -> None:
-    body = b'{"error": {"code": "entity_not_found", "message": "there is no entity \'foo/unibus/v1/x\'"}}'
+    body = b'{"error": {"code": "MessagingEntityNotFound", "message": "there is no entity \'foo/unibus/v1/x\'"}}'
     with talking(refused(404, body)) as (_client, server):
         below = Client(replace(server.address, prefix="/foo"))
         with pytest.raises(AnswerInvalid, match="not below the path /foo"):
