@@ -5,6 +5,7 @@ a closed pipe had ended it. It learns of it before it has settled what it could 
 """
 
 import os
+import select
 import sys
 from typing import Final
 
@@ -38,6 +39,20 @@ def flush() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         raise _reader_is_gone() from None
+
+
+def check_reader() -> None:
+    """End the command if the reader of a pipe has left, also while there is nothing to write."""
+    if is_terminal() or not hasattr(select, "poll"):
+        return
+    try:
+        file = sys.stdout.fileno()
+    except OSError:  # Not a file, as in a test.
+        return
+    poll = select.poll()
+    poll.register(file, 0)  # Errors are always reported.
+    if any(state & select.POLLERR for _, state in poll.poll(0)):
+        raise _reader_is_gone()
 
 
 def aside(text: str) -> None:

@@ -16,7 +16,7 @@ from unibus.cli.keyboard import Keys, keyboard
 from unibus.cli.management import Management, Tail, Wanted
 from unibus.cli.moments import moment_of
 from unibus.cli.options import with_options
-from unibus.cli.output import aside, flush, is_terminal, write_json
+from unibus.cli.output import aside, check_reader, flush, is_terminal, write_json
 from unibus.cli.report import ExitCode
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ class Tailing:
                     key = self._pause(keys)
                     continue
                 more = self._show_page()
+                check_reader()
                 key = keys.wait(0 if more else LOOK_AGAIN_S)
 
     def _pause(self, keys: Keys) -> str:

@@ -17,13 +17,16 @@ from unibus.client.address import Address
 from unibus.client.answers import error_of, record_of
 from unibus.client.signature import Signature
 from unibus.client.wire import Answer, AnswerLost, StreamRefused, Wire
-from unibus.errors import AnswerInvalid, BusError, OutcomeUnknown, ServerUnavailable
+from unibus.errors import AnswerInvalid, BusError, OutcomeUnknown, ServerUnavailable, Unauthorised
 
 T = TypeVar("T")
 Query = Mapping[str, object]
 
 ROOT: Final = "/unibus/v1/"
 JSON: Final = "application/json"
+LOCAL_RULE: Final = "local-"
+"""How the rule in FILE.serve.json begins. Its key is valid for one run of the server."""
+
 SILENCE_S: Final = 60.0
 """A stream of events has a sign of life more often than that."""
 
@@ -79,7 +82,7 @@ class Client:
     ) -> T:
         answer = self._answer(method, f"{ROOT}{path}{_encoded(query)}", body, is_safe, wait_s)
         if not 200 <= answer.status < 300:
-            raise error_of(answer.status, answer.body)
+            raise self._refusal(answer)
         return record_of(answer.body, kind)
 
     def _answer(self, method: str, path: str, body: bytes | None, is_safe: bool, wait_s: float) -> Answer:
@@ -97,6 +100,19 @@ class Client:
     def _headers(self, has_body: bool) -> dict[str, str]:
         headers = {"Authorization": self._signature.header(), "Accept": JSON}
         return {**headers, "Content-Type": JSON} if has_body else headers
+
+    def _refusal(self, answer: Answer) -> BusError:
+        """The error of the answer, unless the address itself explains it better."""
+        error = error_of(answer.status, answer.body)
+        if answer.status == 404 and self.address.prefix and ROOT in str(error):
+            # The server took the path of the address for the name of an entity.
+            hint = "leave the path out of --url; it is for servers that are mounted below one"
+            return AnswerInvalid(f"the server is not below the path {self.address.prefix}", hint)
+        if isinstance(error, Unauthorised) and self.address.rule.startswith(LOCAL_RULE):
+            return Unauthorised(
+                f"the server {self.address} was started again since this command began", "start the command again"
+            )
+        return error
 
     def _unknown(self, lost: AnswerLost) -> OutcomeUnknown:
         return OutcomeUnknown(
@@ -125,7 +141,7 @@ class Client:
                 has_begun = True
                 yield piece
         except StreamRefused as refused:
-            raise error_of(refused.answer.status, refused.answer.body) from None
+            raise self._refusal(refused.answer) from None
         except AnswerLost as lost:
             if not has_begun:
                 raise self._gone(lost) from lost

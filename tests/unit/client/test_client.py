@@ -5,6 +5,7 @@ import hmac
 import inspect
 import socket
 import threading
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -50,6 +51,24 @@ def test_the_hint_about_a_missing_key_stays_readable_where_keys_are_masked() -> 
         Signature(Address("https", "bus.example.com", 443), lambda: 0.0).header()
     assert masked(caught.value.hint) == caught.value.hint
     assert "UNIBUS_KEY=rule:key" in caught.value.hint
+
+
+def test_a_path_that_the_server_is_not_below_is_named() -> None:
+    body = b'{"error": {"code": "MessagingEntityNotFound", "message": "there is no entity \'foo/unibus/v1/x\'"}}'
+    with talking(refused(404, body)) as (_client, server):
+        below = Client(replace(server.address, prefix="/foo"))
+        with pytest.raises(AnswerInvalid, match="not below the path /foo"):
+            below.get("x", Numbers)
+        below.close()
+
+
+def test_a_key_of_an_earlier_run_of_the_server_is_explained() -> None:
+    body = b'{"error": {"code": "unauthorised", "message": "the token is not valid here"}}'
+    with talking(refused(401, body)) as (_client, server):
+        before = Client(server.address.with_key("local-0123456789abcdef", "a2V5"))
+        with pytest.raises(Unauthorised, match="was started again"):
+            before.get("x", Numbers)
+        before.close()
 
 
 def test_a_connection_that_the_server_has_closed_is_noticed_before_a_request_is_lost() -> None:

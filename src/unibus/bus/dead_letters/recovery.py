@@ -156,7 +156,9 @@ class Recovery:
     ) -> Steps[ProcessingResult]:
         def decider(entities: Entities) -> Decide:
             if target and entities.find(target) is None:
-                raise EntityNotFound(f"there is no queue, topic or subscription {target!r}", "create it first")
+                raise EntityNotFound(
+                    f"there is no queue, topic or subscription {target!r}", "`unibus declare` creates it"
+                )
             return lambda entry: (action, target)
 
         return (yield from self._sweep(chosen, None, bulk, decider))

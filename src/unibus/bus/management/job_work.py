@@ -76,7 +76,7 @@ def _decide(queues: Queues, request: JobRequest, entities: Entities, now_ns: int
         return _ByRules(Judge(rules, now_ns, lambda name: entities.find(name) is not None))
     target = request.target or ""
     if target and entities.find(target) is None:
-        raise EntityNotFound(f"there is no queue, topic or subscription {target!r:.80}", "create it first")
+        raise EntityNotFound(f"there is no queue, topic or subscription {target!r:.80}", "`unibus declare` creates it")
     action = _ACTIONS.get(request.kind, RecoveryAction.DISCARD)
     return lambda entry: (action, target)
 

@@ -23,7 +23,7 @@ def _read(
         handler,
         summary,
         (f"/unibus/v1/{path}",),
-        tag="management",
+        tag="management: dead letters and jobs",
         parameters=parameters,
         response_schema=answer,
     )
@@ -40,7 +40,7 @@ def _act(name: str, path: str, handler: Handler, summary: str) -> Operation:
         summary,
         (f"/unibus/v1/{path}",),
         (200, 409),
-        tag="management",
+        tag="management: dead letters and jobs",
         parameters=bulk_schemas.JOB_PARAMETERS,
         response_schema=bulk_schemas.RECORD,
     )
@@ -73,7 +73,7 @@ BULK: Final[tuple[Operation, ...]] = (
         ("/unibus/v1/jobs",),
         (201,),
         has_body=True,
-        tag="management",
+        tag="management: dead letters and jobs",
         request_schema=bulk_schemas.REQUEST,
         response_schema=bulk_schemas.RECORD,
     ),

@@ -48,7 +48,7 @@ def _read(
         handler,
         summary,
         (shape,),
-        tag="server",
+        tag="management: server",
         parameters=parameters,
         response_schema=answer,
     )
@@ -84,7 +84,7 @@ CONTROL: Final[tuple[Operation, ...]] = (
         "Answer what is in flight, and stop",
         ("/unibus/v1/server/stop",),
         (202,),
-        tag="server",
+        tag="management: server",
         response_schema=doc.answered(
             "connections requests_in_flight", connections=doc.WHOLE, requests_in_flight=doc.WHOLE
         ),

@@ -30,7 +30,7 @@ ENTITIES: Final[tuple[Operation, ...]] = (
         entities.listed,
         "Queues, topics and subscriptions by name, with what they hold",
         ("/unibus/v1/entities",),
-        tag="entities",
+        tag="management: entities",
         parameters=(
             doc.query("after", "Names after this one.", doc.TEXT),
             doc.query("top", "So many at most.", doc.number(1, entities.TOP_MAX)),
@@ -49,7 +49,7 @@ ENTITIES: Final[tuple[Operation, ...]] = (
         entities.live,
         "All of them, and what changes, with rates",
         ("/unibus/v1/entities/live",),
-        tag="entities",
+        tag="management: entities",
         parameters=(doc.query("every", "Seconds between two events.", doc.number(1, entities.EVERY_S_MAX)),),
         response_schema=doc.LIVE_ANSWER,
         for_own_scope=True,

@@ -39,7 +39,7 @@ def _row(
         handler,
         summary,
         (shape,),
-        tag="history",
+        tag="management: history",
         parameters=(*parameters, *_FILTER),
         response_schema=answer,
     )

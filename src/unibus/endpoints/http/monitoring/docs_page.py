@@ -88,14 +88,19 @@ def docs_page(document: Mapping[str, object], base_url: str) -> bytes:
         "<p>Queues, topics and subscriptions over HTTP. For tools: <a href='openapi.json'>openapi.json</a>.</p>"
     )
     pieces.append("<p>Examples use a token: <code>TOKEN=$(unibus access token)</code>.</p><nav>")
-    pieces += [f'<a href="#tag-{_text(tag)}">{_text(tag)}</a>' for tag in groups]
+    pieces += [f'<a href="#{_anchor(tag)}">{_text(tag)}</a>' for tag in groups]
     pieces.append("</nav>")
     for tag, operations in groups.items():
-        pieces.append(f'<section><h2 id="tag-{_text(tag)}">{_text(tag)}</h2>')
+        pieces.append(f'<section><h2 id="{_anchor(tag)}">{_text(tag)}</h2>')
         pieces += [_operation(each, base_url) for each in operations]
         pieces.append("</section>")
     pieces.append("</body></html>")
     return "".join(pieces).encode("utf-8", "replace")
+
+
+def _anchor(tag: str) -> str:
+    """An id may have no spaces, and operations have theirs by name: one was called as its group is."""
+    return f"group-{re.sub(r'[^a-z0-9]+', '-', tag.lower())}"
 
 
 def _operation(operation: DescribedOperation, base_url: str) -> str:
