@@ -1,5 +1,6 @@
 """The client against servers that lie, die, or are none of ours: one named error each, and nothing is assumed."""
 
+import contextlib
 import hashlib
 import hmac
 import inspect
@@ -99,6 +100,24 @@ def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(wire, "ANSWER_S", 0.05)
     with talking(lambda connection: connection.recv(1)) as (client, _), pytest.raises(OutcomeUnknown, match="in time"):  # type: ignore[arg-type,return-value]
         client.post("x", Numbers)
+
+
+def test_a_server_that_answers_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "ANSWER_S", 0.1)
+
+    sent: list[int] = []
+
+    def dribble(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        with contextlib.suppress(OSError):
+            for number in range(1_000):
+                connection.sendall(b" ")
+                sent.append(number)
+                threading.Event().wait(0.01)
+
+    with talking(dribble) as (client, _), pytest.raises(OutcomeUnknown, match="in time"):
+        client.post("x", Numbers)
+    assert len(sent) < 1_000
 
 
 def test_a_port_without_a_server() -> None:
