@@ -7,7 +7,7 @@ all others a lost answer is `OutcomeUnknown`.
 import hmac
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
@@ -42,11 +42,14 @@ class Client:
         self.address = address
         self._ca_file = ca_file
         self._signature = Signature(address, time.time)
-        self._wire = Wire(address, ca_file)
+        self._proof_key = ""
+        self._wire = Wire(address, ca_file, self._check)
 
     def twin(self) -> "Client":
         """The same server by a connection of its own."""
-        return Client(self.address, self._ca_file)
+        twin = Client(self.address, self._ca_file)
+        twin._proof_key = self._proof_key
+        return twin
 
     def close(self) -> None:
         self._wire.close()
@@ -154,17 +157,29 @@ class Client:
     # The server itself
 
     def is_proved(self, key: str) -> bool:
-        """Whether the server knows this key. Nothing that the key has signed is sent before that."""
-        nonce = secrets.token_hex(32)
-        path = f"{ROOT}proof{_encoded({'nonce': nonce})}"
+        """Whether the server knows this key. From now on each connection has to prove it, before anything is sent:
+        while a command runs its server may end, and another process may take the port."""
+        self._wire.close()
+        self._proof_key = key
         try:
-            answer = self._wire.ask("GET", path, {"Accept": JSON}, None)
-            found = record_of(answer.body, _Proof).proof if answer.status == 200 else ""
-        except (BusError, AnswerLost):
+            self._wire.connect()
+        except BusError:
             return False
+        return True
+
+    def _check(self, ask: Callable[[str], Answer]) -> None:
+        """Nothing that the key has signed is sent before that."""
+        if not self._proof_key:
+            return
         from unibus.config.server_file import proof_of
 
-        return hmac.compare_digest(found.encode("utf-8"), proof_of(key, nonce).encode("ascii"))
+        nonce = secrets.token_hex(32)
+        answer = ask(f"{ROOT}proof{_encoded({'nonce': nonce})}")
+        found = record_of(answer.body, _Proof).proof if answer.status == 200 else ""
+        if not hmac.compare_digest(found.encode("utf-8"), proof_of(self._proof_key, nonce).encode("ascii")):
+            raise Unauthorised(
+                f"the server {self.address} is not the one that this command began with", "run the command again"
+            )
 
 
 def _encoded(query: Query | None) -> str:

@@ -14,8 +14,9 @@ import http.client
 import select
 import socket
 import time
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 from unibus.client.address import Address
 from unibus.errors import AnswerInvalid, ServerUnavailable
@@ -38,12 +39,20 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Wire:
-    """One connection at a time, for one thread. `ca_file` is trusted in place of the system's certificates."""
+Check: TypeAlias = Callable[[Callable[[str], Answer]], None]
+"""Gets a function that asks for a path, without a signature, over a new connection; raises what refuses that one."""
 
-    def __init__(self, address: Address, ca_file: str = "") -> None:
+
+class Wire:
+    """One connection at a time, for one thread. `ca_file` is trusted in place of the system's certificates.
+
+    `check` is called with each new connection, before anything else is sent by it.
+    """
+
+    def __init__(self, address: Address, ca_file: str = "", check: Check | None = None) -> None:
         self._address = address
         self._ca_file = ca_file
+        self._check = check
         self._connection: http.client.HTTPConnection | None = None
 
     def ask(self, method: str, path: str, headers: dict[str, str], body: bytes | None, wait_s: float = 0.0) -> Answer:
@@ -71,6 +80,10 @@ class Wire:
                 yield piece
             _check_end(found)
         self.close()
+
+    def connect(self) -> None:
+        """Have a connection that was checked; BusError where there is none."""
+        self._connected()
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -107,7 +120,25 @@ class Wire:
         except (OSError, UnicodeError) as error:
             self.close()
             raise unreachable(self._address, error) from error
+        connection.auto_open = 0  # One that ends by itself is noticed here: another one has to be checked, too.
+        if self._check is not None:
+            self._checked(connection, self._check)
         return connection
+
+    def _checked(self, connection: http.client.HTTPConnection, check: Check) -> None:
+        try:
+            check(partial(self._first, connection))
+        except (http.client.HTTPException, OSError) as error:
+            self.close()
+            raise unreachable(self._address, error) from error  # Nothing was sent.
+        except BaseException:
+            self.close()
+            raise
+
+    def _first(self, connection: http.client.HTTPConnection, path: str) -> Answer:
+        connection.request("GET", f"{self._address.prefix}{path}", None, {"Accept": "application/json"})
+        found = connection.getresponse()
+        return Answer(found.status, _whole(found, time.monotonic() + CONNECT_S, ERROR_BYTES_MAX))
 
     def _new_connection(self) -> http.client.HTTPConnection:
         address = self._address
@@ -155,7 +186,7 @@ class StreamRefused(Exception):
 def _whole(found: http.client.HTTPResponse, ends_s: float, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
     pieces: list[bytes] = []
     size = 0
-    while piece := found.read(CHUNK_BYTES):
+    while piece := found.read1(CHUNK_BYTES):  # What is there: a server that sends byte by byte must not stop the clock.
         pieces.append(piece)
         size += len(piece)
         if size > bytes_max:
@@ -163,6 +194,7 @@ def _whole(found: http.client.HTTPResponse, ends_s: float, bytes_max: int = ANSW
         if time.monotonic() > ends_s:
             raise TimeoutError("the answer took too long")
     _check_end(found)
+    found.read()  # Nothing is left. It says that the connection is free, which `read1` does not.
     return b"".join(pieces)
 
 

@@ -1,5 +1,6 @@
 """The client against servers that lie, die, or are none of ours: one named error each, and nothing is assumed."""
 
+import contextlib
 import hashlib
 import hmac
 import inspect
@@ -12,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from tests.unit.client.fake_server import cut, ok, refused, talking
+from tests.unit.client.fake_server import FakeServer, cut, ok, refused, talking
 from unibus import errors
 from unibus.cli.report import masked
 from unibus.client import wire
@@ -71,14 +72,19 @@ def test_a_key_of_an_earlier_run_of_the_server_is_explained() -> None:
         before.close()
 
 
+def wait_for_end(client: Client) -> None:
+    """Until the end of the connection is here."""
+    sock = client._wire._connection.sock  # type: ignore[union-attr]
+    assert sock.recv(1, socket.MSG_PEEK) == b""
+
+
 def test_a_connection_that_the_server_has_closed_is_noticed_before_a_request_is_lost() -> None:
     def answer_and_close(connection: socket.socket) -> None:
         connection.sendall(ok(b'{"n": 1}'))
 
     with talking(answer_and_close, ok(b'{"n": 2}')) as (client, server):
         assert client.get("x", Numbers).n == 1
-        sock = client._wire._connection.sock  # type: ignore[union-attr]
-        assert sock.recv(1, socket.MSG_PEEK) == b""  # Its end is here.
+        wait_for_end(client)
         assert client.post("x", Numbers).n == 2  # Not OutcomeUnknown.
         assert server.connections == 2
 
@@ -121,6 +127,24 @@ def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(wire, "ANSWER_S", 0.05)
     with talking(lambda connection: connection.recv(1)) as (client, _), pytest.raises(OutcomeUnknown, match="in time"):  # type: ignore[arg-type,return-value]
         client.post("x", Numbers)
+
+
+def test_a_server_that_answers_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "ANSWER_S", 0.1)
+
+    sent: list[int] = []
+
+    def dribble(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        with contextlib.suppress(OSError):
+            for number in range(1_000):
+                connection.sendall(b" ")
+                sent.append(number)
+                threading.Event().wait(0.01)
+
+    with talking(dribble) as (client, _), pytest.raises(OutcomeUnknown, match="in time"):
+        client.post("x", Numbers)
+    assert len(sent) < 1_000
 
 
 def test_a_port_without_a_server() -> None:
@@ -293,6 +317,49 @@ def test_a_server_proves_itself_and_only_with_the_key() -> None:
             assert client.is_proved(key) is is_proved
             assert b"authorization" not in server.requests[0].lower()
             assert key.encode() not in server.requests[0]
+
+
+def proving(server: list[FakeServer], then: bytes = b"") -> Any:
+    """Answers a nonce with its proof, and then the next request with `then`; the connection ends after that."""
+
+    def prove(connection: socket.socket) -> None:
+        nonce = parse_qs(urlsplit(server[0].requests[-1].decode().split()[1]).query)["nonce"][0]
+        proof = hmac.new(b"secret", nonce.encode(), hashlib.sha256).hexdigest()
+        connection.sendall(ok(f'{{"proof": "{proof}"}}'.encode()))
+        if then:
+            server[0].requests.append(connection.recv(65_536))
+            connection.sendall(then)
+
+    return prove
+
+
+def test_another_process_at_the_port_gets_nothing() -> None:
+    """The server ends while a command runs. Who takes its port must not see a message, nor answer that it is stored."""
+    found: list[FakeServer] = []
+    lie = ok(b'{"proof": "lie"}')
+    with talking(proving(found, ok(b'{"n": 1}')), lie, ok(b'{"n": 2}'), ok(b'{"n": 3}')) as (client, server):
+        found.append(server)
+        assert client.is_proved("secret")
+        assert client.post("x", Numbers).n == 1
+        wait_for_end(client)
+        for caller in (client, client.twin()):
+            with pytest.raises(errors.BusError) as caught:
+                caller.post("x", Numbers, b"[1]")
+            assert not isinstance(caught.value, OutcomeUnknown)
+            caller.close()
+        assert [each.split()[0] for each in server.requests].count(b"POST") == 1
+        assert all([b"/proof?" in each for each in server.requests if each.startswith(b"GET")])
+
+
+def test_a_connection_that_is_new_is_proved_again() -> None:
+    found: list[FakeServer] = []
+    with talking(proving(found, ok(b'{"n": 1}')), proving(found, ok(b'{"n": 2}'))) as (client, server):
+        found.append(server)
+        assert client.is_proved("secret")
+        assert client.post("x", Numbers).n == 1
+        wait_for_end(client)
+        assert client.post("x", Numbers).n == 2
+        assert server.connections == 2
 
 
 @pytest.mark.parametrize("reply", [ok(b"{}"), ok(b'{"proof": ""}'), ok(b'{"proof": 1}'), refused(401, b""), cut])

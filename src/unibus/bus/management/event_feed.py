@@ -29,6 +29,9 @@ RING_BYTES_MAX: Final = 16 * 1024 * 1024
 PIECE_BYTES: Final = 64 * 1024
 """What is written at once: more would stop the loop for longer than other requests should wait."""
 
+FOUND_MAX: Final = 4
+"""Filters whose bytes a page remembers. More would multiply the ring by the number of filters, which clients choose."""
+
 WINDOW_S: Final = 0.02
 BYTES_PER_WINDOW: Final = 1024 * 1024
 _PIECE_COST_BYTES: Final = 8 * 1024
@@ -49,14 +52,17 @@ class Page:
     def pieces_for(self, wanted: EventFilter, after: int) -> list[bytes]:
         """The bytes of the events that are wanted, after a place, joined to pieces of about PIECE_BYTES.
 
-        Remembered for others that want the same: joining them for each of hundreds would cost more than all else.
+        Remembered for others that want the same: joining them for each of hundreds would cost more than all else. The
+        filters that came first are.
         """
         if after > self.after:
             return joined([self.encoded[at] for at in self._places(wanted) if self.events[at].seq > after])
         found = self._found.get(wanted.key)
         if found is None:
             chosen = self.encoded if wanted.is_all else [self.encoded[at] for at in self._places(wanted)]
-            found = self._found[wanted.key] = joined(chosen)
+            found = joined(chosen)
+            if len(self._found) < FOUND_MAX:
+                self._found[wanted.key] = found
         return found
 
     def _places(self, wanted: EventFilter) -> list[int]:

@@ -167,11 +167,20 @@ def prepare(queues: Queues, job: Job) -> Steps[Work]:
     request = record.request
     found = yield from _found(queues, request, record.created_ns)
     decide = _decide(queues, request, found.entities, record.created_ns)
-    entries = [entry for entry in found.entries if int(entry.sequence) <= job.limits.get(entry.entity.name, -1)]
+    entries = [entry for entry in found.entries if _is_meant(entry, job)]
     found.entries = []
     kind = _Purge if request.kind == "purge" else Sweep
     sweep = kind(queues, found, request.max_recoveries, request.bulk())
     return Work(sweep, entries, decide, _carried_over(record.counts, record.total, len(entries)))
+
+
+def _is_meant(entry: Entry, job: Job) -> bool:
+    """Whether it was there when the job was created. In a file that another one has taken the place of sequences begin
+    again: there an entity is younger than the job."""
+    entity = entry.entity
+    if int(entity.created_ns) > job.record.created_ns:
+        return False
+    return int(entry.sequence) <= job.limits.get(entity.name, -1)
 
 
 def _carried_over(counts: JobCounts, total: int, left: int) -> JobCounts:

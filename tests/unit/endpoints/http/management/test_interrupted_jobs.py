@@ -264,3 +264,17 @@ async def test_a_job_fails_by_an_error_of_its_own_and_may_be_resumed(http: Opera
     await http.post("jobs/resume?id=1")
     done = await http.finished(1)
     assert (done["state"], done["counts"]["redirected"]) == ("done", 3)
+
+
+async def test_a_job_does_not_touch_messages_of_another_store_in_the_same_place(http: Operators, url: str) -> None:
+    """The file of the store was replaced, and that of its jobs was not: sequences mean other messages."""
+    await begun(http)
+    await http.service.jobs.stop()
+    content = listed(url)
+    content["jobs"][0]["record"]["created_ns"] = int(http.broker.find(QUEUE).created_ns) - 1
+    write(url, content)
+    http.use(http.bus)
+    await http.post("jobs/resume?id=1")
+    done = await http.finished(1)
+    assert (done["state"], done["counts"]["retried"], done["counts"]["gone"]) == ("done", 1, 4)
+    assert len((await http.get("dead-letters"))["items"]) == 4
