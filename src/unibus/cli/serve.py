@@ -56,6 +56,7 @@ def _show(server: "Server[Any]") -> None:
     schemes = ["http", "https"] if server.settings.tls else ["http"]
     ports = dict.fromkeys([port for _, port in server.addresses])
     typer.echo(f"endpoints          {' '.join([f'{each}://localhost:{port}' for port in ports for each in schemes])}")
+    typer.echo(f"page               http://localhost:{server.port}/ (the operations: /docs)")
     typer.echo(f"connection string  {server.connection_string}")
     if server.ca_file is not None:
         typer.echo(f"CA certificate     {server.ca_file} (and {schemes[0]}://localhost:{server.port}/unibus/v1/ca.pem)")
