@@ -70,6 +70,8 @@ class Observation:
             record["event"] = event
         record["operation"] = operation
         record["entity"] = request.entity[:TEXT_CHARS_MAX]
+        if request.detail:
+            record["detail"] = request.detail[:TEXT_CHARS_MAX]
         record["status"] = status
         record["duration_ms"] = round(nanoseconds / 1e6, 3)
         record["peer"] = request.peer[:TEXT_CHARS_MAX]

@@ -43,6 +43,7 @@ class Request:
         "_raw_headers",
         "_receive",
         "body",
+        "detail",
         "entity",
         "headers",
         "method",
@@ -67,6 +68,7 @@ class Request:
         self._query: dict[str, str] | None = None
         self._receive = receive
         self.body = b""
+        self.detail = ""  # For the audit: what was changed, where the entity alone does not say it.
         self.rule = ""  # The authorization rule that allowed it.
 
     @property

@@ -96,6 +96,14 @@ def test_changes_and_refusals_are_audited(given: dict[str, Any], event: str, cap
     assert (line["event"], line["operation"]) == (event, given["operation"])
 
 
+def test_the_audit_says_what_was_changed_where_the_entity_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    each = request("/q1")
+    each.detail = "job 1: purge"
+    observed(Observation(["create_job"]), each, operation="create_job")
+    [line] = lines(caplog, AUDIT_LOG)
+    assert (line["operation"], line["entity"], line["detail"]) == ("create_job", "q1", "job 1: purge")
+
+
 def test_reading_and_messages_are_not_audited(caplog: pytest.LogCaptureFixture) -> None:
     for given in ({}, {"operation": "get_entity"}, {"status": 404, "error": "entity_not_found"}):
         observed(Observation(["put_entity"]), request("/q1"), **given)

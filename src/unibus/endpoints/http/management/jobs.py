@@ -20,7 +20,12 @@ _request: Final = msgspec.json.Decoder(JobRequest)
 
 async def create_job(service: Service, request: Request) -> Response:
     wanted = request.json_as(_request.decode)
-    return json_response(await service.jobs.create(wanted, request.rule), 201)
+    request.entity = wanted.entity or (wanted.filter.queue if wanted.filter is not None else None) or ""
+    dry_run, target = " (dry run)" if wanted.dry_run else "", f" to {wanted.target}" if wanted.target else ""
+    request.detail = f"{wanted.kind}{target}{dry_run}"
+    record = await service.jobs.create(wanted, request.rule)
+    request.detail = f"job {record.id}: {request.detail}"
+    return json_response(record, 201)
 
 
 async def list_jobs(service: Service, request: Request) -> Response:
@@ -84,4 +89,6 @@ async def _paced(service: Service, number: int) -> None:
 
 
 def _number(request: Request) -> int:
-    return whole_number("id", request.query.get("id", ""))
+    number = whole_number("id", request.query.get("id", ""))
+    request.detail = f"job {number}"
+    return number

@@ -51,9 +51,10 @@ class Allowing:
 @dataclass
 class Noted:
     statistics: Statistics = field(default_factory=Statistics)
+    changes: list[tuple[str, str, str]] = field(default_factory=list)
 
     def answered(self, request: Request, operation: str, status: int, nanoseconds: int, error: str, rule: str) -> None:
-        pass
+        self.changes.append((operation, request.entity, request.detail))
 
 
 class Operators:
@@ -66,7 +67,8 @@ class Operators:
     def use(self, bus: MessageBus) -> None:
         self.bus, self.broker = bus, Broker(bus)
         self.held = Held(bus, made=self.broker)
-        self.service = Service(self.held, Allowing(), Noted(), 1_000_000)  # type: ignore[arg-type]
+        self.observer = Noted()
+        self.service = Service(self.held, Allowing(), self.observer, 1_000_000)  # type: ignore[arg-type]
         self.client = AsgiClient(dispatchers(self.service, TABLE)[self._dispatcher])
 
     async def ask(self, method: str, path: str, body: object = None) -> Answer:

@@ -55,10 +55,12 @@ class Allowing:
 @dataclass
 class Noted:
     answers: list[tuple[str, int, str]] = field(default_factory=list)
+    changes: list[tuple[str, str, str]] = field(default_factory=list)
     statistics: Statistics = field(default_factory=Statistics)
 
     def answered(self, request: Request, operation: str, status: int, nanoseconds: int, error: str, rule: str) -> None:
         self.answers.append((operation, status, error))
+        self.changes.append((operation, request.entity, request.detail))
 
 
 @dataclass

@@ -279,3 +279,16 @@ async def test_a_live_answer_shows_progress_until_the_job_rests(memory: Operator
 
 def test_every_state_of_a_record_is_known() -> None:
     assert job_records.ENDED < job_records.AT_REST
+
+
+async def test_the_audit_says_what_a_job_does_and_where(memory: Operators) -> None:
+    await memory.bury(1)
+    await memory.job(kind="redirect", filter={"queue": QUEUE}, target=QUEUE, dry_run=True)
+    await memory.job(kind="purge", entity=QUEUE)
+    assert (await memory.ask("POST", "jobs/cancel?id=9")).status == 404
+    changes = [each for each in memory.observer.changes if each[0] in ("create_job", "cancel_job")]
+    assert changes == [
+        ("create_job", QUEUE, f"job 1: redirect to {QUEUE} (dry run)"),
+        ("create_job", QUEUE, "job 2: purge"),
+        ("cancel_job", "", "job 9"),
+    ]

@@ -107,3 +107,14 @@ async def test_targets_that_cannot_be(api: Api) -> None:
 )
 async def test_what_cannot_be_read_is_refused(api: Api, path: str, body: object) -> None:
     assert same_error(await api.error("POST", f"messages/{path}?entity=q", body), DecodeError, 400)
+
+
+async def test_what_is_audited_of_changes_of_many_messages(api: Api) -> None:
+    await api.broker.create("queue", "other", {})
+    await api.post("messages/send?entity=q", {"messages": [{"body": 1}]})
+    await api.post("messages/move?entity=q", {"to": "other"})
+    await api.post("replay/send", {"from": "q", "to": "other"})
+    assert api.observer.changes[1:] == [
+        ("move_messages", "q", "to other"),
+        ("send_replay", "other", "from q"),
+    ]

@@ -23,6 +23,7 @@ async def read_position(service: Service, request: Request) -> Response:
 async def import_lines(service: Service, request: Request) -> Response:
     """412 where another client has come further."""
     name = checked_position(required(request, "name"))
+    request.detail = name
     given = await body_as(request, _importing)
     broker = service.broker
     answer = await asyncio.to_thread(partial(import_piece, broker.store, name, given))

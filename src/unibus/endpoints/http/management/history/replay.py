@@ -32,4 +32,5 @@ def _beginning(request: Request) -> tuple[str, int, int]:
 async def replay_send(service: Service, request: Request) -> Response:
     given = request.json_as(_decode)
     named = msgspec.structs.replace(given, source=named_entity(given.source), to=named_entity(given.to))
+    request.entity, request.detail = named.to, f"from {named.source}"
     return json_response(await service.shared(Replays).send(named))

@@ -21,6 +21,7 @@ async def move_messages(service: Service, request: Request) -> Response:
     """Needs the right to manage the target, too."""
     entity, given = entity_of(request), request.json_as(_moving)
     given = msgspec.structs.replace(given, to=named_entity(given.to))
+    request.detail = f"to {given.to}"
     service.authorization.check(request, Right.MANAGE, given.to)
     broker = service.broker
     answer = await asyncio.to_thread(partial(move, broker.store, broker.now_ns(), entity, given))
