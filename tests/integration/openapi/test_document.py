@@ -38,12 +38,13 @@ LOCKED = 1_000
 NEVER_SUCCESSFUL = {
     *("abandon_put", "dead_letter_put", "defer_put", "complete_locked"),
     *("cancel_scheduled", "receive_deferred", "receive_deferred_in_session", "complete_by_token"),
-    *("delete_entity", "delete_rule", "release_session", "reset"),
+    *("delete_entity", "delete_rule", "release_session", "reset", "proof"),
     *("delete_named_entity", "delete_named_rule", "release_session_lock", "remove_access"),
     *("get_job", "watch_job", "pause_job", "resume_job", "cancel_job"),
     *("events_live", "entities_live", "server_live", "server_logs", "server_stop"),
 }
-"""Switched off; in need of a number or a token that no document can give; kept from what the others need."""
+"""Switched off, or of a server of a file; in need of a number or a token that no document can give; kept from what the
+others need."""
 
 
 async def fill(namespace: Namespace) -> dict[str, object]:
