@@ -51,6 +51,7 @@ def test_text(stream: io.StringIO) -> None:
 
 
 def test_levels(stream: io.StringIO) -> None:
+    before = list(logging.getLogger("unibus").handlers)  # Those of servers that other tests share.
     assert len(lines("error", "json", stream)) == 1
     assert [json.loads(line)["event"] for line in lines("debug", "json", io.StringIO())] == [
         "detail",
@@ -58,7 +59,7 @@ def test_levels(stream: io.StringIO) -> None:
         "failed",
         "chatter",
     ]
-    assert logging.getLogger("unibus").handlers == []
+    assert logging.getLogger("unibus").handlers == before
     assert logging.getLogger("unibus").propagate
 
 
