@@ -45,6 +45,7 @@ class Group(Outcome):
         self.waiting: i64 = 0  # How many answers depend on it.
         self.absent: list[Claimed] = []  # Handed out, with their data still on disk.
         self.sync = False
+        self.has_changes = False  # A reader's own sync has none, and must not wake that reader again.
 
 
 class Committer:
@@ -131,7 +132,7 @@ class Committer:
         if group is None:
             return False
         group.tell(None)
-        if self._watchers.calls:
+        if group.has_changes and self._watchers.calls:
             self._watchers.wake()
         return True
 
@@ -159,7 +160,7 @@ class Committer:
             self.committing.release()
         if group is not None:
             group.tell(loop)
-            if self._watchers.calls:
+            if group.has_changes and self._watchers.calls:
                 self._watchers.wake()
         return True
 
@@ -230,6 +231,7 @@ class Committer:
             part = Slice()  # Nothing of its own to write, but it answers for what was written before.
         if changes or part is not None:
             self._journal.append(self.written + 1, changes, group.sync, part)
+            group.has_changes = bool(changes)
             self.written += len(changes)
             self._unsynced = not group.sync and part is None
             if part is not None:

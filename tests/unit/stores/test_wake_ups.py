@@ -46,3 +46,18 @@ def test_a_reader_of_history_that_raises_harms_none(folder: Path) -> None:
         rig.send("q", "a")
         assert (store.health().ok, calls) == (True, ["other"])
         store.close()
+
+
+def test_reading_history_wakes_no_reader(folder: Path) -> None:
+    """A read makes sure that what it shows is on the disk. That is a commit, and it would wake the reader itself."""
+    calls: list[str] = []
+    with VirtualClock() as clock:
+        store = EmbeddedStore(SqliteJournal(str(folder / "bus.db")), clock, clock.timers(lambda: True))
+        rig = Rig(store, clock)
+        rig.queue("q")
+        store.history.watch(lambda: calls.append("grown"))
+        store.history.events_after(0)
+        assert calls == []
+        rig.send("q", "a")
+        assert calls == ["grown"]
+        store.close()
