@@ -27,12 +27,12 @@ log = logging.getLogger("unibus")
 class Echoes:
     """What was published to persistent channels, for those who only listen: once it is durable, and in order.
 
-    Filters and inline handlers are somebody's code. They run on a worker, where they can hold up no commit.
+    Filters and inline handlers are code of the user. They run on a worker, where they can hold up no commit.
     """
 
     def __init__(self, exchange: Exchange, workers: Launcher, aftermath: BusAftermath) -> None:
         self.group = Group(next_number(), "$listeners", 0)
-        self.group.metrics = ChannelMetrics()  # Nobody's: the channel counts those who heard it.
+        self.group.metrics = ChannelMetrics()  # Not shown: the channel counts the listeners that were called.
         self._exchange = exchange
         self._aftermath = aftermath
         self._lock = threading.RLock()
@@ -43,7 +43,7 @@ class Echoes:
         self.group.add(consumer)
 
     def are_wanted(self, target: Channel) -> bool:
-        """Whether somebody listens now. That the channel was created does not count: the store is what keeps."""
+        """Whether there is a listener now. That the channel was created does not count: the store is what keeps."""
         if target.routes_version != self._exchange.version:
             self._exchange.refresh(target)
         return len(target.routes) > 0
@@ -70,7 +70,7 @@ class Echoes:
     def _tell(self, message: Message) -> object:
         target = self._exchange.channels.get(message.channel)
         if target is None:
-            return UNANSWERED  # Nobody has used it for long, and many others have come since.
+            return UNANSWERED  # Unused for long, and evicted for newer channels.
         try:
             if not self.are_wanted(target) or self._heard(target, message) > DUPLICATE:
                 target.metrics.count("published")

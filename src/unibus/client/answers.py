@@ -41,7 +41,7 @@ def record_of(body: bytes, kind: type[T]) -> T:
 
 
 def error_of(status: int, body: bytes) -> BusError:
-    """The error that an answer with another status than 200 stands for."""
+    """The error that an answer with another status than 200 reports."""
     try:
         told = msgspec.json.decode(body, type=_Refusal).error
     except (msgspec.MsgspecError, ValueError, RecursionError):

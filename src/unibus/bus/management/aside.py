@@ -28,7 +28,7 @@ async def encoded_aside(size_bytes: int, count: int, call: Callable[[], T]) -> T
 def begin_in_thread(name: str, call: Callable[[], T]) -> "asyncio.Future[T]":
     """Begin work that may take long in a thread of its own. Those of `asyncio.to_thread` are few, and for short work.
 
-    Whoever gives the future up has to see to it that the work ends: a thread cannot be cancelled.
+    A caller that abandons the future has to end the work itself: a thread cannot be cancelled.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

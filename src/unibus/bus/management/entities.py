@@ -4,7 +4,7 @@
                                                                          └─▶ every watcher, from its own version
 
 A reading makes a record of every entity, in slices, so that the loop serves other requests in between. There is none
-while nobody watches, and a namespace so large that a reading takes long is read less often (SHARE_MAX).
+while no client watches, and a namespace so large that a reading takes long is read less often (SHARE_MAX).
 """
 
 import asyncio

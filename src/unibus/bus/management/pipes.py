@@ -29,7 +29,7 @@ Put: TypeAlias = Callable[[bytes], None]
 
 
 class ConsumerLeft(Exception):
-    """Nobody takes the pieces any more."""
+    """The consumer takes no more pieces."""
 
 
 class Pipe:

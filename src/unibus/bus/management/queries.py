@@ -100,7 +100,7 @@ class Queries:
     def _leave(self, running: "asyncio.Future[QueryResult]") -> None:
         self._places.release()
         if not running.cancelled():
-            running.exception()  # Of a query that was given up nobody else reads it.
+            running.exception()  # Of a query that was abandoned no other code reads it.
 
 
 def _parameters(request: QueryRequest) -> object:
