@@ -110,10 +110,9 @@ class BlockedPublishers:
 
     def grant(self) -> None:
         """A place may be free: grant what is there, in order. One whose event loop does not run is passed over."""
-        publisher = self._take_place(None)
+        publisher = self._take_place(None, True)
         if publisher is None:
             if not self._stall_those_that_stopped():
-                self._note_missed()
                 return
             publisher = self._take_place(None)
         self._wake_each(publisher)
@@ -155,16 +154,22 @@ class BlockedPublishers:
                 self._stall(publisher)
             publisher = self._take_place(None)
 
-    def _take_place(self, after: BlockedPublisher | None) -> BlockedPublisher | None:
-        """Grant a place to the first that waits, behind `after`. None: there is no place for it, or none waits."""
+    def _take_place(self, after: BlockedPublisher | None, notes: bool = False) -> BlockedPublisher | None:
+        """Grant a place to the first that waits, behind `after`. None: there is no place for it, or none waits.
+
+        `notes`: in the same step as the look, that a granted publisher which gives its place back has to look again.
+        Noted later, it could have given it back in between: then it would wait beside a free place.
+        """
         with LOCK:
             first = self._first_waiting(after)
             if self._prompt or first is None:
+                self._missed = self._missed or (notes and len(self._granted) > 0)
                 return None
             free: i64 = self._free_places()
             # The first of all tries whenever a place is free: some of its messages may be duplicates, and need none.
             is_enough = self._reserved + first.size <= free or (self._reserved == 0 and free > 0)
             if free != PLACES_UNKNOWN and not is_enough:
+                self._missed = self._missed or (notes and len(self._granted) > 0)
                 return None
             self._enter(first, _GRANTED)
             return first
@@ -174,11 +179,6 @@ class BlockedPublishers:
             if after is None or publisher.number > after.number:
                 return publisher
         return None
-
-    def _note_missed(self) -> None:
-        with LOCK:
-            if self._granted:
-                self._missed = True
 
     def _stall(self, publisher: BlockedPublisher) -> None:
         with LOCK:

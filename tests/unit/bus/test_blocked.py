@@ -158,6 +158,25 @@ def test_a_place_that_comes_free_while_the_first_one_tries_is_not_missed() -> No
     assert not blocked.has_place(waiter)  # Nothing has come since: it does not try for ever.
 
 
+def test_a_place_that_comes_free_while_the_first_one_gives_its_own_back_is_not_missed() -> None:
+    places = Places(1)
+
+    class Returning(Waiter):
+        """Gives its place back in the middle of the next grant, as another thread may."""
+
+        def can_run(self) -> bool:
+            if blocked.has_place(self) and self.wake_ups == 1:
+                blocked.give_back(self)
+            return True
+
+    first, second = Returning(is_prompt=True), Waiter(is_prompt=True)
+    blocked = queue_of(places, first, second)
+    blocked.grant()
+    blocked.grant()
+    assert blocked.has_place(first)
+    assert first.wake_ups == 2
+
+
 def test_one_that_may_never_run_holds_up_none() -> None:
     dead, alive, places = Waiter(runs=False), Waiter(), Places(1)
     blocked = queue_of(places, dead)
