@@ -106,7 +106,7 @@ class EmbeddedHistory:
     # What an index reads
 
     def some_after(self, seq: int) -> list[tuple[int, Change]]:
-        """Not all at once: whoever writes has to wait as long as somebody reads."""
+        """Not all at once: a writer waits as long as a reader reads."""
         self._settled()
         changes = self._journal.changes_after(seq)
         page = list(itertools.islice(changes, PAGE))
