@@ -74,11 +74,12 @@ def test_members_of_an_explicit_group_compete(sync_bus: SyncMessageBus) -> None:
     #
     first, second = Gate(), Collector()
     sync_bus.subscribe("c", first, group="g")
+    sync_bus.publish("c", 0)
+    first.wait_entered()  # Busy from here on; a second member that were there already could take this one too.
     sync_bus.subscribe("c", second, group="g")
-    for number in range(6):
+    for number in range(1, 6):
         sync_bus.publish("c", number)
-    first.wait_entered()
-    second.wait(5)  # The first is busy with one; the other takes the rest.
+    second.wait(5)
     first.open()
     assert sync_bus.drain(10)
     bodies = [message.body for message in first.messages] + second.bodies
