@@ -8,7 +8,7 @@ from typing import Final
 PACKAGE: Final = "unibus"
 SOURCE: Final = f"src/{PACKAGE}"
 
-GROUND: Final = frozenset({"errors", "limits", "clock", "counting", "near_names"})
+GROUND: Final = frozenset({"errors", "limits", "clock", "counting", "near_names", "threads"})
 """Standard library only, and nothing of ours. Every room stands on it."""
 
 _BELOW_THE_DOORS = frozenset({"core", "stores", "bus", "sync", "codecs"})

@@ -4,17 +4,22 @@ import asyncio
 import threading
 from collections.abc import Collection
 
+from unibus.threads import DaemonThread
+
 
 class LoopThread:
     """Started by making it. `stop` ends the loop after what was scheduled before has run."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="unibus-loop", daemon=True)
+        self._thread = DaemonThread(self._run, "unibus-loop")
         try:
             self._thread.start()
-        except RuntimeError:
-            self.loop.close()
+        except BaseException:
+            if self._thread.withdraw():
+                self.loop.close()
+            else:
+                self.stop(0.0)
             raise
 
     def _run(self) -> None:

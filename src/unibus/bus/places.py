@@ -36,9 +36,11 @@ class HomeLauncher(Launcher):
     def launch(self, consumer: Consumer) -> bool:
         try:
             launcher = self._home()
-        except RuntimeError as error:  # There is no thread for a loop of our own.
-            self._pool.report_missing(error)
+        except BaseException as error:  # There is no thread for a loop of our own, or Ctrl-C interrupted its start.
             self._pool.put_off(consumer)
+            if not isinstance(error, RuntimeError):
+                raise
+            self._pool.report_missing(error)
             return True
         if launcher.loop.is_closed():
             # The loop of the bus's own: the bus is closed, and there is no other loop to go to.

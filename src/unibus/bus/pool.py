@@ -16,6 +16,7 @@ import threading
 import time
 from _thread import LockType, allocate_lock
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast, final
 
 from mypy_extensions import i64
@@ -24,6 +25,7 @@ from unibus.bus.delivery import Delivery
 from unibus.bus.group import Consumer, Group, Launcher, wake, wake_all
 from unibus.core.atomic import LOCK, atomic
 from unibus.core.queue import Ring
+from unibus.threads import DaemonThread
 
 log = logging.getLogger("unibus")
 
@@ -57,8 +59,7 @@ class Pool(Launcher):
         if lock is not None:
             lock.release()
         elif self.threads < self.size:
-            if not self._hire():
-                self._do_without()
+            self._hire_or_put_off()
         elif self._overseer_parked or self._overseer is None:
             self._call_overseer()
         self._check_stop()
@@ -134,40 +135,49 @@ class Pool(Launcher):
         with LOCK:
             if self.stopped:
                 return True
-            thread = threading.Thread(target=self._work, name=f"unibus-worker-{self.threads + 1}", daemon=True)
+            thread = DaemonThread(self._work, f"unibus-worker-{self.threads + 1}")
             self.threads += 1
-            if not self._start(thread):
-                self.threads -= 1
+            try:
+                self._start(thread)
+            finally:
+                if thread not in self._alive:
+                    self.threads -= 1
+            if thread not in self._alive:
                 return False
         self.wake_unserved()
         return True
 
-    def _start(self, thread: threading.Thread) -> bool:
-        """False where the system refuses: then it is none of ours, and is not waited for when the pool stops."""
-        alive = [other for other in self._alive if other.is_alive()]
-        self._alive = [*alive, thread]  # Before its start: Ctrl-C may interrupt that, and the thread runs.
+    def _hire_or_put_off(self) -> None:
+        """Work is ready. Without a further thread, those that run do it when they are free; without any, it waits."""
+        is_hired = False
+        try:
+            is_hired = self._hire()
+        finally:  # Also when Ctrl-C interrupts the start.
+            if not is_hired and self.threads:
+                self._call_overseer()  # It tries again while all of them are stuck.
+            elif not is_hired:
+                for consumer in self._take_ready():
+                    self.put_off(consumer)
+
+    def _start(self, thread: DaemonThread) -> None:
+        """It is in `_alive` afterwards, also after Ctrl-C, unless it does not run: then `stop` must not join it."""
+        alive: list[threading.Thread] = [other for other in self._alive if other.is_alive()]
+        self._alive = [*alive, thread]
         try:
             thread.start()
-        except RuntimeError as error:
-            self._alive = alive
+            self._is_short = False
+        except BaseException as error:
+            if thread.withdraw():
+                self._alive = alive
+            if not isinstance(error, RuntimeError):
+                raise
             self.report_missing(error)
-            return False
-        self._is_short = False
-        return True
 
     def report_missing(self, error: RuntimeError) -> None:
         """Once, until a thread was started again."""
         if not self._is_short:
             self._is_short = True
             log.error("no thread could be started, messages wait for one: %s", error)
-
-    def _do_without(self) -> None:
-        """Work is ready and no further thread can be started: those that run do it, when they are free."""
-        if self.threads:
-            self._call_overseer()  # It tries again while all of them are stuck.
-            return
-        for consumer in self._take_ready():
-            self.put_off(consumer)
 
     def put_off(self, consumer: Consumer) -> None:
         """A claimed slot found no thread. It is idle again, so that the next publish to its group tries once more."""
@@ -223,9 +233,12 @@ class Pool(Launcher):
                 lock = allocate_lock()
                 lock.acquire()
                 self._overseer = lock
-                thread = threading.Thread(target=self._oversee, args=(lock,), name="unibus-overseer", daemon=True)
-                if not self._start(thread):
-                    self._overseer = None
+                thread = DaemonThread(partial(self._oversee, lock), "unibus-overseer")
+                try:
+                    self._start(thread)
+                finally:
+                    if thread not in self._alive:
+                        self._overseer = None
             elif self._overseer is not None and self._overseer_parked:
                 self._overseer_parked = False
                 self._overseer.release()

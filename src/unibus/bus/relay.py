@@ -18,6 +18,7 @@ from unibus.bus.outbox import Outbox, Table
 from unibus.bus.relay_route import Expected, Relayed, RelayTarget, Route, Waiting
 from unibus.errors import BusClosed, PositionMoved, TransactionInvalid
 from unibus.stores.pending import Outcome, Pending
+from unibus.threads import DaemonThread
 
 log = logging.getLogger("unibus")
 
@@ -113,11 +114,12 @@ class Relay:
                 return False
             route.due_s = 0.0
             if self._worker is None:
-                self._worker = threading.Thread(target=self._run, name="unibus-outbox", daemon=True)
+                self._worker = worker = DaemonThread(self._run, "unibus-outbox")
                 try:
-                    self._worker.start()
-                except RuntimeError:
-                    self._worker = None  # The system has no thread for us. The next call tries again.
+                    worker.start()
+                except BaseException:
+                    if worker.withdraw():
+                        self._worker = None  # The system has no thread for us, or Ctrl-C. The next call tries again.
                     raise
             self._changed.notify_all()
             return True

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from unibus.clock import Clock, Timers
 from unibus.stores.forked import on_fork, renew
+from unibus.threads import DaemonThread
 
 log = logging.getLogger("unibus")
 
@@ -53,12 +54,15 @@ class ThreadTimers(Timers):
 
     def _start(self) -> None:
         """Under the lock. Where the system refuses to start a thread, the next call tries again: nothing is lost."""
-        thread = threading.Thread(target=self._run, name="unibus-timers", daemon=True)
+        thread = DaemonThread(self._run, "unibus-timers")
         self._thread = thread  # Before its start: Ctrl-C may interrupt that, and the thread runs.
         try:
             thread.start()
-        except RuntimeError as error:
-            self._thread = None
+        except BaseException as error:
+            if thread.withdraw():
+                self._thread = None
+            if not isinstance(error, RuntimeError):
+                raise
             if not self._is_reported:
                 self._is_reported = True
                 log.error("no thread could be started for timers, what is due later waits for one: %s", error)

@@ -26,6 +26,7 @@ from unibus.stores.pace import Pace
 from unibus.stores.pending import Commits, Outcome, Pending
 from unibus.stores.snapshot import Snapshot
 from unibus.stores.watchers import HistoryWatchers
+from unibus.threads import DaemonThread
 
 log = logging.getLogger("unibus")
 
@@ -101,11 +102,18 @@ class Committer:
             self.kick()
 
     def kick(self) -> None:
-        """Let the store's own thread commit now."""
+        """Let the store's own thread commit now. This one does, where none can be started, as when Python ends."""
         if self._writer is None:
             with self._lock:
                 if self._writer is None and not self._closing:
-                    self._writer = _started(self._run)
+                    self._writer = thread = DaemonThread(self._run, "unibus-commit")
+                    try:
+                        thread.start()
+                    except BaseException as error:
+                        if thread.withdraw():
+                            self._writer = None
+                        if not isinstance(error, RuntimeError):
+                            raise
             if self._writer is None and not self._closing:
                 self.commit()
         self._let_go()
@@ -329,16 +337,6 @@ class Committer:
             left = self._group
             self._group = Group(self)
         left.decide(self.as_failure)  # Only a store that has stopped leaves anybody waiting.
-
-
-def _started(run: Callable[[], None]) -> threading.Thread | None:
-    """A thread of the store; None if none can be started any more, for instance at the end of the interpreter."""
-    thread = threading.Thread(target=run, name="unibus-commit", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:
-        return None
-    return thread
 
 
 def _nobody() -> None:
