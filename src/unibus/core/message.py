@@ -20,6 +20,9 @@ from unibus.core.stamp import Stamper, id_text, lent_stamper
 
 _Text: TypeAlias = str | None
 
+_TAKEN: Final = ~0
+"""The number of a message whose id was read, while a publish uses it."""
+
 
 # Acyclic: millions may wait in a queue, and the cycle collector would walk them all (it made queueing five times as
 # slow). The price: a body that refers back to its own message is only freed when that reference is cut.
@@ -37,8 +40,8 @@ class Message:
         self.expires_ns: i64 = 0  # Wall time; 0 = never.
         self.delivery_count: i64 = 0
         self.cold = cold
-        self._is_taken = False  # A publish uses this very object: see `take`.
         # Until the id is read, `_id` holds the stamper's prefix and `_number` the count; after that, the text and 0.
+        # While a publish uses this very object, `_number` is the bitwise complement of that: negative. See `take`.
         self._id = stamper.prefix
         self._number = stamper.next_number()
         # Kept as the very object that the clock gave: unpacking it here would cost more than a queue operation.
@@ -53,10 +56,19 @@ class Message:
 
     @property
     def id(self) -> str:
-        if self._number:
-            self._id = id_text(self._id, self._number)
-            self._number = 0
+        number = self._number
+        if number and number != _TAKEN:
+            self._make_id()
         return self._id
+
+    def _make_id(self) -> None:
+        """Replace the prefix by the text. `_number` is read again after that: another thread may have taken this."""
+        number = self._number
+        if number < 0:
+            number = ~number
+        if number:
+            self._id = id_text(self._id, number)
+            self._number = _TAKEN if self._number < 0 else 0
 
     @property
     def timestamp_ns(self) -> int:
@@ -177,14 +189,15 @@ class Message:
 
     def take(self) -> bool:
         """True for the one publish that may use this very object. Others publish a copy, with a sequence of its own."""
-        if self._is_taken or self.sequence:
+        if self._number < 0 or self.sequence:
             return False
-        self._is_taken = True
+        self._number = ~self._number
         return True
 
     def release(self) -> None:
         """The publish was refused: the next one may use the object."""
-        self._is_taken = False
+        if self._number < 0:
+            self._number = ~self._number
 
     def _placed_like(self, other: "Message") -> "Message":
         self.priority = other.priority
@@ -198,7 +211,7 @@ class Message:
         return f"<Message {self.id} on {self.channel!r} #{self.sequence} priority {self.priority}>"
 
 
-atomic(Message, "take")
+atomic(Message, "_make_id", "take", "release")
 
 
 def restored(id: str, channel: str, body: object, timestamp_ns: int, cold: Cold | None) -> Message:

@@ -6,6 +6,7 @@ from unibus.core.cold import TEXT_FIELDS, Cold
 from unibus.core.message import Message, restored, same_message
 from unibus.core.payload import Payload, SerializationFormat, Serialized
 from unibus.core.priority import Priority
+from unibus.core.stamp import Stamper
 from unibus.errors import HeaderInvalid, PriorityInvalid, UsageError
 
 
@@ -124,6 +125,30 @@ def test_a_copy_has_the_same_place_and_shares_the_content() -> None:
     assert copy.cold is message.cold
     copy.sequence = 70
     assert message.sequence == 7
+
+
+@pytest.mark.parametrize("read_at", range(4))
+def test_a_message_is_taken_once_and_keeps_its_id(read_at: int) -> None:
+    stamper = Stamper("p-", lambda: 0)
+    stamper.number = 0x2F
+    message = Message(stamper, "c", None, Priority.NORMAL, None)
+    for step, (action, expected) in enumerate([(message.take, True), (message.take, False), (message.release, None)]):
+        if step >= read_at:
+            assert message.id == "p-30"
+        assert action() is expected
+    assert message.id == "p-30"
+    assert message.take(), "a publish that was refused has released it"
+    assert message.id == "p-30"
+    assert message.copy().take(), "a copy is another object"
+
+
+def test_a_message_that_is_not_taken_can_be_released() -> None:
+    message = Message.new("c")
+    message.release()
+    expected = message.copy().id
+    message.release()
+    assert message.id == expected
+    assert message.take()
 
 
 def test_what_is_shown_of_a_message_is_not_its_body() -> None:
