@@ -76,7 +76,6 @@ class Channel:
         self.dead_letter_channel: str | None = None
         self.kept: PriorityQueue[Message] = PriorityQueue(0)
         self.groups: list[Group] = []  # Subscribed to this very name.
-        self.blocked = BlockedPublishers(self.free_places)
         self.casualties: list[Casualty] = []
         self._offering = False  # A long offer is under way: the fast path must not slip into it.
         # What a publish reaches, as of `routes_version`; derived by the exchange.
@@ -85,6 +84,8 @@ class Channel:
         self.has_filter = False
         self.plain = False  # Nothing but room has to be looked at: no filter, no rate, no duplicates.
         self.only: Group | None = None  # The one reliable queue, when nothing else has to be looked at.
+        # Last, because it passes `self` on: compiled code checks an attribute that is set after that at each use.
+        self.blocked = BlockedPublishers(self.free_places)
 
     def is_timed(self) -> bool:
         """Whether admission has to know the time."""
