@@ -1,3 +1,4 @@
+# mypyc: compiled
 """Who waits for messages of which entity, and waking them: one for each message, first come first served.
 
 Beside them, who waits for history to grow: all of these are woken by the next commit.

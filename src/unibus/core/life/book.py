@@ -71,7 +71,7 @@ class Book:
         self.seq: i64 = 0
         self.fresh: list[Change] = []
         # What all changes so far weigh, replayed ones included: about the memory that they take. Counted while they are
-        # applied, because a journal that had to look at each change again would cost every message a Python call.
+        # applied: a journal that counted it would have to look at each change again, which costs every message more.
         self.weight: i64 = 0
         self.replayed_ns: i64 = 0  # When the first change took place that was replayed.
         self.woken: list[Entity] = []

@@ -73,6 +73,7 @@ class Entry(Placed):
         self.delayed = False  # Scheduled by a return: it keeps its sequence.
         self.saved = False  # The snapshot has a row of it.
         self.unsaved = False  # It changed since.
+        self.has_ids = True  # False: its sender has chosen none beside the message id, and they need not be read.
 
     def deadline_ns(self) -> i64:
         if self.state == ACTIVE:

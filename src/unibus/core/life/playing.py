@@ -198,7 +198,7 @@ def _sent(book: Book, change: Sent) -> None:
 
 def _store(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i64) -> None:
     entity = entry.entity
-    book.weight += entry.size + weight_of_ids(entry.who, key)
+    book.weight += entry.size + (weight_of_ids(entry.who, key) if entry.has_ids or key is not None else 0)
     if entry.overlay is not None:
         book.weight += weight_of(entry.overlay)
     if key is not None:

@@ -147,6 +147,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     duplicates = book.forwarded_duplicates
     if visible_ns or is_stored_in(entity):
         entry = Entry(entity, sequence, who, command.priority, command.data)
+        entry.has_ids = command.message is None or command.message.cold is not None
         if command.ttl_ns or settings.ttl_ns:
             ttl_ns = effective_ttl_ns(command.ttl_ns, settings.ttl_ns)
             entry.expires_ns = expires_at_ns(visible_ns or now_ns, ttl_ns)

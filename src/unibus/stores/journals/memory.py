@@ -1,3 +1,4 @@
+# mypyc: compiled
 """The journal of a bus that lives in memory: it keeps some history to look at, and nothing else.
 
     chunk 1     chunk 2      chunk 3, open
@@ -12,7 +13,9 @@ has, and gets each change under its own number. So a reader needs no lock.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, final
+
+from mypy_extensions import mypyc_attr
 
 from unibus.core.life.book import Book
 from unibus.core.life.changes import Change
@@ -34,6 +37,7 @@ _CHUNKS: Final = 64
 changes is heavier than a part."""
 
 
+@final
 class Chunk:
     def __init__(self, first: int, weight: int) -> None:
         self.first = first
@@ -41,6 +45,7 @@ class Chunk:
         self.changes: list[Change] = []
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MemoryJournal:
     def __init__(
         self,
@@ -79,11 +84,12 @@ class MemoryJournal:
         self._open.changes.extend(changes)
         self._last = last = first_seq + len(changes) - 1
         # Every message comes here: two comparisons, and once per chunk the rest.
-        if self._book.weight >= self._full_weight or last >= self._full_seq:
+        weight: int = self._book.weight  # Not an i64: a limit may be larger than any of these.
+        if weight >= self._full_weight or last >= self._full_seq:
             self._begin_chunk()
 
     def _begin_chunk(self) -> None:
-        weight = self._book.weight
+        weight: int = self._book.weight
         self._open = Chunk(self._last + 1, weight)
         self._chunks.append(self._open)
         self._full_seq = self._last + max(1, self._changes_max // _CHUNKS)

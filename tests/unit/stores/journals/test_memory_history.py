@@ -191,6 +191,17 @@ def test_one_group_that_is_too_large_leaves_no_history(rig: Rig, journal: Memory
     assert rig.drain("q") == ["x" * 2 * LIMIT, "later"]
 
 
+def test_a_limit_may_be_larger_than_any_history() -> None:
+    clock = VirtualClock()
+    journal = MemoryJournal(history_bytes=1 << 80)
+    store = EmbeddedStore(journal, clock, clock.timers(lambda: True))
+    rig = Rig(store, clock)
+    removed(rig)
+    assert journal.oldest_seq() == 1
+    assert journal.size_bytes() > LIMIT
+    store.close()
+
+
 def test_readers_know_what_they_missed(rig: Rig, journal: MemoryJournal) -> None:
     rig.store.history.move_cursor("slow", 5)
     removed(rig)
