@@ -12,7 +12,7 @@ from unibus.core.life.entity import Entry
 from unibus.stores.catalog import Catalog
 from unibus.stores.durability import Durability
 from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.history import History
+from unibus.stores.history_protocol import History
 from unibus.stores.journals.jsonfile import JsonFileJournal
 from unibus.stores.journals.memory import MemoryJournal
 from unibus.stores.journals.sqlite import SqliteJournal

@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from unibus.bus.closing import Join
 from unibus.errors import ConfigInvalid, ExtraMissing
 from unibus.stores.local_folder import local_folder
 from unibus.stores.reading import has_history
+from unibus.threads import Join
 
 log = logging.getLogger("unibus")
 

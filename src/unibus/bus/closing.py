@@ -35,9 +35,6 @@ from unibus.errors import BusError
 
 log = logging.getLogger("unibus")
 
-Join = Callable[[threading.Thread, float | None], None]
-"""How a step waits for a thread."""
-
 LOOK_S: Final = 1.0
 """How often a thread that waits looks by itself. A caller for Ctrl-C: one that comes a moment before the wait does not
 end it, and on Windows none does. A step for what is not reported: a loop that is closed, or does not run."""

@@ -10,7 +10,6 @@ from typing import Final
 
 from unibus.bus.entities import rules_of_info
 from unibus.bus.entity_shapes import Wanted, wanted_entities
-from unibus.bus.face import Face
 from unibus.core.life.changes import Settings
 from unibus.core.life.commands import Declare
 from unibus.core.life.entity import KIND_NAMES
@@ -122,14 +121,6 @@ def _keeping_moments(now: list[Rule], wanted: tuple[Rule, ...]) -> str:
         old = known.get(rule.name.casefold())
         rules.append(Rule(rule.name, rule.condition, rule.action, 0 if old is None else old.created_ns))
     return text_of(rules)
-
-
-def declare_file(bus: Face, path: str | Path) -> Plan:
-    """Create and change the entities of a bus as a file says. EntityExists, before anything is done, for conflicts."""
-    store = bus._hub.queues().store
-    plan = planned(store.entities().wait(), read_entity_file(path))
-    declare_entities(store, plan)
-    return plan
 
 
 def declare_entities(store: Store, plan: Plan) -> None:

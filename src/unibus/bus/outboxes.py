@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from unibus.bus.closing import Join
 from unibus.bus.exchange import Exchange
 from unibus.bus.outbox import Outbox
 from unibus.bus.outbox_sqlite import SqliteOutbox, SqliteTable
@@ -22,6 +21,7 @@ from unibus.errors import StoreUnavailable, UsageError
 from unibus.stores.owner import is_open_here
 from unibus.stores.pending import Pending
 from unibus.stores.store import Store
+from unibus.threads import Join
 
 KINDS: Final[dict[type, Callable[[Any], Outbox]]] = {
     sqlite3.Connection: SqliteOutbox,

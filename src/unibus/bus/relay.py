@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from unibus.bus.closing import Join
 from unibus.bus.outbox import Outbox, Table
 from unibus.bus.relay_route import Expected, Relayed, RelayTarget, Route, Waiting
 from unibus.errors import BusClosed, PositionMoved, TransactionInvalid
 from unibus.stores.pending import Outcome, Pending
-from unibus.threads import DaemonThread
+from unibus.threads import DaemonThread, Join
 
 log = logging.getLogger("unibus")
 

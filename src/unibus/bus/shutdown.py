@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.capture_child import CaptureChild
-from unibus.bus.closing import Closing, Join, Step
+from unibus.bus.closing import Closing, Step
 from unibus.bus.delivery import Delivery
 from unibus.bus.durable_channels import DurableChannels
 from unibus.bus.exchange import Exchange
@@ -29,6 +29,7 @@ from unibus.bus.unhandled import CLOSED, Unhandled
 from unibus.core.atomic import LOCK
 from unibus.stores.durability import Durability
 from unibus.stores.store import Store
+from unibus.threads import Join
 
 if TYPE_CHECKING:
     from unibus.bus.outboxes import Outboxes

@@ -12,7 +12,7 @@ from uuid import UUID
 from mypy_extensions import i64
 
 from unibus.core.cold import TEXT_FIELDS, Cold, HeaderValue
-from unibus.core.wire import exact_text
+from unibus.core.exact_text import exact_text
 from unibus.errors import HeaderInvalid, UsageError
 from unibus.limits import HEADER_COUNT_MAX, HEADER_NAME_CHARS_MAX
 from unibus.near_names import hint_for_name

@@ -27,6 +27,7 @@ import msgspec
 from mypy_extensions import i64
 
 from unibus.core.cold import Int32
+from unibus.core.exact_text import exact_text
 from unibus.errors import DecodeError, SerializationFailed
 from unibus.limits import DECODE_DEPTH_MAX
 
@@ -224,11 +225,6 @@ def dict_of(content: object) -> dict[object, object]:
 
 
 # Encoders refuse subclasses of text and numbers.
-
-
-def exact_text(value: object) -> str:
-    assert isinstance(value, str)
-    return str.__str__(value)
 
 
 def exact_scalar(value: object) -> object:

@@ -6,6 +6,7 @@ Nothing is written that could not be read again: what cannot is refused with Ser
 from mypy_extensions import i64
 
 from unibus.core.cold import NO_HEADERS, TEXT_FIELDS, Cold
+from unibus.core.exact_text import exact_text
 from unibus.core.fields import checked_headers, set_headers
 from unibus.core.message import Message, restored
 from unibus.core.payload import Serialized
@@ -24,7 +25,7 @@ from unibus.core.row import (
     TYPED,
     VERSION,
 )
-from unibus.core.wire import base64_text, exact_scalar, exact_text, is_plain, tagged
+from unibus.core.wire import base64_text, exact_scalar, is_plain, tagged
 from unibus.errors import SerializationFailed
 from unibus.limits import PRIORITY_MAX
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Generic
 from urllib.parse import unquote, urlsplit
 
-from unibus.bus.entity_file import declare_file
+from unibus.bus.management.declaring import declare_file
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.store_url import url_of
 from unibus.bus.sync_bus import SyncMessageBus

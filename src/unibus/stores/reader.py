@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from unibus.core.life.changes import Change
 from unibus.core.life.entity import Entry
 from unibus.core.life.events import Event
-from unibus.stores.history import History
+from unibus.stores.history_protocol import History
 from unibus.stores.store import EntityInfo, Store
 
 CAME: Final = frozenset({"sent", "published", "copied", "activated"})

@@ -17,7 +17,7 @@ from unibus.core.life.commands import Command, Declare
 from unibus.core.life.entity import Entry
 from unibus.stores.catalog import Catalog
 from unibus.stores.durability import Durability
-from unibus.stores.history import History
+from unibus.stores.history_protocol import History
 from unibus.stores.info_of import EntityInfo as EntityInfo
 from unibus.stores.moment import StoreCopy
 from unibus.stores.pace import Pace

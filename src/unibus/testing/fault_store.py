@@ -19,7 +19,7 @@ from unibus.core.life.entity import Entry
 from unibus.errors import StoreFailed, UsageError
 from unibus.stores.catalog import Catalog
 from unibus.stores.durability import Durability
-from unibus.stores.history import History
+from unibus.stores.history_protocol import History
 from unibus.stores.pending import Outcome, Pending
 from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
 

@@ -3,13 +3,15 @@
 Nothing is deleted, and nothing is done where anything conflicts. All of it waits for the store: not for an event loop.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from unibus.bus.entity_file import Plan, declare_entities, planned
+from unibus.bus.entity_file import Plan, declare_entities, planned, read_entity_file
 from unibus.bus.entity_shapes import wanted_entities
+from unibus.bus.face import Face
 from unibus.core.life.commands import Drop
 from unibus.stores.store import Store
 
@@ -57,3 +59,11 @@ def plan_record(plan: Plan) -> DeclaredPlan:
 def delete(store: Store, name: str) -> None:
     """With its subscriptions, its dead-lettered messages and all others. EntityNotFound if there is none."""
     store.apply([Drop(name)]).wait()
+
+
+def declare_file(bus: Face, path: str | Path) -> Plan:
+    """Create and change the entities of a bus as a file says. EntityExists, before anything is done, for conflicts."""
+    store = bus._hub.queues().store
+    plan = planned(store.entities().wait(), read_entity_file(path))
+    declare_entities(store, plan)
+    return plan

@@ -21,7 +21,7 @@ from unibus.bus.management.event_search import PAGE, last_seq
 from unibus.bus.management.events import EventFilter
 from unibus.bus.management.wake import Wake
 from unibus.core.life.events import Event
-from unibus.stores.history import History
+from unibus.stores.history_protocol import History
 
 COALESCE_S: Final = 0.1
 RING_EVENTS_MAX: Final = 20_000

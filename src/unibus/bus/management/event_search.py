@@ -11,7 +11,7 @@ from typing import Final
 from unibus.bus.management.events import EventFilter
 from unibus.core.life.events import Event
 from unibus.errors import BusClosed
-from unibus.stores.history import History
+from unibus.stores.history_protocol import History
 from unibus.stores.reader import last_events, seq_before
 from unibus.stores.store import Store
 

@@ -8,13 +8,14 @@ from mypy_extensions import i64
 
 from unibus.core.codec import decode, encode, encode_quick
 from unibus.core.cold import HeaderValue
+from unibus.core.exact_text import exact_text
 from unibus.core.fields import HALF_A_PAIR, checked_headers
 from unibus.core.life.changes import Overlay, Who
 from unibus.core.life.claiming import Claimed
 from unibus.core.life.commands import Send
 from unibus.core.life.overlay import put_over
 from unibus.core.message import Message
-from unibus.core.wire import exact_text, tagged
+from unibus.core.wire import tagged
 from unibus.core.writing import exact_message
 from unibus.errors import HeaderInvalid, MessageTooLarge, StoreDamaged, UsageError
 from unibus.limits import BODY_BYTES_MAX, MESSAGE_ID_CHARS_MAX

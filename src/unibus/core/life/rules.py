@@ -18,11 +18,12 @@ import msgspec
 from mypy_extensions import i64
 
 from unibus.core.cold import HeaderValue
+from unibus.core.exact_text import exact_text
 from unibus.core.fields import checked_headers
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
 from unibus.core.filters.terms import Draw
-from unibus.core.wire import exact_text, tagged, untagged
+from unibus.core.wire import tagged, untagged
 from unibus.errors import BusError, ConfigInvalid, NameInvalid
 from unibus.limits import RULE_NAME_CHARS_MAX, RULES_PER_SUBSCRIPTION_MAX
 

@@ -26,6 +26,7 @@ from unibus.core.deadletter import (
     is_sub_queue,
     sub_queue,
 )
+from unibus.core.exact_text import exact_text
 from unibus.core.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.life.admission import ENABLE, dedup_key, former_place, is_stored_in, target_of
 from unibus.core.life.book import Book
@@ -49,7 +50,6 @@ from unibus.core.life.playing import note, note_sent
 from unibus.core.life.routing import Arrival, Router
 from unibus.core.life.states import ACTIVE
 from unibus.core.message import Message
-from unibus.core.wire import exact_text
 from unibus.errors import EntityDisabled, EntityNotFound, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
 
