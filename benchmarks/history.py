@@ -30,9 +30,9 @@ from benchmarks.report import Figure, Report
 from unibus import MessageBus
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.book import Book
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.core.lifecycle.state.state import Book
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.sqlite.journal import SqliteJournal
 
 EVENTS = 10_000_000
 EVENTS_PER_MESSAGE = 3

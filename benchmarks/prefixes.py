@@ -16,8 +16,8 @@ from time import perf_counter_ns
 from typing import Protocol
 
 from benchmarks.measure import Undelivered
-from unibus.core.index import SubscriptionIndex
-from unibus.core.pattern import Pattern
+from unibus.core.topics.index import SubscriptionIndex
+from unibus.core.topics.pattern import Pattern
 
 SIZES = (1_000, 10_000, 100_000)
 ROUNDS = 7

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from unibus.bus.message_bus import MessageBus
-from unibus.core.codec import decode
-from unibus.core.life.states import STATE_NAMES
-from unibus.stores.embedded import EmbeddedStore
+from unibus.bus.api.message_bus import MessageBus
+from unibus.core.codec.codec import decode
+from unibus.core.lifecycle.state.states import STATE_NAMES
+from unibus.stores.engine.embedded import EmbeddedStore
 
 Held = tuple[str, object, str, int]
 """Entity, body, state and delivery count of one message."""

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import Command, Declare
-from unibus.core.life.entity import Entry
-from unibus.stores.catalog import Catalog
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.history_protocol import History
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.pending import Pending
-from unibus.stores.snapshot_limits import SnapshotLimits
-from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import Command, Declare
+from unibus.core.lifecycle.state.entity import Entry
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.engine.snapshot_limits import SnapshotLimits
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.catalog import Catalog
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.history import History
+from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.store_contract import OpenStore, StoreContract
-from unibus.testing.virtual_clock import VirtualClock
 
 TINY_MB = 0.0001
 """A hundred bytes: nearly every body stays on disk."""

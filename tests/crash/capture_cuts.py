@@ -15,11 +15,11 @@ from tests.unit.capture.rows import rows_of
 from unibus.capture import manifest
 from unibus.capture.capturing import Capturing
 from unibus.capture.compacting import compact
-from unibus.capture.keeping import keep
+from unibus.capture.retention import keep
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Roll
-from unibus.core.life.events import Event
-from unibus.stores.journals.jsonfile_files import Files
+from unibus.core.lifecycle.events import Event
+from unibus.stores.files.disk import Files
 from unibus.stores.reading import open_history
 from unibus.testing.files import FolderDisk
 

@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Any
 
 from unibus.core import COMPILED
-from unibus.core.life.book import Book
+from unibus.core.lifecycle.state.state import Book
 from unibus.errors import BusError
-from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.engine.embedded import EmbeddedStore
 
 ANSWER_S = 20
 _FIRST_INSTRUCTIONS = 8

@@ -19,9 +19,9 @@ from tests.crash.kills import reopened
 from tests.crash.redrive import QUEUES, RECORD, RECOVERIES, buried
 from tests.crash.redriver import REVIEW
 from tests.crash.server_process import PATIENCE_S, TOKEN, ServerProcess, arguments_of, kill
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.codec import decode
-from unibus.core.life.entity import Entry
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.codec.codec import decode
+from unibus.core.lifecycle.state.entity import Entry
 
 DYING_AGAIN = 5
 MOVED = ("retried", "redirected", "gone")

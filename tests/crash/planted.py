@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from unibus.core.life.changes import Change, Copied, Sent
-from unibus.stores.journal import Journal, Slice
+from unibus.core.lifecycle.state.changes import Change, Copied, Sent
+from unibus.stores.seam.journal import Journal, Slice
 
 
 class Planted:

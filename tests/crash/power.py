@@ -18,16 +18,18 @@ from tests.crash.ledger import Findings, Ledger
 from tests.crash.workload import SESSIONS, Worker, drain
 from unibus.clock import Timers
 from unibus.errors import BusError
-from unibus.stores import snapshot
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Journal
-from unibus.stores.journals import jsonfile_log, sqlite, trace_index
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.reserve import Reserve
+from unibus.stores.engine import snapshot
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.jsonfile import log as jsonfile_log
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.seam.journal import Journal
+from unibus.stores.sqlite import journal as sqlite
+from unibus.stores.sqlite import trace_index
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.files import FolderDisk
 from unibus.testing.power import SimulatedDisk
-from unibus.testing.virtual_clock import VirtualClock
 
 PATH = "bus.db"
 LIVES = 5

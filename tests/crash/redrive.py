@@ -18,9 +18,9 @@ from typing import Any
 
 from tests.crash.kills import ROOT, Nursery, reopened
 from tests.crash.redriver import REVIEW
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.codec import decode
-from unibus.core.life.entity import Entry
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.codec.codec import decode
+from unibus.core.lifecycle.state.entity import Entry
 from unibus.limits import BATCH_COMMANDS_MAX
 
 LETTERS = 10_000

@@ -12,11 +12,11 @@ import pytest
 
 from tests.crash.power import MACHINES, Machine
 from tests.crash.test_snapshots import held, machine_of, send
-from unibus.core.life.commands import COMPLETE, Declare, Settle
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import COMPLETE, Declare, Settle
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.store import Wish
 from unibus.sync import MessageBus
 from unibus.testing.disk import Fault
 
@@ -27,7 +27,7 @@ MESSAGES = 400
 kinds = pytest.mark.parametrize("kind", MACHINES)
 CLOSING = f"""
 import sys
-from unibus.stores import snapshot
+from unibus.stores.engine import snapshot
 from unibus.sync import MessageBus
 snapshot.PART_ENTRIES = 1
 with MessageBus(sys.argv[1]) as bus:

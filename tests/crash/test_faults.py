@@ -8,12 +8,12 @@ import pytest
 from tests.crash.audit import audit
 from tests.crash.power import MACHINES, JsonMachine, Machine, one_cycle
 from tests.crash.workload import Worker
-from unibus.core.life.commands import Declare
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import Declare
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError, StoreFailed, StoreFull
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.reserve import Reserve
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.seam.store import Wish
 from unibus.testing.power import Fault
 
 STEPS = 40

@@ -4,11 +4,11 @@ import pytest
 
 from tests.crash.power import JsonMachine
 from tests.crash.test_snapshots import held, send
-from unibus.core.life.commands import Declare, Drop
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import Declare, Drop
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.store import Wish
 
 EVERY = 30
 

@@ -10,11 +10,11 @@ from tests.crash.power import MACHINES, StillTimers
 from tests.crash.workload import Worker
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import BusError, StoreDamaged
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.jsonfile_files import RealFiles
-from unibus.stores.journals.jsonfile_state import read_state, write_state
-from unibus.stores.journals.log_end import REACHED, check_end
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.files.disk import RealFiles
+from unibus.stores.jsonfile.state import read_state, write_state
 from unibus.stores.opening import open_store
+from unibus.stores.seam.log_end import REACHED, check_end
 from unibus.sync import MessageBus
 
 KINDS = ("sqlite", "jsonfile")

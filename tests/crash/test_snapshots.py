@@ -4,13 +4,13 @@ import pytest
 
 from tests.crash.ledger import body_of
 from tests.crash.power import MACHINES, Machine
-from unibus.core.life.changes import Who
-from unibus.core.life.commands import DEAD_LETTER, Declare, Drop, Send, Settle
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.states import ACTIVE
+from unibus.core.lifecycle.commands import DEAD_LETTER, Declare, Drop, Send, Settle
+from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.core.lifecycle.state.states import ACTIVE
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.store import Wish
 from unibus.testing.power import Fault
 
 SECOND = 1_000_000_000

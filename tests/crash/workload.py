@@ -21,9 +21,8 @@ from tests.crash.ledger import (
     crc_of,
     position_mark,
 )
-from unibus.core.life.changes import Settings, Who
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import (
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -43,13 +42,14 @@ from unibus.core.life.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, Entry
-from unibus.core.life.states import ACTIVE, DEFERRED
+from unibus.core.lifecycle.state.changes import Settings, Who
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC, Entry
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED
 from unibus.errors import BusError, EntityNotFound, StoreFailed, StoreFull
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.pending import Pending
-from unibus.stores.store import SessionLock, Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store import SessionLock, Wish
 from unibus.testing.model import SECOND
 
 GUARD_S = 30.0

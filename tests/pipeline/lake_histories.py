@@ -8,7 +8,7 @@ from pathlib import Path
 from unibus.capture.manifest import Manifest
 from unibus.capture.schema import table_of
 from unibus.capture.segments import SegmentWriter
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 
 BEGAN_US = 1_790_000_000_000_000
 CHANNELS = ("orders", "bills", "orders/$dead")

@@ -20,7 +20,7 @@ from unibus.capture.schema import EVENTS
 from unibus.capture.sources import open_sources
 from unibus.pipeline.generator.generate import generate
 from unibus.pipeline.generator.world import Plan
-from unibus.pipeline.tables import TABLES
+from unibus.pipeline.storage.tables import TABLES
 
 SEGMENT_ROWS = 600
 DIFFERENT = {"batches": {"at", "seconds"}, "quarantine": {"at"}}

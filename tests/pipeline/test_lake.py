@@ -12,12 +12,12 @@ from tests.pipeline.histories import small_bus
 from tests.pipeline.lake_histories import BEGAN_US, history, write_segments
 from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.sources import open_sources
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.errors import StoreVersion, UsageError
-from unibus.pipeline.delta import DeltaFolder
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.run import run_all
-from unibus.pipeline.tables import CHANNEL_MINUTE, TABLES, Table
+from unibus.pipeline.storage.delta import DeltaFolder
+from unibus.pipeline.storage.tables import CHANNEL_MINUTE, TABLES, Table
 from unibus.pipeline.upkeep import MANY_FILES, compact, retain, tidy, vacuum
 from unibus.sync import MessageBus
 

@@ -20,15 +20,15 @@ from tests.pipeline.asked_lake import START_US, Asked, made_in
 from unibus.capture.schema import table_of
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.sources import open_sources
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.errors import CaptureDamaged, LakeIncomplete, QueryInvalid, QueryStopped, UsageError
 from unibus.pipeline.lake import Lake, read_parquet
-from unibus.pipeline.questions.answer import Answer
-from unibus.pipeline.questions.asking import answer
-from unibus.pipeline.questions.consumers import worked
-from unibus.pipeline.questions.request import Request
-from unibus.pipeline.questions.sql import NAMES
-from unibus.pipeline.questions.stuck import last_us
+from unibus.pipeline.reports.answer import Answer
+from unibus.pipeline.reports.asking import answer
+from unibus.pipeline.reports.consumers import worked
+from unibus.pipeline.reports.request import Request
+from unibus.pipeline.reports.sql import NAMES
+from unibus.pipeline.reports.stuck import last_us
 from unibus.pipeline.run import run_all
 from unibus.pipeline.serving.server import Answers
 

@@ -17,8 +17,8 @@ from tests.pipeline.asked_lake import Asked, made_in
 from tests.unit.cli.programs import PATIENCE_S, command, environment
 from unibus.capture.schema import table_of
 from unibus.capture.segments import SegmentWriter
-from unibus.core.life.events import Event
-from unibus.pipeline.questions.request import Request
+from unibus.core.lifecycle.events import Event
+from unibus.pipeline.reports.request import Request
 from unibus.pipeline.serving.client import address_of, ask, is_alive
 
 # The command itself, which then tells what it has imported.

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from unibus.core.codec import decode, decode_json, encode, encode_json
-from unibus.core.cold import TEXT_FIELDS, Cold, Int32
-from unibus.core.message import Message, restored, same_message
-from unibus.core.payload import SerializationFormat, Serialized
+from unibus.core.codec.codec import decode, decode_json, encode, encode_json
+from unibus.core.envelope.message import Message, restored, same_message
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold, Int32
+from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.errors import DecodeError
 
 Encode = Callable[[Message], bytes]

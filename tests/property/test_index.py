@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from unibus.core.index import SubscriptionIndex
-from unibus.core.pattern import EXACT, PREFIX, Pattern, name_text
-from unibus.core.peers import PeerTable
-from unibus.core.prefixes import Prefix, PrefixTable
+from unibus.core.topics.index import SubscriptionIndex
+from unibus.core.topics.pattern import EXACT, PREFIX, Pattern, name_text
+from unibus.core.topics.peers import PeerTable
+from unibus.core.topics.prefixes import Prefix, PrefixTable
 
 # Few letters and short texts, so that most patterns overlap, are asked for twice and are taken back.
 TOPICS = st.text("ab.", max_size=6)

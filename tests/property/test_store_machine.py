@@ -18,12 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.crash.power import StillTimers
 from unibus.clock import Clock
-from unibus.core.codec import encode
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Settings, Who
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import (
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import Message
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import (
     ABANDON,
     BY_TOKEN,
     COMPLETE,
@@ -44,20 +43,21 @@ from unibus.core.life.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.life.due import NEVER
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.life.envelope import message_of
-from unibus.core.life.playing import replay
-from unibus.core.life.states import GONE, STATE_NAMES
-from unibus.core.life.waiting import Waiting
-from unibus.core.message import Message
+from unibus.core.lifecycle.envelope import message_of
+from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.state.changes import Settings, Who
+from unibus.core.lifecycle.state.deadlines import NEVER
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.ready_queue import Waiting
+from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.states import GONE, STATE_NAMES
 from unibus.errors import BusError
-from unibus.stores import snapshot
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.store import SessionLock, Wish
+from unibus.stores.engine import snapshot
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.store import SessionLock, Wish
+from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.model import SECOND, Letter, ModelStore, Post, Rules
 
 PART_ENTRIES = snapshot.PART_ENTRIES

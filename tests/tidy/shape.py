@@ -7,8 +7,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from tests.tidy.house import (
+from tests.tidy.layout import (
     CLASS_SUFFIXES_BANNED,
+    FILES_MAX,
     FUNCTION_LINES_MAX,
     METHODS_MAX,
     MODULE_LINES_MAX,
@@ -36,6 +37,15 @@ def _functions_below(parent: ast.AST, prefix: str) -> Iterator[tuple[str, Functi
 
 def _classes(module: Module) -> Iterator[ast.ClassDef]:
     return (node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef))
+
+
+def folders_are_small(tree: Tree) -> Iterator[Breach]:
+    files: dict[str, list[str]] = {}
+    for module in tree.modules:
+        files.setdefault(str(PurePosixPath(module.path).parent), []).append(module.path)
+    for folder, paths in files.items():
+        if len(paths) > FILES_MAX:
+            yield Breach(paths[0], 1, folder, f"{len(paths)} files, at most {FILES_MAX}: name the parts as folders")
 
 
 def functions_fit_a_screen(tree: Tree) -> Iterator[Breach]:

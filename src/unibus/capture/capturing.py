@@ -32,13 +32,13 @@ import pyarrow as pa
 from unibus.capture.bodies import bodies_of
 from unibus.capture.columns import Columns, Page, by_type
 from unibus.capture.compacting import compact
-from unibus.capture.keeping import keep
 from unibus.capture.redaction import Redaction
+from unibus.capture.retention import keep
 from unibus.capture.segments import SegmentWriter, fingerprint
 from unibus.capture.settings import CURSOR, Policy, Roll, policy_of, with_policy
 from unibus.errors import CaptureDamaged, CaptureMismatch, StoreUnavailable
-from unibus.stores.journals.jsonfile_files import Files
-from unibus.stores.reader import PAGE_BYTES, PAGE_CHANGES, HistoryReader
+from unibus.stores.files.disk import Files
+from unibus.stores.seam.store_view import PAGE_BYTES, PAGE_CHANGES, HistoryReader
 
 log = logging.getLogger("unibus")
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unibus.capture.schema import EVENTS, KIND_CODES, channel_key, table_of
-from unibus.core.life import changes
-from unibus.core.life.changes import Change
-from unibus.core.life.events import SCHEDULED, event_of, refusal_at
+from unibus.core.lifecycle.events import SCHEDULED, event_of, refusal_at
+from unibus.core.lifecycle.state import changes
+from unibus.core.lifecycle.state.changes import Change
 
 Page = Sequence[tuple[int, Sequence[Change]]]
 """Groups of changes that follow each other: the seq of the first, and the changes."""

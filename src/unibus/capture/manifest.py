@@ -27,8 +27,8 @@ from typing import Final
 import msgspec
 
 from unibus.errors import CaptureDamaged, StoreUnavailable, StoreVersion
-from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
-from unibus.stores.local_folder import local_folder
+from unibus.stores.files.disk import Files, RealFiles, replace
+from unibus.stores.files.local_folder import local_folder
 
 FORMAT: Final = 1
 ABOUT: Final = "capture.json"

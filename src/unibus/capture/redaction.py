@@ -115,7 +115,7 @@ def _blotted(value: Any, path: Sequence[str]) -> Any:
 
 
 def _blotted_dict(value: dict[str, Any], path: Sequence[str]) -> Any:
-    """A tag of `core/wire.py` stands for what is in it; that of bytes for something that cannot be looked at."""
+    """A tag of `core/codec/wire.py` stands for what is in it; that of bytes for something that cannot be looked at."""
     if len(value) == 1 and path[0] not in value:
         ((tag, inside),) = value.items()
         if tag == _BYTES:

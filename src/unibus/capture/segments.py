@@ -36,10 +36,10 @@ from unibus.capture.manifest import (
 )
 from unibus.counting import counted
 from unibus.errors import CaptureBusy, CaptureDamaged, CaptureMismatch, StoreBusy, StoreUnavailable, UsageError
-from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
-from unibus.stores.local_folder import local_folder
-from unibus.stores.owner import Owner
-from unibus.stores.private import make_folder
+from unibus.stores.files.disk import Files, RealFiles, replace
+from unibus.stores.files.local_folder import local_folder
+from unibus.stores.files.owner import Owner
+from unibus.stores.files.private import make_folder
 
 GROUP_ROWS: Final = 250_000
 """Rows of a row group: what one task of a reader takes, and what one bloom filter is about."""

@@ -25,10 +25,10 @@ from unibus.capture.manifest import LINES, Manifest, Segment, is_capture
 from unibus.capture.segments import FINGERPRINTED, batches, fingerprint
 from unibus.capture.unopened import UnopenedSource
 from unibus.errors import CaptureDamaged, DomainTaken, StoreDamaged, StoreUnavailable
-from unibus.stores.local_folder import local_folder, scheme_of
+from unibus.stores.files.local_folder import local_folder, scheme_of
 from unibus.stores.opening import is_store_scheme
-from unibus.stores.reader import HistoryReader
 from unibus.stores.reading import open_history
+from unibus.stores.seam.store_view import HistoryReader
 
 STORE_PIECE_EVENTS: Final = 200_000
 """Events of a store that one reader takes at once."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from unibus.capture.event_source import EventSource, Piece
 from unibus.capture.manifest import load_about
 from unibus.errors import BusError
-from unibus.stores.local_folder import scheme_of
+from unibus.stores.files.local_folder import scheme_of
 
 
 class UnopenedSource:

@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unibus.pipeline.delta import DeltaFolder
-from unibus.pipeline.files import File
-from unibus.pipeline.jobs.adding import all_added_up
+from unibus.pipeline.jobs.aggregate import all_added_up
+from unibus.pipeline.jobs.channel_minutes import minute_rows
 from unibus.pipeline.jobs.failures import failure_rows
 from unibus.pipeline.jobs.latency import latency_rows
-from unibus.pipeline.jobs.minutes import minute_rows
 from unibus.pipeline.jobs.names import NAMES, distinct
-from unibus.pipeline.jobs.opened import KEYS, dropped, dropped_rows, merged, open_rows, parts_of_rows, touched
+from unibus.pipeline.jobs.open_messages import KEYS, dropped, dropped_rows, merged, open_rows, parts_of_rows, touched
 from unibus.pipeline.jobs.task import Done, staged
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import Plan
-from unibus.pipeline.tables import (
+from unibus.pipeline.storage.delta import DeltaFolder
+from unibus.pipeline.storage.files import File
+from unibus.pipeline.storage.tables import (
     BATCHES,
     CHANNEL_MINUTE,
     CHANNELS,

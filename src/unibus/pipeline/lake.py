@@ -31,12 +31,12 @@ from unibus.capture import schema
 from unibus.capture.event_source import EventSource
 from unibus.capture.sources import CaptureSource, open_sources
 from unibus.errors import LakeBusy, StoreBusy, StoreUnavailable, StoreVersion, UsageError
-from unibus.pipeline.delta import DeltaFolder
-from unibus.pipeline.tables import BATCHES, QUARANTINE, TABLES
-from unibus.stores.journals.jsonfile_files import RealFiles, replace
-from unibus.stores.local_folder import local_folder
-from unibus.stores.owner import Owner
-from unibus.stores.private import make_folder
+from unibus.pipeline.storage.delta import DeltaFolder
+from unibus.pipeline.storage.tables import BATCHES, QUARANTINE, TABLES
+from unibus.stores.files.disk import RealFiles, replace
+from unibus.stores.files.local_folder import local_folder
+from unibus.stores.files.owner import Owner
+from unibus.stores.files.private import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,8 +20,8 @@ from unibus.capture.sources import CaptureSource
 from unibus.errors import CaptureDamaged, LakeIncomplete, LakeMismatch
 from unibus.pipeline.jobs.task import Work
 from unibus.pipeline.lake import PLAN, Lake
-from unibus.pipeline.tables import TABLES
-from unibus.stores.journals.jsonfile_files import RealFiles, replace
+from unibus.pipeline.storage.tables import TABLES
+from unibus.stores.files.disk import RealFiles, replace
 
 Bad = Literal["quarantine", "fail"]
 _CHECKERS: Final = 4

@@ -48,10 +48,10 @@ from unibus.pipeline.plan import (
     works_of,
 )
 from unibus.pipeline.set_aside import ERRORS, ReportSetAside, log_set_aside, those_that_open, usable
+from unibus.pipeline.storage.tables import BATCHES, TABLES
 from unibus.pipeline.swap import exchange
-from unibus.pipeline.tables import BATCHES, TABLES
 from unibus.pipeline.upkeep import tidy
-from unibus.stores.private import make_folder
+from unibus.stores.files.private import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,14 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from unibus.testing.clock.virtual_clock import VirtualClock
+    from unibus.testing.contracts.batches import (
+        BatchContract,
+        EntityContract,
+        HistoryContract,
+        QuotaContract,
+        WatchContract,
+    )
     from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
+    from unibus.testing.contracts.entity_settings import IdleContract, MomentContract, StatusContract
     from unibus.testing.contracts.forwards import (
         DuplicateBeforeQuotaContract,
         ForwardedDeadLetterContract,
         ForwardedDuplicateContract,
         ForwardLimitContract,
     )
-    from unibus.testing.contracts.mending import (
+    from unibus.testing.contracts.operator_actions import (
         DeadLetterContract,
         FormerContract,
         MoveContract,
@@ -33,15 +42,7 @@ if TYPE_CHECKING:
         TokenContract,
     )
     from unibus.testing.contracts.sessions import SessionContract
-    from unibus.testing.contracts.standing import IdleContract, MomentContract, StatusContract
     from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
-    from unibus.testing.contracts.whole import (
-        BatchContract,
-        EntityContract,
-        HistoryContract,
-        QuotaContract,
-        WatchContract,
-    )
     from unibus.testing.fault_store import FaultStore
     from unibus.testing.files import FolderDisk
     from unibus.testing.model.letters import Letter
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from unibus.testing.power import Fault, SimulatedDisk
     from unibus.testing.recording import RecordingBus, RecordingSyncBus
     from unibus.testing.store_contract import OpenStore, Rig, StoreContract
-    from unibus.testing.virtual_clock import VirtualClock
 
 __all__ = [
     "BatchContract",
@@ -105,10 +105,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BatchContract": "contracts.whole",
+    "BatchContract": "contracts.batches",
     "DedupContract": "contracts.timing",
     "DeferContract": "contracts.delivery",
-    "EntityContract": "contracts.whole",
+    "EntityContract": "contracts.batches",
     "ExpiryContract": "contracts.timing",
     "Fault": "power",
     "FaultStore": "fault_store",
@@ -118,12 +118,12 @@ _HOMES = {
     "ForwardLimitContract": "contracts.forwards",
     "ForwardedDeadLetterContract": "contracts.forwards",
     "ForwardedDuplicateContract": "contracts.forwards",
-    "DeadLetterContract": "contracts.mending",
-    "FormerContract": "contracts.mending",
-    "MoveContract": "contracts.mending",
-    "PositionContract": "contracts.mending",
-    "SeeingContract": "contracts.mending",
-    "HistoryContract": "contracts.whole",
+    "DeadLetterContract": "contracts.operator_actions",
+    "FormerContract": "contracts.operator_actions",
+    "MoveContract": "contracts.operator_actions",
+    "PositionContract": "contracts.operator_actions",
+    "SeeingContract": "contracts.operator_actions",
+    "HistoryContract": "contracts.batches",
     "Letter": "model.letters",
     "LockContract": "contracts.delivery",
     "ModelRule": "model.rules",
@@ -132,7 +132,7 @@ _HOMES = {
     "OrderContract": "contracts.delivery",
     "Post": "model.parts",
     "ProcessedContract": "contracts.delivery",
-    "QuotaContract": "contracts.whole",
+    "QuotaContract": "contracts.batches",
     "RecordingBus": "recording",
     "RecordingSyncBus": "recording",
     "Rig": "store_contract",
@@ -146,13 +146,13 @@ _HOMES = {
     "NamespaceContract": "contracts.servers",
     "PeekContract": "contracts.servers",
     "TokenContract": "contracts.servers",
-    "IdleContract": "contracts.standing",
-    "MomentContract": "contracts.standing",
-    "StatusContract": "contracts.standing",
+    "IdleContract": "contracts.entity_settings",
+    "MomentContract": "contracts.entity_settings",
+    "StatusContract": "contracts.entity_settings",
     "StoreContract": "store_contract",
     "TopicContract": "contracts.routes",
-    "VirtualClock": "virtual_clock",
-    "WatchContract": "contracts.whole",
+    "VirtualClock": "clock.virtual_clock",
+    "WatchContract": "contracts.batches",
 }
 
 

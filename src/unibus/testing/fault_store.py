@@ -13,15 +13,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, cast
 
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import Command, Declare
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import Command, Declare
+from unibus.core.lifecycle.state.entity import Entry
 from unibus.errors import StoreFailed, UsageError
-from unibus.stores.catalog import Catalog
-from unibus.stores.durability import Durability
-from unibus.stores.history_protocol import History
-from unibus.stores.pending import Outcome, Pending
-from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
+from unibus.stores.seam.catalog import Catalog
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.history import History
+from unibus.stores.seam.pending import Outcome, Pending
+from unibus.stores.seam.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
 
 VERBS: Final = ("apply", "claim", "accept", "subscribe_from")
 """The verbs that change something, and so can fail with an unknown outcome."""

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
-from unibus.bus.message_bus import MessageBus, on_a_loop
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus, on_a_loop
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.clock import Clock
-from unibus.core.cold import Cold, HeaderValue
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import Cold, HeaderValue
 from unibus.limits import WORKER_COUNT_DEFAULT
-from unibus.testing.virtual_clock import VirtualClock, VirtualTimers
+from unibus.testing.clock.virtual_clock import VirtualClock, VirtualTimers
 
 DRAIN_TIMEOUT_S: Final = 5.0
 """Of real time. A test that hangs tells less than one that fails."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import uvloop
 
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
 from unibus.config.settings import ServerSettings
 from unibus.core.access.rules import AuthorizationRule
-from unibus.endpoints.server import Server
-from unibus.endpoints.serving import Serving
+from unibus.endpoints.server.server import Server
+from unibus.endpoints.server.serving import Serving
 from unibus.errors import StoreFailed
 
 PATIENCE_S = 30.0

@@ -15,18 +15,18 @@ from typing import Any, Final
 from tests.crash.power import StillTimers
 from tests.property.topologies.worlds import kind_of, settings_of
 from unibus.clock import Clock
-from unibus.core.deadletter import DESCRIPTION_HEADER
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import Advance, Command, Declare
-from unibus.core.life.envelope import message_of
-from unibus.core.life.states import STATE_NAMES
+from unibus.core.flow.deadletter import DESCRIPTION_HEADER
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import Advance, Command, Declare
+from unibus.core.lifecycle.envelope import message_of
+from unibus.core.lifecycle.state.states import STATE_NAMES
 from unibus.errors import BusError
-from unibus.stores import snapshot
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Journal
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.engine import snapshot
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.journal import Journal
+from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.model import SECOND, Box, Letter, ModelStore, Rules
 
 KINDS: Final = ("memory", "sqlite", "jsonfile")

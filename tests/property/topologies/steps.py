@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 from tests.property.topologies import worlds
 from tests.property.topologies.pair import ANSWER_S, REMEMBERED, Lock, Pair, SessionProof, same
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import (
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -28,9 +28,9 @@ from unibus.core.life.commands import (
     SetRule,
     Settle,
 )
-from unibus.core.life.envelope import message_of, overlay_of
+from unibus.core.lifecycle.envelope import message_of, overlay_of
 from unibus.errors import BusError
-from unibus.stores.store import Wish
+from unibus.stores.seam.store import Wish
 from unibus.testing.model import SECOND, Box, Letter, Post
 
 Step: TypeAlias = Callable[[Pair, Random, str], None]

@@ -4,15 +4,15 @@ from dataclasses import replace
 from random import Random
 from typing import Final, TypeVar
 
-from unibus.core.deadletter import sub_queue
+from unibus.core.envelope.message import restored
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
-from unibus.core.life.changes import Settings
-from unibus.core.life.commands import Send
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.life.envelope import send_of
-from unibus.core.life.rules import Rule, text_of
-from unibus.core.message import restored
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.commands import Send
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.changes import Settings
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.rules import Rule, text_of
 from unibus.testing.model import (
     DEFAULT,
     SECOND,

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unibus.bus import capture_child
 from unibus.bus.timers import ThreadTimers
+from unibus.capture import child as capture_child
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import BusForked, StoreBusy
-from unibus.stores import forked
-from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.stores.opening import open_store
 from unibus.stores.reading import open_reader
+from unibus.stores.seam import forked
+from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.sync import MessageBus
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from unibus.clock import Clock
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 
 GUARD_S = 10.0
 SECOND = 1_000_000_000

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, assert_all_end, bus_threads, event_wait
-from unibus.bus.at_exit import Exit, finish
-from unibus.bus.closing import Step
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.shutdown import Shutdown
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.shutdown.at_exit import Exit, finish
+from unibus.bus.shutdown.closing import Step
+from unibus.bus.shutdown.steps import Shutdown
+from unibus.core.envelope.message import Message
 
 NOTICE = "before exit; call bus.close()"
 
@@ -217,7 +217,7 @@ def test_ctrl_c_while_a_block_is_left_reports_what_is_lost() -> None:
         import sys
         import threading
 
-        from unibus.bus import unhandled
+        from unibus.bus.shutdown import unhandled
         from unibus.sync import MessageBus
 
         unhandled.PROGRESS_S = 0.01

@@ -15,20 +15,20 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S
 from tests.unit.bus.rigs import Bus, NoTimers, Rig
-from unibus.bus.received import SyncReceived
+from unibus.bus.queues.received import SyncReceived
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.deadletter import DESCRIPTION_CHARS_MAX
+from unibus.core.envelope.message import Message
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, SqlFilter
-from unibus.core.life.rules import Rule
-from unibus.core.message import Message
+from unibus.core.flow.deadletter import DESCRIPTION_CHARS_MAX
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.errors import BusError, UsageError
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Journal
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.journal import Journal
+from unibus.stores.sqlite.journal import SqliteJournal
 
 NUMBERS = itertools.count()
 HUGE = "x" * 40_000

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from unibus import MessageBus, Pattern
-from unibus.bus.broker import ANSWER_BYTES_MAX, Broker, SessionLock
-from unibus.bus.entities import rule_of
+from unibus.bus.api.broker import ANSWER_BYTES_MAX, Broker, SessionLock
+from unibus.bus.entities.entities import rule_of
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER
+from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER
 from unibus.errors import (
     BusError,
     EntityExists,

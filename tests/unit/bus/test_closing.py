@@ -14,14 +14,14 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, assert_all_end, bus_threads, event_wait, within
 from tests.unit.interrupts import Cut, interrupted, lines_of
-from unibus.bus import closing
-from unibus.bus.backends import InMemoryQueueBackend
-from unibus.bus.closing import Closing, Step
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.process_bus import configure_message_bus, shutdown_message_bus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
-from unibus.core.views import BusMessage
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.process_bus import configure_message_bus, shutdown_message_bus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.compat.backends import InMemoryQueueBackend
+from unibus.bus.shutdown import closing
+from unibus.bus.shutdown.closing import Closing, Step
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.views import BusMessage
 from unibus.errors import BusClosed, BusError
 
 STEPS = range(10)

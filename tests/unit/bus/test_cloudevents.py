@@ -8,9 +8,9 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event, to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
-from unibus.bus.cloudevents import from_cloudevent, from_cloudevent_binary, to_cloudevent, to_cloudevent_binary
-from unibus.core.message import Message, restored
-from unibus.core.payload import SerializationFormat, Serialized
+from unibus.bus.cloudevents.events import from_cloudevent, from_cloudevent_binary, to_cloudevent, to_cloudevent_binary
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.errors import CloudEventInvalid, DecodeError, SerializationFailed
 from unibus.sync import MessageBus
 

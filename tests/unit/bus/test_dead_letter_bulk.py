@@ -12,13 +12,13 @@ import pytest
 from tests.unit.bus.graveyard import Desk, bury, bury_many, dead_place, kill
 from tests.unit.bus.probes import GUARD_S, SECOND, HandClock, HandTimers, within
 from tests.unit.bus.rigs import NoTimers, Rig, breaking_store
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.commands import DEAD_LETTER, Remove, Settle
+from unibus.core.lifecycle.commands import DEAD_LETTER, Remove, Settle
 from unibus.errors import BusClosed, EntityNotFound, StoreFailed, UsageError
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.store import Wish
 from unibus.testing import VirtualClock
 
 

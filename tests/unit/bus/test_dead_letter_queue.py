@@ -9,10 +9,10 @@ import pytest
 from tests.unit.bus.graveyard import Desk, bury, dead_place, kill
 from tests.unit.bus.probes import SECOND, Collector, Flaky, HandClock
 from tests.unit.bus.rigs import Rig
-from unibus.bus.backends import InMemoryQueueBackend
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.compat.backends import InMemoryQueueBackend
 from unibus.bus.dead_letters.filters import DeadLetterFilter
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
 from unibus.errors import UsageError
 
 RECOVERIES = "DeadLetterRecoveryAttempts"

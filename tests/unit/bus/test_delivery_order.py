@@ -2,13 +2,13 @@
 
 import pytest
 
-from unibus.bus.delivery_order import DeliveryOrder
-from unibus.bus.group import Group
-from unibus.core.life.changes import Who
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.entity import QUEUE, Entity, Entry
-from unibus.core.message import Message
-from unibus.core.queue import PriorityQueue
+from unibus.bus.persistent.delivery_order import DeliveryOrder
+from unibus.bus.pubsub.group import Group
+from unibus.core.envelope.message import Message
+from unibus.core.flow.queue import PriorityQueue
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.entity import QUEUE, Entity, Entry
 
 FIRST, SECOND, THIRD = (50, 1), (50, 2), (50, 3)
 URGENT = (0, 9)

@@ -11,12 +11,12 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, HandClock, HandTimers, Publisher, run_together
 from tests.unit.bus.rigs import BreakingJournal, NoTimers, Rig, fails
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.settings import ChannelConfig
-from unibus.bus.sync_bus import SyncMessageBus
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.changes import Change
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import (
     BusClosed,
     ConfigInvalid,
@@ -27,8 +27,8 @@ from unibus.errors import (
     StoreFull,
     UsageError,
 )
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Slice
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.journal import Slice
 
 GROUP = "c/Subscriptions/g"
 

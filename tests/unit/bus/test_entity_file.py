@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from unibus.bus.entity_file import CREATE, SAME, UPDATE, Plan, declare_entities, planned, read_entity_file
-from unibus.bus.entity_shapes import Wanted, wanted_entities
+from unibus.bus.entities.file import CREATE, SAME, UPDATE, Plan, declare_entities, planned, read_entity_file
+from unibus.bus.entities.shapes import Wanted, wanted_entities
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.errors import ConfigInvalid, EntityExists, NameInvalid, UsageError
 from unibus.sync import MessageBus
 

@@ -16,15 +16,15 @@ import pytest
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, HandClock, HandTimers, event_wait
 from tests.unit.bus.rigs import Rig, breaking_store
 from unibus import Priority
-from unibus.bus.delivery_order import AHEAD
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.life.claiming import Claimed
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.persistent.delivery_order import AHEAD
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.claiming import Claimed
 from unibus.errors import StoreUnavailable
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.pending import Outcome, Pending
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.pending import Outcome, Pending
+from unibus.stores.seam.store import Wish
 
 GROUP = "c/Subscriptions/g"
 EMPTY = (0, 0, 0, 0, 0)

@@ -11,17 +11,17 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Flaky, Gate, HandClock, HandTimers, event_wait, within
 from tests.unit.bus.rigs import Rig, breaking_store
-from unibus.bus import durable_channels
-from unibus.bus.feed_handlers import feed_handler
-from unibus.bus.feeds import Feed
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.persistent import channels as durable_channels
+from unibus.bus.persistent.pump import Feed
+from unibus.bus.persistent.pump_handlers import feed_handler
 from unibus.core.atomic import COMPILED
-from unibus.core.life.claiming import Claimed
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.claiming import Claimed
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.pending import Pending
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.pending import Pending
 
 PLAIN = pytest.mark.skipif(COMPILED, reason="replaces a method, to come between two steps of a thread")
 GROUP = "c/Subscriptions/g"

@@ -14,12 +14,12 @@ import pytest
 from tests.unit.bus.probes import GUARD_S, Collector, Flaky, Gate, assert_all_end, event_wait
 from tests.unit.bus.test_at_exit import wait_for_line
 from tests.unit.bus.test_closing import wait_for_callers
-from unibus.bus import closing, unhandled
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.shutdown import closing, unhandled
+from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 HOUR_S = 3600.0
 UNDELIVERED = " undelivered"

@@ -19,11 +19,11 @@ from tests.unit.bus.probes import (
     event_wait,
     within,
 )
-from unibus.bus.at_exit import finish
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.shutdown import Shutdown
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.shutdown.at_exit import finish
+from unibus.bus.shutdown.steps import Shutdown
+from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed, ConfigInvalid, RequestTimeout
 
 # Stop

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from tests.unit.bus.outbox_app import App, held
 from tests.unit.bus.probes import GUARD_S
 from tests.unit.bus.rigs import breaking_store
-from unibus.bus.outbox import FORMAT, Row, packed, unpacked
-from unibus.bus.outbox_sqlite import SqliteTable
-from unibus.bus.relay_route import Relayed
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.outbox.outbox import FORMAT, Row, packed, unpacked
+from unibus.bus.outbox.relay_route import Relayed
+from unibus.bus.outbox.sqlite import SqliteTable
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.changes import Who
-from unibus.core.life.commands import Send
+from unibus.core.lifecycle.commands import Send
+from unibus.core.lifecycle.state.changes import Who
 from unibus.errors import (
     QuotaExceeded,
     StoreBusy,
@@ -67,7 +67,7 @@ def locked(app: App) -> sqlite3.Connection:
 @pytest.fixture
 def abandoned(app: App, monkeypatch: pytest.MonkeyPatch) -> App:
     """An application whose last life ended before the relay came by."""
-    monkeypatch.setattr("unibus.bus.relay.Relay._wake", lambda *given: True)
+    monkeypatch.setattr("unibus.bus.outbox.relay.Relay._wake", lambda *given: True)
     for number in (1, 2):
         app.order(number)
     app.bus.close(0)
@@ -107,7 +107,7 @@ def test_a_locked_file_is_tried_again(app: App, mode: str) -> None:
 
 
 def test_whoever_waits_for_a_locked_file_is_told_in_the_end(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unibus.bus.relay_route.PATIENCE_S", 0.1)
+    monkeypatch.setattr("unibus.bus.outbox.relay_route.PATIENCE_S", 0.1)
     app.order(0)
     app.relay()
     with closing(locked(app)), pytest.raises(StoreBusy, match="locked"):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bus.probes import GUARD_S
-from unibus.bus.default_groups import DefaultGroups
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
-from unibus.core.pattern import Pattern
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.subscriptions.default_groups import DefaultGroups
+from unibus.core.envelope.message import Message
+from unibus.core.topics.pattern import Pattern
 from unibus.errors import ConfigInvalid
 
 Handler = Callable[[Message], object]

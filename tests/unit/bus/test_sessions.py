@@ -9,13 +9,13 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, HandClock, HandTimers, within
 from tests.unit.bus.rigs import Rig, fails
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.receivers import SessionReceiver
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.queues.receivers import SessionReceiver
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import EntityNotFound, SessionLocked, SessionLockLost
 from unibus.stores.opening import open_store
-from unibus.stores.store import Store
+from unibus.stores.seam.store import Store
 from unibus.testing.fault_store import FaultStore
 
 STEPS = 12

@@ -22,12 +22,12 @@ from tests.unit.bus.probes import (
     bus_threads,
     within,
 )
-from unibus.bus.group import Consumer
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.subscription import Subscription
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.pubsub.group import Consumer
+from unibus.bus.pubsub.subscription import Subscription
 from unibus.core.atomic import COMPILED
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed
 
 Handler = Callable[[Message], Awaitable[None]]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.unit.bus.probes import Collector, Gate, within
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.subscription import Subscription
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
-from unibus.core.pattern import Pattern
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.pubsub.subscription import Subscription
+from unibus.core.envelope.message import Message
+from unibus.core.topics.pattern import Pattern
 from unibus.errors import ConfigInvalid
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.bus.trace import Copy, MessageTrace
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.history.trace import Copy, MessageTrace
 from unibus.core.filters.filters import SqlFilter
-from unibus.core.life.commands import MOVE_REDIRECT, Move
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.commands import MOVE_REDIRECT, Move
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.errors import UsageError
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 DEAD = "/$DeadLetterQueue"
 

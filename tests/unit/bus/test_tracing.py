@@ -16,14 +16,14 @@ from opentelemetry.trace import NoOpTracerProvider, SpanContext, SpanKind, Statu
 
 from tests.unit.bus.probes import GUARD_S, HandTimers
 from tests.unit.bus.rigs import Rig, fails
-from unibus.bus import spans as spans_module
-from unibus.bus.backends import InMemoryQueueBackend
-from unibus.bus.broker import Broker
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.spans import Attempts
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.bus.tracing import instrument
-from unibus.core.message import Message
+from unibus.bus.api.broker import Broker
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.compat.backends import InMemoryQueueBackend
+from unibus.bus.otel import spans as spans_module
+from unibus.bus.otel.spans import Attempts
+from unibus.bus.otel.tracing import instrument
+from unibus.core.envelope.message import Message
 from unibus.errors import (
     EntityNotFound,
     LockLost,
@@ -675,7 +675,7 @@ def run(code: str) -> str:
 def test_without_opentelemetry_the_error_names_the_extra() -> None:
     assert "pip install 'unibus[otel]'" in run(
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "import unibus.bus.tracing as t, unibus.sync, unibus.errors as e\n"
+        "import unibus.bus.otel.tracing as t, unibus.sync, unibus.errors as e\n"
         "with unibus.sync.MessageBus() as bus:\n"
         "    try: t.instrument(bus)\n"
         "    except e.ExtraMissing as error: print(error); assert isinstance(error, ImportError)\n"

@@ -7,10 +7,10 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector
 from tests.unit.bus.rigs import Rig
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.bus.unrouted import CHANNELS_NAMED_MAX
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.pubsub.unrouted import CHANNELS_NAMED_MAX
+from unibus.core.envelope.message import Message
 from unibus.errors import RequestTimeout
 
 LINE = "no subscriber takes"

@@ -12,7 +12,7 @@ from unibus.capture.capturing import Capturing
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Roll
 from unibus.capture.sources import CaptureSource
-from unibus.stores.journals.jsonfile_files import Files
+from unibus.stores.files.disk import Files
 from unibus.stores.reading import open_history
 
 NOW = Roll(every_s=1e-9)

@@ -18,15 +18,15 @@ from unibus.capture import capturing as module
 from unibus.capture import compacting
 from unibus.capture import manifest as manifest_module
 from unibus.capture.capturing import Capturing, Progress
-from unibus.capture.keeping import keep
 from unibus.capture.manifest import Manifest
+from unibus.capture.retention import keep
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Roll
-from unibus.core.life.changes import Change
+from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import CaptureBusy, CaptureMismatch, StoreUnavailable
-from unibus.stores.journals.sqlite_history import SqliteHistory
-from unibus.stores.reader import PAGE_CHANGES
 from unibus.stores.reading import open_history
+from unibus.stores.seam.store_view import PAGE_CHANGES
+from unibus.stores.sqlite.history import SqliteHistory
 from unibus.sync import MessageBus
 
 

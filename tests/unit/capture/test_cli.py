@@ -16,11 +16,11 @@ from tests.unit.capture.captures import bodies, captured
 from tests.unit.cli.conftest import shell, terminal  # noqa: F401 - fixtures
 from tests.unit.cli.owners import owner_of
 from tests.unit.cli.programs import PATIENCE_S, environment
-from unibus.bus import capture_child
+from unibus.capture import child as capture_child
 from unibus.capture.manifest import Manifest
-from unibus.cli import capture as module
-from unibus.cli.capture import bytes_of
-from unibus.cli.capture_view import moment
+from unibus.cli.capture import capture as module
+from unibus.cli.capture.capture import bytes_of
+from unibus.cli.capture.view import moment
 from unibus.errors import ExtraMissing, UsageError
 from unibus.sync import MessageBus
 

@@ -11,8 +11,8 @@ from tests.unit.capture.histories import working
 from tests.unit.capture.rows import plain, rows_of
 from unibus.capture import columns
 from unibus.capture.columns import Columns, by_type
-from unibus.core.life.changes import Change
-from unibus.core.life.events import event_of
+from unibus.core.lifecycle.events import event_of
+from unibus.core.lifecycle.state.changes import Change
 from unibus.stores.reading import open_history
 
 

@@ -11,11 +11,11 @@ from tests.unit.capture.test_manifest import segment
 from tests.unit.capture.test_segments import events, table, write
 from unibus.capture import schema
 from unibus.capture.compacting import NEIGHBOURS, SHARE, compact, worthwhile
-from unibus.capture.keeping import keep
 from unibus.capture.manifest import Segment
+from unibus.capture.retention import keep
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Roll, with_policy
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 
 
 def line(*sizes: int, first: int = 1) -> list[Segment]:

@@ -22,7 +22,7 @@ from unibus.capture.manifest import (
     save_about,
 )
 from unibus.errors import CaptureDamaged, StoreUnavailable, StoreVersion
-from unibus.stores.journals.jsonfile_files import RealFiles
+from unibus.stores.files.disk import RealFiles
 
 
 class Quick(RealFiles):

@@ -14,9 +14,9 @@ from unibus.capture.bodies import BYTES, ENVELOPE, JSON, Body, body_of
 from unibus.capture.manifest import Manifest
 from unibus.capture.redaction import Redaction, Rule, rule_of
 from unibus.capture.settings import Policy
-from unibus.core.codec import encode
-from unibus.core.message import Message
-from unibus.core.payload import SerializationFormat, Serialized
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.errors import ConfigInvalid
 
 

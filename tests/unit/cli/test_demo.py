@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from tests.unit.cli.programs import PATIENCE_S, command, environment
 from unibus.bus import build_kind
-from unibus.cli.demo_stages import STAGES
-from unibus.cli.demo_table import Row, Watch, lines, shown
+from unibus.cli.demo.stages import STAGES
+from unibus.cli.demo.table import Row, Watch, lines, shown
 from unibus.cli.main import app
 from unibus.core import COMPILED
 from unibus.sync import MessageBus
@@ -65,7 +65,7 @@ def test_the_burst_tells_whether_the_bus_is_compiled(piped: str) -> None:
 def test_the_burst_of_a_plain_package_tells_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_kind, "COMPILED", False)
     monkeypatch.setattr(build_kind, "is_checkout", lambda: False)
-    monkeypatch.setattr("unibus.cli.demo_stages.COMPILED", False)
+    monkeypatch.setattr("unibus.cli.demo.stages.COMPILED", False)
     output = CliRunner().invoke(app, ["demo", "--seconds", "0.2"], prog_name="unibus").stdout
     assert "unibus is plain Python, about ten times slower than compiled; this is Python 3." in output
     assert "install it again with `pip install -v`, which shows why it was not compiled" in output

@@ -12,16 +12,16 @@ import pytest
 
 from tests.unit.cli.programs import PATIENCE_S, environment
 from unibus.errors import QueryInvalid, StoreBusy
-from unibus.pipeline.questions.answer import Answer, Column
-from unibus.pipeline.questions.request import Refusal, Reply, Request
+from unibus.pipeline.reports.answer import Answer, Column
+from unibus.pipeline.reports.request import Refusal, Reply, Request
 from unibus.pipeline.serving.client import address_of, ask, is_alive
-from unibus.pipeline.serving.door import open_door
+from unibus.pipeline.serving.protocol import open_door
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from unibus.pipeline.questions.request import Reply
-from unibus.pipeline.serving.door import open_door
+from unibus.pipeline.reports.request import Reply
+from unibus.pipeline.serving.protocol import open_door
 with open_door(Path(sys.argv[1]), "sc://x", lambda request, gone: Reply()):
     print("open", flush=True)
     os.kill(os.getpid(), 9)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from unibus.pipeline.lake import Lake
-from unibus.pipeline.questions.answer import Answer
-from unibus.pipeline.questions.asking import REPORTS
-from unibus.pipeline.questions.request import Request
+from unibus.pipeline.reports.answer import Answer
+from unibus.pipeline.reports.asking import REPORTS
+from unibus.pipeline.reports.request import Request
 from unibus.pipeline.serving import server
 from unibus.pipeline.serving.client import address_of, ask
 

@@ -18,7 +18,7 @@ from tests.unit.cli.programs import PATIENCE_S, Terminal, environment
 from tests.unit.cli.served import Served, serving
 from tests.unit.client.fake_server import FakeServer, cut, ok
 from unibus.cli.main import app
-from unibus.cli.server import LogLine, _log_text
+from unibus.cli.server.server import LogLine, _log_text
 from unibus.client.address import address_of
 from unibus.client.client import Client
 from unibus.config.server_file import ServerFile, read_server_file, write_server_file

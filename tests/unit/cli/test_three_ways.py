@@ -95,7 +95,7 @@ def leave_in_outbox(way: Way) -> str:
     if "outbox" not in way.memory:
         way.memory["outbox"] = "app.db"
         with pytest.MonkeyPatch.context() as patch, closing(sqlite3.connect("app.db")) as connection:
-            patch.setattr("unibus.bus.relay.Relay._wake", lambda *given: True)
+            patch.setattr("unibus.bus.outbox.relay.Relay._wake", lambda *given: True)
             with MessageBus("other.db") as bus:
                 for body in (1, 2):
                     with bus.transaction(connection=connection):

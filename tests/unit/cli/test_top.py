@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from tests.unit.cli.owners import owner_of
-from unibus.cli.entity_rows import Row, Watch
-from unibus.cli.top import Order, arranged, table
-from unibus.stores.reader import Flow
-from unibus.stores.store import EntityInfo
+from unibus.cli.connection.entity_rows import Row, Watch
+from unibus.cli.entities.top import Order, arranged, table
+from unibus.stores.seam.store import EntityInfo
+from unibus.stores.seam.store_view import Flow
 from unibus.sync import MessageBus
 
 
@@ -76,7 +76,7 @@ class Looks:
 
 def test_a_rate_is_only_told_of_what_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
-    monkeypatch.setattr("unibus.cli.top.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("unibus.cli.entities.top.time.monotonic", lambda: now_s)
     looks = Looks()
     watch = Watch(looks)  # type: ignore[arg-type]
     assert [(each.in_per_s, each.out_per_s) for each in watch.look()] == [(None, None)] * 2

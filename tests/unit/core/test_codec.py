@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from unibus.core.codec import decode, decode_json, encode, encode_json
-from unibus.core.cold import TEXT_FIELDS, Cold, Int32
-from unibus.core.message import Message, restored, same_message
-from unibus.core.payload import SerializationFormat, Serialized
-from unibus.core.views import MessageId
+from unibus.core.codec.codec import decode, decode_json, encode, encode_json
+from unibus.core.envelope.message import Message, restored, same_message
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold, Int32
+from unibus.core.envelope.payload import SerializationFormat, Serialized
+from unibus.core.envelope.views import MessageId
 from unibus.errors import HeaderInvalid, SerializationFailed
 from unibus.limits import DECODE_DEPTH_MAX
 

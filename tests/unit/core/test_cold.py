@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from unibus.core.cold import TEXT_FIELDS, Cold
-from unibus.core.fields import set_fields
+from unibus.core.envelope.fields import set_fields
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold
 
 
 def test_a_copy_has_every_field_and_shares_no_mapping() -> None:

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from unibus.core.cold import TEXT_FIELDS, Cold, Int32
-from unibus.core.fields import ALIASES, NAMES, checked_headers, set_fields
+from unibus.core.envelope.fields import ALIASES, NAMES, checked_headers, set_fields
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold, Int32
 from unibus.errors import HeaderInvalid, UsageError
 from unibus.limits import HEADER_COUNT_MAX, HEADER_NAME_CHARS_MAX
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from unibus.core.index import SubscriptionIndex
-from unibus.core.pattern import Pattern
+from unibus.core.topics.index import SubscriptionIndex
+from unibus.core.topics.pattern import Pattern
 from unibus.errors import NameInvalid, SubscriptionLimit
 from unibus.limits import PREFIXES_PER_PEER_MAX
 

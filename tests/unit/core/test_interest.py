@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from unibus.core.interest import CROWD_SIZE, Holder, Interest, union
+from unibus.core.topics.interest import CROWD_SIZE, Holder, Interest, union
 
 
 @pytest.mark.parametrize("size", [1, 2, CROWD_SIZE, CROWD_SIZE + 1, 3 * CROWD_SIZE])

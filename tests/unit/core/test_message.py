@@ -2,10 +2,10 @@
 
 import pytest
 
-from unibus.core.cold import TEXT_FIELDS, Cold
-from unibus.core.message import Message, restored, same_message
-from unibus.core.payload import Payload, SerializationFormat, Serialized
-from unibus.core.priority import Priority
+from unibus.core.envelope.message import Message, restored, same_message
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold
+from unibus.core.envelope.payload import Payload, SerializationFormat, Serialized
+from unibus.core.envelope.priority import Priority
 from unibus.errors import HeaderInvalid, PriorityInvalid, UsageError
 
 

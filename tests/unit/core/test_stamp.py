@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from unibus.core.message import Message
-from unibus.core.stamp import Stamper, id_text, lend_stamper, lent_stamper
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.stamp import Stamper, id_text, lend_stamper, lent_stamper
 
 
 @pytest.fixture

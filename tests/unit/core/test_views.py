@@ -2,9 +2,9 @@
 
 import pytest
 
-from unibus.core.codec import decode, encode
-from unibus.core.message import Message, restored
-from unibus.core.views import BusMessage, MessageId, MessageMeta, meta
+from unibus.core.codec.codec import decode, encode
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.views import BusMessage, MessageId, MessageMeta, meta
 
 
 def test_a_new_message_id_is_unique_text() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from unibus.config.settings import ServerSettings
-from unibus.endpoints.connections import Connections
-from unibus.endpoints.exposure import check_exposure
-from unibus.endpoints.first_byte import AMQP_HEADER, Protocols, Refusal
+from unibus.endpoints.server.exposure import check_exposure
+from unibus.endpoints.transport.connections import Connections
+from unibus.endpoints.transport.first_byte import AMQP_HEADER, Protocols, Refusal
 from unibus.errors import ConfigInvalid
 
 ELSEWHERE = {"host": ("127.0.0.1", "0.0.0.0")}

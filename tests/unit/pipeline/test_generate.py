@@ -13,12 +13,12 @@ import pytest
 
 from unibus.capture import schema
 from unibus.capture.manifest import Manifest
-from unibus.core.life import changes
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Who
-from unibus.core.life.entity import KIND_NAMES
-from unibus.core.life.events import KINDS
-from unibus.core.life.playing import replay
+from unibus.core.lifecycle.events import KINDS
+from unibus.core.lifecycle.state import changes
+from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.state.changes import Change, Who
+from unibus.core.lifecycle.state.entity import KIND_NAMES
+from unibus.core.lifecycle.state.state import Book
 from unibus.errors import UsageError
 from unibus.pipeline.generator.generate import Generated, Plan, generate
 
@@ -338,7 +338,7 @@ def test_few_channels_have_most_of_the_traffic_and_failures_have_few_names(histo
 
 
 def test_a_row_says_as_much_as_history_does(histories: list[list[Row]]) -> None:
-    """Which columns a kind has is fixed by the change behind it (core/life/events.py)."""
+    """Which columns a kind has is fixed by the change behind it (core/lifecycle/events.py)."""
     for row in histories[0]:
         kind = row["kind"]
         has_who = kind not in (

@@ -8,15 +8,16 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import PySparkException
 
-from unibus.cli import pipeline_care, pipeline_run
-from unibus.cli.pipeline_serve import _wait
+from unibus.cli.pipeline import maintenance as pipeline_care
+from unibus.cli.pipeline import run as pipeline_run
+from unibus.cli.pipeline.serve import _wait
 from unibus.errors import BusError, JobFailed, SparkLost, WorkerLost
 from unibus.pipeline import run
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.lost import ATTEMPTS, lost
-from unibus.pipeline.questions import asking
-from unibus.pipeline.questions.answer import Answer
-from unibus.pipeline.questions.request import Request
+from unibus.pipeline.reports import asking
+from unibus.pipeline.reports.answer import Answer
+from unibus.pipeline.reports.request import Request
 from unibus.pipeline.serving.server import Answers
 
 CRASHED = (

@@ -11,7 +11,7 @@ from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.capturing import Capturing
 from unibus.capture.compacting import compact
 from unibus.capture.event_source import EventSource
-from unibus.capture.keeping import keep
+from unibus.capture.retention import keep
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Roll
 from unibus.capture.sources import CaptureSource, StoreSource, open_sources
@@ -20,8 +20,8 @@ from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import make_plan, save_plan
 from unibus.pipeline.rebuild import rebuild
 from unibus.pipeline.run import BatchResult, run_all
-from unibus.stores.journals.sqlite_history import SqliteHistory
 from unibus.stores.reading import open_history
+from unibus.stores.sqlite.history import SqliteHistory
 from unibus.sync import MessageBus
 
 

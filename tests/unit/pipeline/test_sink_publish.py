@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.pipeline.histories import url_of
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 from unibus.errors import (
     BusError,
     EntityDisabled,

@@ -8,17 +8,17 @@ import pytest
 
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.changes import Change, Sent
-from unibus.core.life.commands import Send, SendResult
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.envelope import send_of
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import Send, SendResult
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.changes import Change, Sent
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import StoreFailed
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Slice
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.journal import Slice
+from unibus.stores.seam.store import Wish
 
 
 class SlowJournal(MemoryJournal):

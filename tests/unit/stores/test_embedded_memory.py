@@ -7,13 +7,13 @@ import pytest
 
 from tests.crash.power import StillTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.commands import Declare, Drop, Send
-from unibus.core.life.entity import QUEUE, Entity
-from unibus.core.life.envelope import send_of
-from unibus.core.message import Message
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.store import Wish
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import Declare, Drop, Send
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.entity import QUEUE, Entity
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.store import Wish
 
 
 def entities() -> int:

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from unibus.stores import pace
-from unibus.stores.pace import PAUSE_NS, PAUSE_NS_MAX, QUICK_NS, Pace
+from unibus.stores.seam import commit_placement as pace
+from unibus.stores.seam.commit_placement import PAUSE_NS, PAUSE_NS_MAX, QUICK_NS, Pace
 
 MS = 1_000_000
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from unibus.stores.pending import Outcome, Pending, answered
+from unibus.stores.seam.pending import Outcome, Pending, answered
 
 GUARD_S = 10.0
 

@@ -5,24 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Sent, Who
-from unibus.core.life.commands import Declare, Send
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import Declare, Send
+from unibus.core.lifecycle.state.changes import Change, Sent, Who
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.core.lifecycle.state.state import Book
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Slice
-from unibus.stores.journals import trace_index
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.jsonfile_files import RealFiles, SyncFailed
-from unibus.stores.journals.jsonfile_snapshot import PART
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite_file import Transaction, open_file
-from unibus.stores.journals.sqlite_index import SqliteIndex
-from unibus.stores.reserve import Reserve
-from unibus.stores.snapshot import PUT_OFF_NS, Snapshot
-from unibus.stores.snapshot_limits import SnapshotLimits
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.engine.snapshot import PUT_OFF_NS, Snapshot
+from unibus.stores.engine.snapshot_limits import SnapshotLimits
+from unibus.stores.files.disk import RealFiles, SyncFailed
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.jsonfile.snapshot import PART
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.journal import Slice
+from unibus.stores.sqlite import trace_index
+from unibus.stores.sqlite.file import Transaction, open_file
+from unibus.stores.sqlite.index import SqliteIndex
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 MINUTE_S = PUT_OFF_NS / 1e9
 

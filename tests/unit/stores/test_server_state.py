@@ -11,19 +11,19 @@ import msgspec
 import pytest
 
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.changes import SavedSession
-from unibus.core.life.commands import BY_TOKEN, COMPLETE, DEAD_LETTER, Declare, Settle
-from unibus.core.life.entity import QUEUE
-from unibus.stores.embedded import EmbeddedStore
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.commands import BY_TOKEN, COMPLETE, DEAD_LETTER, Declare, Settle
+from unibus.core.lifecycle.state.changes import SavedSession
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.inspection.repair import check
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig
-from unibus.testing.virtual_clock import VirtualClock
 
 
 @pytest.fixture

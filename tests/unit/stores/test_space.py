@@ -5,9 +5,7 @@ import logging
 import pytest
 
 from unibus.core.filters.filters import TrueFilter
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Activated, Who
-from unibus.core.life.commands import (
+from unibus.core.lifecycle.commands import (
     COMPLETE,
     RENEW_SESSION,
     Advance,
@@ -25,13 +23,15 @@ from unibus.core.life.commands import (
     SetRule,
     Settle,
 )
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.state.changes import Activated, Who
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.core.lifecycle.state.rules import Rule
+from unibus.core.lifecycle.state.state import Book
 from unibus.errors import StoreFull
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.reserve import Reserve
-from unibus.stores.space import Space
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.stores.engine.space import Space
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.memory import MemoryJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 WANTED = 400_000
 T = b"token"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from unibus.stores.switching import INTERVAL_S, Switching
+from unibus.stores.engine.switch_interval import INTERVAL_S, Switching
 
 
 @pytest.fixture(autouse=True)

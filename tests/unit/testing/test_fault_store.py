@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from unibus.clock import Timers
-from unibus.core.life.changes import Who
-from unibus.core.life.commands import COMPLETE, Declare, Send, Settle
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import COMPLETE, Declare, Send, Settle
+from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import EntityNotFound, StoreFailed, UsageError
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Journal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.store import Store, Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.journal import Journal
+from unibus.stores.seam.store import Store, Wish
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.fault_store import FaultStore
-from unibus.testing.virtual_clock import VirtualClock
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import Clock
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 from unibus.errors import LoopMismatch, UsageError
 from unibus.testing import VirtualClock
 

@@ -7,17 +7,17 @@ carry the record of a death. Both are read as they are at one moment; what dies 
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from unibus.bus.dead_letters.dead_message import original_of
 from unibus.bus.dead_letters.filters import DeadLetterFilter
-from unibus.bus.dead_letters.letter import original_of
 from unibus.bus.dead_letters.matching import Matcher, lies_in
 from unibus.bus.dead_letters.record import died_ns, is_dead, record_of
 from unibus.bus.dead_letters.steps import Steps
 from unibus.bus.names import folded_name
-from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTIONS, TOPIC, Entry
-from unibus.core.life.states import GONE
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTIONS, TOPIC, Entry
+from unibus.core.lifecycle.state.states import GONE
 from unibus.errors import EntityNotFound
-from unibus.stores.pending import answered
-from unibus.stores.store import EntityInfo, Store
+from unibus.stores.seam.pending import answered
+from unibus.stores.seam.store import EntityInfo, Store
 
 LOOK: Final = 500
 """Letters whose bodies are read at once, and letters that are looked at before others get their turn."""

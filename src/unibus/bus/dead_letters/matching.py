@@ -15,10 +15,10 @@ from unibus.bus.dead_letters.record import (
     source_in,
     text_in,
 )
-from unibus.core.deadletter import ATTEMPTS_HEADER, DESCRIPTION_HEADER, REASON_HEADER
-from unibus.core.fields import seconds_ns
-from unibus.core.life.changes import Overlay
-from unibus.core.life.entity import Entry
+from unibus.core.envelope.fields import seconds_ns
+from unibus.core.flow.deadletter import ATTEMPTS_HEADER, DESCRIPTION_HEADER, REASON_HEADER
+from unibus.core.lifecycle.state.changes import Overlay
+from unibus.core.lifecycle.state.entity import Entry
 
 
 class Matcher:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from unibus.bus.dead_letters.record import RECOVERY_HEADER, died_ns, number_in, record_of, source_in, text_in
-from unibus.core.deadletter import ATTEMPTS_HEADER, REASON_HEADER
-from unibus.core.life.entity import Entry
+from unibus.core.flow.deadletter import ATTEMPTS_HEADER, REASON_HEADER
+from unibus.core.lifecycle.state.entity import Entry
 from unibus.errors import UsageError
 
 Key = Callable[[Entry], int | str]

@@ -7,7 +7,7 @@ a body. What is read here is read once for each of them: hence compiled.
 
 from typing import Final
 
-from unibus.core.deadletter import (
+from unibus.core.flow.deadletter import (
     ATTEMPTS_HEADER,
     DESCRIPTION_HEADER,
     ERROR_TYPE_HEADER,
@@ -18,8 +18,8 @@ from unibus.core.deadletter import (
     TRACEBACK_HEADER,
     is_sub_queue,
 )
-from unibus.core.life.changes import Overlay
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.state.changes import Overlay
+from unibus.core.lifecycle.state.entity import Entry
 
 RECOVERY_HEADER: Final = "DeadLetterRecoveryAttempts"
 """How often somebody brought it back. Not part of the record: it is kept through another death."""

@@ -7,23 +7,23 @@ once, so inside of a transaction it is refused: what could be taken back would h
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from unibus.bus.dead_letters.dead_message import DeadMessage, dead_message, original_of
 from unibus.bus.dead_letters.filters import DeadLetterFilter
 from unibus.bus.dead_letters.finding import Entities, entities_of, find
-from unibus.bus.dead_letters.letter import DeadMessage, dead_message, original_of
 from unibus.bus.dead_letters.ordering import Order
 from unibus.bus.dead_letters.record import RECOVERY_HEADER, died_ns, number_in, record_of, source_in, text_in
 from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult, RecoveryResult
 from unibus.bus.dead_letters.rules import Judge, RecoveryAction, RecoveryRule
 from unibus.bus.dead_letters.steps import Steps
 from unibus.bus.dead_letters.sweep import STOPPED, Bulk, Decide, Refusal, Sweep, own_ttls, task_for
-from unibus.bus.queues import Queues
-from unibus.bus.transactions import current
-from unibus.core.cold import HeaderValue
-from unibus.core.deadletter import REASON_HEADER
-from unibus.core.life.commands import MOVE_EDIT, Move, Remove, SendResult
-from unibus.core.life.entity import Entry
-from unibus.core.life.envelope import overlay_of, send_of
-from unibus.core.message import Message, restored
+from unibus.bus.queues.operations import Queues
+from unibus.bus.queues.transactions import current
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.message_properties import HeaderValue
+from unibus.core.flow.deadletter import REASON_HEADER
+from unibus.core.lifecycle.commands import MOVE_EDIT, Move, Remove, SendResult
+from unibus.core.lifecycle.envelope import overlay_of, send_of
+from unibus.core.lifecycle.state.entity import Entry
 from unibus.errors import BusError, EntityNotFound, UsageError
 
 SAME: Final = object()

@@ -14,8 +14,8 @@ import msgspec
 from unibus.bus.dead_letters.filters import DeadLetterFilter
 from unibus.bus.dead_letters.matching import Matcher, lies_in
 from unibus.bus.dead_letters.record import record_of, text_in
-from unibus.core.deadletter import SOURCE_HEADER
-from unibus.core.life.entity import Entry
+from unibus.core.flow.deadletter import SOURCE_HEADER
+from unibus.core.lifecycle.state.entity import Entry
 from unibus.errors import ConfigInvalid, UsageError
 
 

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from unibus.clock import Timers
 from unibus.errors import EntityNotFound
-from unibus.stores.pending import Outcome, Pending
-from unibus.stores.store import Store
+from unibus.stores.seam.pending import Outcome, Pending
+from unibus.stores.seam.store import Store
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Pending[Any], Any, T]

@@ -10,21 +10,21 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from unibus.bus.dead_letters.dead_message import own_ttl_ns
 from unibus.bus.dead_letters.finding import Entities, Found
-from unibus.bus.dead_letters.letter import own_ttl_ns
 from unibus.bus.dead_letters.record import RECOVERY_HEADER, number_in, record_of, second_life, source_in
 from unibus.bus.dead_letters.results import ProcessingResult
 from unibus.bus.dead_letters.rules import RecoveryAction
 from unibus.bus.dead_letters.steps import Steps, pause
-from unibus.bus.queues import Queues
-from unibus.core.life.commands import MOVE_REDIRECT, MOVE_RETRY, Move, Remove
-from unibus.core.life.entity import Entry
-from unibus.core.life.states import LOCKED
-from unibus.core.limiter import TokenBucket
+from unibus.bus.queues.operations import Queues
+from unibus.core.flow.limiter import TokenBucket
+from unibus.core.lifecycle.commands import MOVE_REDIRECT, MOVE_RETRY, Move, Remove
+from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.states import LOCKED
 from unibus.counting import counted
 from unibus.errors import BusClosed, BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
-from unibus.stores.store import Store
+from unibus.stores.seam.store import Store
 
 Progress: TypeAlias = Callable[[int, int], object]
 Guard: TypeAlias = Callable[[], AbstractContextManager[object]]

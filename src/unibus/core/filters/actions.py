@@ -12,15 +12,18 @@ from uuid import UUID
 
 from mypy_extensions import i64
 
-from unibus.core.cold import Cold, HeaderValue, Int32
-from unibus.core.fields import checked_header
+from unibus.core.envelope.fields import checked_header
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.message_properties import Cold, HeaderValue, Int32
 from unibus.core.filters import tree
 from unibus.core.filters.compiling import Compiler
-from unibus.core.filters.conditions import text_of
+from unibus.core.filters.expressions import Draw, Term
 from unibus.core.filters.filters import LENIENT, MODES, Values, as_named, bound
 from unibus.core.filters.numbers import DECIMAL, DOUBLE, INT32, INT64, aware, decimal_of, double_of, kind_of
 from unibus.core.filters.parser import Parser
-from unibus.core.filters.places import (
+from unibus.core.filters.predicates import text_of
+from unibus.core.filters.printing import printed_statement
+from unibus.core.filters.property_lookup import (
     MESSAGE_ID,
     PARTITION_KEY,
     SCHEDULED_TIME,
@@ -31,10 +34,7 @@ from unibus.core.filters.places import (
     name_in,
     system_number,
 )
-from unibus.core.filters.printing import printed_statement
-from unibus.core.filters.terms import Draw, Term
 from unibus.core.filters.tokens import END, KEYWORD, NAME, invalid, near
-from unibus.core.message import Message, restored
 from unibus.errors import EvaluationError, FilterInvalid, HeaderInvalid
 from unibus.limits import (
     FILTER_CHARS_MAX,

@@ -8,7 +8,22 @@ from mypy_extensions import i64
 
 from unibus.core.filters import tree
 from unibus.core.filters.comparing import EQUAL, MIRRORED, OPERATORS, UNEQUAL, UNKNOWN, compared
-from unibus.core.filters.conditions import (
+from unibus.core.filters.expressions import (
+    ArithmeticTerm,
+    CalledTerm,
+    ConstantTerm,
+    Draw,
+    NewIdTerm,
+    PlaceTerm,
+    SignTerm,
+    SystemTerm,
+    Term,
+    UserTerm,
+    place_named,
+)
+from unibus.core.filters.like import Likeness
+from unibus.core.filters.numbers import arithmetic, signed
+from unibus.core.filters.predicates import (
     Among,
     Condition,
     Either,
@@ -25,22 +40,7 @@ from unibus.core.filters.conditions import (
     SystemTextEquals,
     TextEquals,
 )
-from unibus.core.filters.likeness import Likeness
-from unibus.core.filters.numbers import arithmetic, signed
-from unibus.core.filters.places import is_text
-from unibus.core.filters.terms import (
-    ArithmeticTerm,
-    CalledTerm,
-    ConstantTerm,
-    Draw,
-    NewIdTerm,
-    PlaceTerm,
-    SignTerm,
-    SystemTerm,
-    Term,
-    UserTerm,
-    place_named,
-)
+from unibus.core.filters.property_lookup import is_text
 from unibus.errors import EvaluationError, FilterInvalid
 
 

@@ -18,11 +18,11 @@ from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64
 
-from unibus.core.filters.conditions import Key
+from unibus.core.envelope.message import Message
+from unibus.core.filters.expressions import SystemTerm, UserTerm
 from unibus.core.filters.filters import Filter
 from unibus.core.filters.numbers import INSTANT, INT32, NOTHING, TEXT, aware, double_of, kind_of, number_of_text
-from unibus.core.filters.terms import SystemTerm, UserTerm
-from unibus.core.message import Message
+from unibus.core.filters.predicates import Key
 from unibus.errors import EvaluationError
 
 _TEXTS: Final = 0

@@ -12,8 +12,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from unibus.core.filters import tree
-from unibus.core.filters.likeness import Likeness
-from unibus.core.filters.places import SYSTEM_NAMES, system_spelling
+from unibus.core.filters.like import Likeness
+from unibus.core.filters.property_lookup import SYSTEM_NAMES, system_spelling
 from unibus.core.filters.tokens import (
     DOUBLE,
     END,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.connection import Credentials
 from unibus.core.access.decide import Access, Claims, is_for
 from unibus.core.access.rights import Right

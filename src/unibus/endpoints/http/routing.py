@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from unibus.bus.entity_names import RESERVED_FIRST
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.entity import SUBSCRIPTIONS
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.state.entity import SUBSCRIPTIONS
 from unibus.endpoints.http.address import decoded
 from unibus.errors import DecodeError
 

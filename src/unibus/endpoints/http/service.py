@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar, cast
 
-from unibus.bus.broker import Broker
-from unibus.bus.management.jobs import Jobs
+from unibus.bus.api.broker import Broker
+from unibus.bus.management.jobs.jobs import Jobs
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.overview import Overview
 from unibus.endpoints.http.request import Request

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.life.commands import Advance, Send
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.lifecycle.commands import Advance, Send
 from unibus.errors import StoreBusy, StoreDamaged, TransactionInvalid, UsageError
 from unibus.pipeline.connector.staging import Cell, Listing, Staged, Staging
 

@@ -29,7 +29,7 @@ from unibus.pipeline.connector.names import file_name
 from unibus.pipeline.connector.offsets import SEQ_MAX
 from unibus.pipeline.connector.options import FAIL, QUARANTINE
 from unibus.pipeline.connector.slices import Slice, check_missing
-from unibus.stores.private import make_folder, opener
+from unibus.stores.files.private import make_folder, opener
 
 log = logging.getLogger("unibus")
 

@@ -35,13 +35,13 @@ from pyspark.sql.types import (
 )
 
 from unibus.bus.names import checked_name
-from unibus.core.cold import TEXT_FIELDS, Cold
-from unibus.core.fields import seconds_ns, set_fields
-from unibus.core.life.commands import Send
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.envelope import send_of
-from unibus.core.message import restored
-from unibus.core.priority import checked_priority
+from unibus.core.envelope.fields import seconds_ns, set_fields
+from unibus.core.envelope.message import restored
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold
+from unibus.core.envelope.priority import checked_priority
+from unibus.core.lifecycle.commands import Send
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import SerializationFailed, UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX
 from unibus.pipeline.connector.options import near

@@ -27,7 +27,7 @@ from unibus.pipeline.connector.options import WriteOptions, named
 from unibus.pipeline.connector.publishing import Effect, Progress, publish
 from unibus.pipeline.connector.rows import Shape
 from unibus.pipeline.connector.staging import Staged, Staging
-from unibus.stores.local_folder import FILE, local_folder, scheme_of
+from unibus.stores.files.local_folder import FILE, local_folder, scheme_of
 
 ONLY_BATCH: Final = "0"
 _QUERY_ID: Final = "sql.streaming.queryId"

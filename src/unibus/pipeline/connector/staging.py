@@ -20,13 +20,13 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from unibus.bus.outbox import Row, packed, unpacked
-from unibus.core.life.commands import Send
+from unibus.bus.outbox.outbox import Row, packed, unpacked
+from unibus.core.lifecycle.commands import Send
 from unibus.errors import StoreDamaged, StoreUnavailable, StoreVersion, UsageError
 from unibus.pipeline.connector.names import file_name
 from unibus.pipeline.connector.rows import Shape
-from unibus.stores.journals.jsonfile_files import RealFiles, replace
-from unibus.stores.private import make_folder, opener
+from unibus.stores.files.disk import RealFiles, replace
+from unibus.stores.files.private import make_folder, opener
 
 FORMAT: Final = 1
 CELL_ROWS: Final = 100

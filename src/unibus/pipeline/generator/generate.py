@@ -23,7 +23,7 @@ from unibus.pipeline.generator.rows import ATTR, Order, Rows, Values
 from unibus.pipeline.generator.sending import Sending, arrivals
 from unibus.pipeline.generator.tables import Tables
 from unibus.pipeline.generator.world import HOUR_US, Ints, Plan, domain_name, domain_of, times_of_day
-from unibus.stores.local_folder import local_folder
+from unibus.stores.files.local_folder import local_folder
 
 SLICE_MESSAGES: Final = 100_000
 SEGMENT_ROWS: Final = 250_000

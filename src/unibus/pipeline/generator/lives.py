@@ -1,4 +1,5 @@
-"""The lives of messages, drawn many at once by the rules of `core/life`: what may follow on what, and what is counted.
+"""The lives of messages, drawn many at once by the rules of `core/lifecycle`: what may follow on what, and what is
+counted.
 
     stored ──▶ delivered ──▶ completed                       most of them
         │          ├──▶ returned (now, or activated later) ──▶ delivered again, until it is completed or buried

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from unibus.core.life.entity import TOPIC
+from unibus.core.lifecycle.state.entity import TOPIC
 from unibus.pipeline.generator.lives import Fates, Lives, Numbers, joined
 from unibus.pipeline.generator.rows import ATTR, Row, Rows, Values, filled
 from unibus.pipeline.generator.world import (

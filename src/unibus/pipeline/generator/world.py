@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.entity import DEAD_LETTERS, QUEUE, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, QUEUE, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

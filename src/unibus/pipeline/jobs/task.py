@@ -21,17 +21,17 @@ from unibus.capture.schema import EVENTS
 from unibus.capture.segments import row_groups
 from unibus.capture.sources import open_source
 from unibus.errors import JobFailed, LakeIncomplete
-from unibus.pipeline.files import File, write_file
-from unibus.pipeline.jobs.adding import all_added_up
-from unibus.pipeline.jobs.closed import closed_of
+from unibus.pipeline.jobs.aggregate import all_added_up
+from unibus.pipeline.jobs.channel_minutes import minutes_of
+from unibus.pipeline.jobs.closed_messages import closed_of
 from unibus.pipeline.jobs.failures import failures_of
 from unibus.pipeline.jobs.latency import latencies_of
-from unibus.pipeline.jobs.minutes import minutes_of
 from unibus.pipeline.jobs.names import distinct, names_of
-from unibus.pipeline.jobs.opened import drops_of, merged, opened_of
+from unibus.pipeline.jobs.open_messages import drops_of, merged, opened_of
 from unibus.pipeline.jobs.traces import IDS, told_of, trace_rows, traces_of
-from unibus.pipeline.tables import CHANNEL_MINUTE, FAILURES, LATENCY_HIST, MESSAGES, TRACES
-from unibus.stores.private import make_file, make_folder
+from unibus.pipeline.storage.files import File, write_file
+from unibus.pipeline.storage.tables import CHANNEL_MINUTE, FAILURES, LATENCY_HIST, MESSAGES, TRACES
+from unibus.stores.files.private import make_file, make_folder
 
 COLUMNS: Final = tuple(name for name in EVENTS.names if name != "kind")
 _FEW: Final = ("domain", "channel", "reason", "signature", "consumer")

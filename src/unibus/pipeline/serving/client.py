@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from unibus.errors import StoreUnavailable
-from unibus.pipeline.questions.request import Reply, Request
+from unibus.pipeline.reports.request import Reply, Request
 
 ADDRESS: Final = "serve.json"
 ANSWER_PATIENCE_S: Final = 600.0

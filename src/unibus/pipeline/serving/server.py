@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from unibus.errors import BusError, SparkLost, StoreBusy
-from unibus.pipeline.questions.answer import Answer
-from unibus.pipeline.questions.asking import REPORTS, answer
-from unibus.pipeline.questions.request import REPORT_ROWS, Found, Refusal, Reply, Request
-from unibus.pipeline.questions.sources import opened_sources
-from unibus.pipeline.questions.tracing import find_events
+from unibus.pipeline.reports.answer import Answer
+from unibus.pipeline.reports.asking import REPORTS, answer
+from unibus.pipeline.reports.request import REPORT_ROWS, Found, Refusal, Reply, Request
+from unibus.pipeline.reports.sources import opened_sources
+from unibus.pipeline.reports.tracing import find_events
 from unibus.pipeline.serving.client import Address
-from unibus.pipeline.serving.door import open_door
+from unibus.pipeline.serving.protocol import open_door
 from unibus.pipeline.session import LOCAL, open_session
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.state import Book
 
 
 class LoggedGroup(NamedTuple):

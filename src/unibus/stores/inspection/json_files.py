@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.state import Book
 from unibus.errors import StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
+from unibus.stores.files.disk import Files, RealFiles
 from unibus.stores.inspection.files import LoggedGroup, Reader
-from unibus.stores.journals.jsonfile_files import Files, RealFiles
-from unibus.stores.journals.jsonfile_folder import unavailable
-from unibus.stores.journals.jsonfile_lines import Line, is_whole, read_line
-from unibus.stores.journals.jsonfile_load import Loading
-from unibus.stores.journals.jsonfile_log import Log, Segment, damaged, lines_of
-from unibus.stores.journals.jsonfile_snapshot import Snapshots
-from unibus.stores.journals.jsonfile_state import STATE, read_cursors, read_state
+from unibus.stores.jsonfile.folder import unavailable
+from unibus.stores.jsonfile.lines import Line, is_whole, read_line
+from unibus.stores.jsonfile.load import Loading
+from unibus.stores.jsonfile.log import Log, Segment, damaged, lines_of
+from unibus.stores.jsonfile.snapshot import Snapshots
+from unibus.stores.jsonfile.state import STATE, read_cursors, read_state
 
 
 class JsonFiles:

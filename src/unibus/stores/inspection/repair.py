@@ -13,22 +13,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from unibus.core.life.book import Book
-from unibus.core.life.due import NEVER
-from unibus.core.life.invariants import differences, violations
+from unibus.core.lifecycle.invariants import differences, violations
+from unibus.core.lifecycle.state.deadlines import NEVER
+from unibus.core.lifecycle.state.state import Book
 from unibus.errors import BusError, StoreBusy, StoreDamaged, StoreUnavailable, UsageError
-from unibus.stores.forked import hold_at_fork
+from unibus.stores.files.owner import busy_elsewhere, checked_links
 from unibus.stores.inspection.files import StoreFiles
 from unibus.stores.inspection.findings import Finding, Inspection
 from unibus.stores.inspection.json_files import JsonFiles
 from unibus.stores.inspection.salvage import Salvage
 from unibus.stores.inspection.sqlite_files import SqliteFiles
 from unibus.stores.inspection.writing import write_jsonfile, write_sqlite
-from unibus.stores.journal import Journal
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.opening import split_url
-from unibus.stores.owner import busy_elsewhere, checked_links
+from unibus.stores.seam.forked import hold_at_fork
+from unibus.stores.seam.journal import Journal
+from unibus.stores.sqlite.journal import SqliteJournal
 
 SQLITE, JSONFILE = "sqlite", "jsonfile"
 

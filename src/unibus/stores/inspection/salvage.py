@@ -5,13 +5,13 @@ group prove what it says, and left out otherwise. Behind a gap in the log change
 played as far as what they refer to is known.
 """
 
-from unibus.core.life.book import Book, owner_name
-from unibus.core.life.changes import Change, Copied, Declared, Passed, Sent
-from unibus.core.life.due import NEVER
-from unibus.core.life.entity import SUBSCRIPTION, TOPIC, Entry
-from unibus.core.life.events import kind_of
-from unibus.core.life.invariants import differences, sequence_problem, violations
-from unibus.core.life.playing import replay
+from unibus.core.lifecycle.events import kind_of
+from unibus.core.lifecycle.invariants import differences, sequence_problem, violations
+from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.state.changes import Change, Copied, Declared, Passed, Sent
+from unibus.core.lifecycle.state.deadlines import NEVER
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC, Entry
+from unibus.core.lifecycle.state.state import Book, owner_name
 from unibus.errors import BusError, StoreDamaged, StoreVersion
 from unibus.stores.inspection.fan_out import half_sends
 from unibus.stores.inspection.files import LoggedGroup, StoreFiles

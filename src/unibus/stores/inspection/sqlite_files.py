@@ -7,15 +7,15 @@ from typing import cast
 import apsw
 import msgspec
 
-from unibus.core.life.book import Book
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.state import Book
 from unibus.errors import StoreDamaged
 from unibus.stores.inspection.files import LoggedGroup, Reader
-from unibus.stores.journals.sqlite_bodies import Bodies
-from unibus.stores.journals.sqlite_file import damaged, translated
-from unibus.stores.journals.sqlite_load import Loading
-from unibus.stores.journals.sqlite_look import open_read_only
-from unibus.stores.journals.sqlite_rows import changes_of
+from unibus.stores.sqlite.bodies import Bodies
+from unibus.stores.sqlite.file import damaged, translated
+from unibus.stores.sqlite.load import Loading
+from unibus.stores.sqlite.look import open_read_only
+from unibus.stores.sqlite.rows import changes_of
 
 _ROWS = "SELECT seq, last, crc, records FROM log WHERE seq >= ? ORDER BY seq"
 _SEQ_MAX = 1 << 62

@@ -7,22 +7,22 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from unibus.core.life.book import MARK_PROCESSED, MARK_SENT, Book
-from unibus.core.life.changes import Change
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, Book
+from unibus.stores.engine.snapshot import row_of
+from unibus.stores.files.disk import Files, RealFiles
+from unibus.stores.files.private import make_file
 from unibus.stores.inspection.files import StoreFiles
 from unibus.stores.inspection.salvage import Salvage
-from unibus.stores.journal import Slice, Summary
-from unibus.stores.journals.jsonfile_files import Files, RealFiles
-from unibus.stores.journals.jsonfile_folder import begin, check_place
-from unibus.stores.journals.jsonfile_forms import instant_text
-from unibus.stores.journals.jsonfile_log import Log
-from unibus.stores.journals.jsonfile_snapshot import Snapshots
-from unibus.stores.journals.jsonfile_state import Cursor, Cursors, write_cursors
-from unibus.stores.journals.sqlite_file import Transaction, open_file
-from unibus.stores.journals.sqlite_rows import checksum, insert, pack, save_part, save_summary
-from unibus.stores.private import make_file
-from unibus.stores.snapshot import row_of
+from unibus.stores.jsonfile.folder import begin, check_place
+from unibus.stores.jsonfile.forms import instant_text
+from unibus.stores.jsonfile.log import Log
+from unibus.stores.jsonfile.snapshot import Snapshots
+from unibus.stores.jsonfile.state import Cursor, Cursors, write_cursors
+from unibus.stores.seam.journal import Slice, Summary
+from unibus.stores.sqlite.file import Transaction, open_file
+from unibus.stores.sqlite.rows import checksum, insert, pack, save_part, save_summary
 
 _MESSAGES_AT_ONCE: Final = 500
 

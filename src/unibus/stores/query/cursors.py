@@ -9,8 +9,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.core.codec import decode, encode_json
-from unibus.core.deadletter import (
+from unibus.core.codec.codec import decode, encode_json
+from unibus.core.envelope.message import Message
+from unibus.core.flow.deadletter import (
     ATTEMPTS_HEADER,
     DESCRIPTION_HEADER,
     ERROR_TYPE_HEADER,
@@ -18,14 +19,13 @@ from unibus.core.deadletter import (
     SOURCE_HEADER,
     TIME_HEADER,
 )
-from unibus.core.life.changes import Overlay
-from unibus.core.life.entity import Entry
-from unibus.core.life.events import Event
-from unibus.core.life.states import GONE, STATE_NAMES
-from unibus.core.message import Message
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.changes import Overlay
+from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.states import GONE, STATE_NAMES
+from unibus.stores.query.formatting import Clockface, body_text
 from unibus.stores.query.plan import Plan, Range, Wanted, kinds_of
-from unibus.stores.query.showing import Clockface, body_text
-from unibus.stores.query.source import (
+from unibus.stores.query.table_source import (
     COMPLETED,
     DELIVERED,
     FAILED,
@@ -64,7 +64,7 @@ CONSUMER: Final = 21
 SUBJECT: Final = 22
 
 LAST_ERROR_HEADER: Final = "LastError"
-"""What a block that raised wrote on the message when it gave it back (bus/received.py)."""
+"""What a block that raised wrote on the message when it gave it back (bus/queues/received.py)."""
 
 
 @final

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Sequence
 
-from unibus.core.life.entity import Entry
-from unibus.core.life.events import Event
-from unibus.stores.pending import Pending, answered
-from unibus.stores.reader import StoreReader
-from unibus.stores.store import EntityInfo, StoreHealth
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.entity import Entry
+from unibus.stores.seam.pending import Pending, answered
+from unibus.stores.seam.store import EntityInfo, StoreHealth
+from unibus.stores.seam.store_view import StoreReader
 
 
 class OutsideStore:

@@ -4,7 +4,7 @@
 from collections.abc import Collection
 from typing import Final, final
 
-from unibus.stores.query.source import COMPLETED, DELIVERED, FAILED, PENDING
+from unibus.stores.query.table_source import COMPLETED, DELIVERED, FAILED, PENDING
 
 EQ: Final = "="
 IN: Final = "in"

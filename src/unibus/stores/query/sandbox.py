@@ -20,7 +20,7 @@ from unibus.stores.query import functions
 from unibus.stores.query.growth import growth_of
 from unibus.stores.query.guard import STEPS_PER_TICK, Guard
 from unibus.stores.query.result import Value
-from unibus.stores.query.source import Source
+from unibus.stores.query.table_source import Source
 from unibus.stores.query.tables import TABLES, Module
 
 Parameters: TypeAlias = Sequence[Value] | Mapping[str, Value]

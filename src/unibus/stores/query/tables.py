@@ -17,10 +17,10 @@ from typing import Final, TypeAlias
 import apsw
 import msgspec
 
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.stores.query.cursors import EmptyCursor, EventCursor, LetterCursor, MessageCursor
 from unibus.stores.query.plan import EQ, GE, GT, IN, LE, LT, NE, Plan, excludes_delivered
-from unibus.stores.query.source import HISTORY_KEPT_MAX, Source
+from unibus.stores.query.table_source import HISTORY_KEPT_MAX, Source
 
 Cursor: TypeAlias = MessageCursor | LetterCursor | EventCursor | EmptyCursor
 

@@ -7,7 +7,9 @@ a dead-lettered message                 in neither case: it stays in its own dea
 
 import pytest
 
-from unibus.core.deadletter import (
+from unibus.core.filters.actions import SqlRuleAction
+from unibus.core.filters.filters import SqlFilter, TrueFilter
+from unibus.core.flow.deadletter import (
     DESCRIPTION_HEADER,
     ENTITY_DISABLED,
     MESSAGE_SIZE_EXCEEDED,
@@ -16,11 +18,9 @@ from unibus.core.deadletter import (
     SOURCE_HEADER,
     sub_queue,
 )
-from unibus.core.filters.actions import SqlRuleAction
-from unibus.core.filters.filters import SqlFilter, TrueFilter
-from unibus.core.life.commands import DEAD_LETTER, Move
-from unibus.core.life.entity import subscription_path
-from unibus.core.life.rules import Rule, text_of
+from unibus.core.lifecycle.commands import DEAD_LETTER, Move
+from unibus.core.lifecycle.state.entity import subscription_path
+from unibus.core.lifecycle.state.rules import Rule, text_of
 from unibus.errors import DuplicateMessage, QuotaExceeded, UsageError
 from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers, sending, settling
 

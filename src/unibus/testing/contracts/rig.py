@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from unibus.core.codec import encode
-from unibus.core.cold import HeaderValue
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.changes import Who
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import (
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import HeaderValue
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -28,12 +28,12 @@ from unibus.core.life.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
-from unibus.core.life.envelope import message_of
-from unibus.core.life.events import Event
-from unibus.core.message import Message
-from unibus.stores.store import EntityInfo, SessionLock, Store, Wish
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.core.lifecycle.envelope import message_of
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
+from unibus.stores.seam.store import EntityInfo, SessionLock, Store, Wish
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 SECOND: Final = 1_000_000_000
 ANSWER_S: Final = 30.0

@@ -4,16 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from unibus.core.codec import encode
-from unibus.core.cold import Cold, HeaderValue
-from unibus.core.deadletter import sub_queue
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import Cold, HeaderValue
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
-from unibus.core.life.changes import Who
-from unibus.core.life.commands import DEAD_LETTER, Declare, DropRule, Move, Send, SendResult, SetRule
-from unibus.core.life.entity import SUBSCRIPTION
-from unibus.core.life.rules import DEFAULT_RULE, Rule, text_of
-from unibus.core.message import Message
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.commands import DEAD_LETTER, Declare, DropRule, Move, Send, SendResult, SetRule
+from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION
+from unibus.core.lifecycle.state.rules import DEFAULT_RULE, Rule, text_of
 from unibus.errors import ConfigInvalid, EntityExists, EntityNotFound, QuotaExceeded, UsageError
 from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers, sending
 
@@ -156,7 +156,7 @@ class RuleContract(Contract):
         assert rig.picture() == before
 
     def test_rules_that_are_none(self, rig: Rig) -> None:
-        from unibus.core.life.settings import checked_settings
+        from unibus.core.lifecycle.state.settings import checked_settings
 
         for text in (
             "{}",

@@ -1,7 +1,7 @@
 """A store in the fewest words: what queues, topics, rules and sessions promise, without any thought of speed.
 
 Random tests run a real store beside this one and compare the two after every step. So it shares no rule with
-core/life: it looks through everything it has for every question, and works out what is due by trying all of it.
+core/lifecycle: it looks through everything it has for every question, and works out what is due by trying all of it.
 Locks get the tokens that the real store drew, and a message is known by its text.
 
     letters.py      a message, a session

@@ -7,7 +7,7 @@ entity that forwards; what its duplicate detection knows is dropped.
 from collections import Counter
 from dataclasses import dataclass, field
 
-from unibus.core.deadletter import ENTITY_DISABLED, QUOTA_EXCEEDED
+from unibus.core.flow.deadletter import ENTITY_DISABLED, QUOTA_EXCEEDED
 from unibus.testing.model.letters import Letter
 from unibus.testing.model.parts import Box
 

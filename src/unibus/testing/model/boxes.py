@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from unibus.core.deadletter import (
+from unibus.core.flow.deadletter import (
     ATTEMPTS_HEADER,
     FILTER_EVALUATION_FAILED,
     MAX_TRANSFER_HOP_COUNT_EXCEEDED,

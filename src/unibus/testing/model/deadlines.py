@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from unibus.core.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
+from unibus.core.flow.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
 from unibus.testing.model.boxes import Boxes
 from unibus.testing.model.letters import Letter
 from unibus.testing.model.parts import Box

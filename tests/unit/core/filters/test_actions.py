@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from unibus.core.codec import decode, encode
-from unibus.core.cold import Int32
+from unibus.core.codec.codec import decode, encode
+from unibus.core.envelope.message import Message, same_message
+from unibus.core.envelope.message_properties import Int32
 from unibus.core.filters.actions import SqlRuleAction
-from unibus.core.message import Message, same_message
 from unibus.errors import EvaluationError, FilterInvalid
 
 

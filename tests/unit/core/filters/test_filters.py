@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from unibus.core.cold import Cold, Int32
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import Cold, Int32
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
-from unibus.core.message import Message
 from unibus.errors import EvaluationError, FilterInvalid
 
 

@@ -2,10 +2,10 @@
 
 import random
 
-from unibus.core.life.changes import Who
-from unibus.core.life.due import NEVER, Due
-from unibus.core.life.entity import QUEUE, Entity, Entry
-from unibus.core.life.states import ACTIVE, DEFERRED, GONE
+from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.deadlines import NEVER, Due
+from unibus.core.lifecycle.state.entity import QUEUE, Entity, Entry
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, GONE
 
 SECOND = 1_000_000_000
 WHO = Who("m", 1)

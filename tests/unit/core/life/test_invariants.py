@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.book import Book
-from unibus.core.life.entity import Entity
-from unibus.core.life.invariants import violations
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
+from unibus.core.lifecycle.invariants import violations
+from unibus.core.lifecycle.state.entity import Entity
+from unibus.core.lifecycle.state.state import Book
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig
-from unibus.testing.virtual_clock import VirtualClock
 
 
 def break_nothing(book: Book, entity: Entity) -> None:

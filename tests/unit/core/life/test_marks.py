@@ -2,7 +2,7 @@
 
 import random
 
-from unibus.core.life.marks import Marks
+from unibus.core.lifecycle.state.dedup_window import Marks
 
 
 def test_a_key_is_known_for_its_window_and_not_at_its_end() -> None:

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from unibus.clock import Clock
-from unibus.core.codec import encode
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.changes import Who
-from unibus.core.life.claiming import DUE_PER_CALL, Claimed
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Declare, Drop, Send, Settle
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.life.envelope import message_of
-from unibus.core.life.states import ACTIVE, DEFERRED
-from unibus.core.message import Message
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import Message
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.claiming import DUE_PER_CALL, Claimed
+from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Declare, Drop, Send, Settle
+from unibus.core.lifecycle.envelope import message_of
+from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED
 from unibus.errors import LockLost
-from unibus.stores import snapshot
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.store import Wish
+from unibus.stores.engine import snapshot
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.store import Wish
+from unibus.stores.sqlite.journal import SqliteJournal
 
 SECOND = 1_000_000_000
 NEVER_EVERY = 1_000_000

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from unibus.bus.broker import Broker
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.broker import Broker
+from unibus.bus.api.message_bus import MessageBus
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import AZURE, LENIENT, CorrelationFilter, SqlFilter, TrueFilter
-from unibus.core.life.rules import DEFAULT_RULE, Rule, RuleSet, rule_set_of, rules_of, text_of
+from unibus.core.lifecycle.state.rules import DEFAULT_RULE, Rule, RuleSet, rule_set_of, rules_of, text_of
 from unibus.errors import ConfigInvalid
 from unibus.limits import RULES_PER_SUBSCRIPTION_MAX
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unibus.bus.broker import Broker
-from unibus.bus.message_bus import MessageBus
-from unibus.core.life.entity import Entity
-from unibus.core.life.session_lists import INSTANTS_MAX, SessionLists, SortedIds
+from unibus.bus.api.broker import Broker
+from unibus.bus.api.message_bus import MessageBus
+from unibus.core.lifecycle.state.entity import Entity
+from unibus.core.lifecycle.state.session_lists import INSTANTS_MAX, SessionLists, SortedIds
 from unibus.testing import VirtualClock
 
 MANY = 4_000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import (
+from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.state.changes import (
     Activated,
     Cancelled,
     Change,
@@ -21,9 +21,9 @@ from unibus.core.life.changes import (
     Sent,
     Who,
 )
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.playing import replay
-from unibus.core.life.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED, STATE_NAMES, TRANSITIONS, may
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED, STATE_NAMES, TRANSITIONS, may
 from unibus.errors import StoreDamaged
 
 WHO = Who("m", 1)

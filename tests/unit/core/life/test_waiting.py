@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from unibus.core.life.states import ACTIVE, GONE, LOCKED
-from unibus.core.life.waiting import Placed, Waiting
+from unibus.core.lifecycle.state.ready_queue import Placed, Waiting
+from unibus.core.lifecycle.state.states import ACTIVE, GONE, LOCKED
 
 
 @pytest.mark.parametrize("by_priority", [True, False])

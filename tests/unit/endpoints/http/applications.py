@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from fastapi import FastAPI
 
-from unibus.endpoints.http.app import Asgi, Front, application
+from unibus.endpoints.http.application.app import Asgi, Front, application
 from unibus.endpoints.http.operation import Table
 from unibus.endpoints.http.service import Service
 

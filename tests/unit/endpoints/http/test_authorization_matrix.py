@@ -28,14 +28,14 @@ from tests.unit.endpoints.http.namespace import (
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule, well_known_rule
 from unibus.endpoints.http.administration.table import ADMINISTRATION
-from unibus.endpoints.http.app import Asgi, Front, application
+from unibus.endpoints.http.application.app import Asgi, Front, application
+from unibus.endpoints.http.application.operations import TABLE
 from unibus.endpoints.http.authorization import SasAuthorization
-from unibus.endpoints.http.management.table import MANAGEMENT
+from unibus.endpoints.http.management.tables.table import MANAGEMENT
 from unibus.endpoints.http.messages.table import MESSAGES
 from unibus.endpoints.http.monitoring.console import STATIC
 from unibus.endpoints.http.monitoring.table import MONITORING
 from unibus.endpoints.http.operation import Operation, Table
-from unibus.endpoints.http.operations import TABLE
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.routing import place_of
 from unibus.endpoints.http.service import Service

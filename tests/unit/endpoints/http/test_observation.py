@@ -21,9 +21,8 @@ from tests.unit.endpoints.http.namespace import (
 )
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import well_known_rule
-from unibus.endpoints.http.app import Front, application
-from unibus.endpoints.http.authorization import SasAuthorization
-from unibus.endpoints.http.observation import (
+from unibus.endpoints.http.application.app import Front, application
+from unibus.endpoints.http.application.observation import (
     AUDIT_LOG,
     REQUEST_LOG,
     TEXT_CHARS_MAX,
@@ -33,6 +32,7 @@ from unibus.endpoints.http.observation import (
     log_to,
     switch_logs,
 )
+from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.operation import Operation, Table
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.service import Service

@@ -8,11 +8,11 @@ import pytest
 
 from tests.unit.endpoints.asgi_client import AsgiClient, Connection
 from tests.unit.endpoints.http.applications import dispatchers
-from unibus.bus.management.event_feed import joined
+from unibus.bus.management.history.event_feed import joined
 from unibus.bus.management.wake import Wake
 from unibus.core.access.rights import Right
 from unibus.endpoints.http import runner
-from unibus.endpoints.http.app import Asgi
+from unibus.endpoints.http.application.app import Asgi
 from unibus.endpoints.http.live import KEEP_ALIVE, event, live_response
 from unibus.endpoints.http.operation import Operation, Table
 from unibus.endpoints.http.request import Request, Response

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Declared, Sent, Who
+from unibus.core.lifecycle.state.changes import Declared, Sent, Who
+from unibus.core.lifecycle.state.state import Book
 from unibus.errors import StoreBusy
-from unibus.stores.journals import sqlite
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.sqlite import journal as sqlite
+from unibus.stores.sqlite.journal import SqliteJournal
 
 SECOND = 1_000_000_000
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from unibus.clock import Clock
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Declared, SavedEntry, Sent, Who
-from unibus.core.life.commands import (
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import (
     DEAD_LETTER,
     SET_SESSION_STATE,
     Advance,
@@ -23,20 +22,21 @@ from unibus.core.life.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.life.envelope import send_of
-from unibus.core.life.states import ACTIVE
-from unibus.core.message import Message
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.changes import Change, Declared, SavedEntry, Sent, Who
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.states import ACTIVE
 from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import EntityRow, Slice, Summary
-from unibus.stores.journals import jsonfile_log
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.jsonfile_files import RealFiles, SyncFailed
-from unibus.stores.journals.jsonfile_state import FORMAT, sealed
-from unibus.stores.reserve import Reserve
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.files.disk import RealFiles, SyncFailed
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.jsonfile import log as jsonfile_log
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.jsonfile.state import FORMAT, sealed
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.journal import EntityRow, Slice, Summary
+from unibus.stores.seam.store import Wish
 
 SECOND = 1_000_000_000
 NOW_NS = 1_760_000_000 * SECOND

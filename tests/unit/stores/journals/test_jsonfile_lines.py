@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unibus.core.codec import decode, encode
-from unibus.core.life.changes import Change, Copied, Passed, Sent, Who
-from unibus.core.life.envelope import overlay_of
-from unibus.core.message import Message
+from unibus.core.codec.codec import decode, encode
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.envelope import overlay_of
+from unibus.core.lifecycle.state.changes import Change, Copied, Passed, Sent, Who
 from unibus.errors import StoreVersion
-from unibus.stores.journals.jsonfile_forms import instant_of, instant_text
-from unibus.stores.journals.jsonfile_lines import CHANGES, is_whole, line_of, op_of, read_line, sealed
+from unibus.stores.jsonfile.forms import instant_of, instant_text
+from unibus.stores.jsonfile.lines import CHANGES, is_whole, line_of, op_of, read_line, sealed
 
 AT_NS = 1_760_000_000_123_456_789
 MESSAGE = encode(Message.new("orders", {"n": 1, "text": "zwölf"}, 20))

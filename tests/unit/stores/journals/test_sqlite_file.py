@@ -10,12 +10,11 @@ import pytest
 
 from tests.unit.bus.rigs import NoTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.commands import Declare
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import Declare
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, StoreVersion
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.journals.sqlite_file import (
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.sqlite.file import (
     APPLICATION_ID,
     PRAGMAS,
     Transaction,
@@ -25,6 +24,7 @@ from unibus.stores.journals.sqlite_file import (
     open_file,
     translated,
 )
+from unibus.stores.sqlite.journal import SqliteJournal
 
 
 def opened(path: Path) -> apsw.Connection:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Completed, Declared, Processed, Sent, Who
-from unibus.stores.journals import trace_index
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.journals.trace_index import crc_of, find
+from unibus.core.lifecycle.state.changes import Change, Completed, Declared, Processed, Sent, Who
+from unibus.core.lifecycle.state.state import Book
+from unibus.stores.sqlite import trace_index
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.stores.sqlite.trace_index import crc_of, find
 
 NAMES = {1: "orders"}
 

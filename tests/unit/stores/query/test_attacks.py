@@ -11,10 +11,10 @@ import apsw
 import pytest
 
 from tests.unit.stores.query.attacks import ATTACKS, Attack
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import BusError
-from unibus.stores.query.asking import Query
 from unibus.stores.query.guard import GROWTH_BYTES_MAX
+from unibus.stores.query.run_query import Query
 from unibus.stores.query.result import QueryResult
 
 LOOKS_MAX = 5_000

@@ -7,12 +7,12 @@ import apsw
 import pytest
 
 from tests.unit.stores.query.conftest import Asked
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import QueryInvalid, QueryStopped, UsageError
 from unibus.stores.query import growth
-from unibus.stores.query.asking import Query
 from unibus.stores.query.growth import growth_of
 from unibus.stores.query.guard import CANCELLED, GROWTH_BYTES_MAX, MEMORY, SIZE, TIME, UNSEEN_BYTES, Guard
+from unibus.stores.query.run_query import Query
 
 
 class World:

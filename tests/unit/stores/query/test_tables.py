@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tests.unit.stores.query.conftest import Asked
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.life.entity import Entry
-from unibus.core.life.events import Event
-from unibus.core.payload import Payload, SerializationFormat
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.payload import Payload, SerializationFormat
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.entity import Entry
 from unibus.errors import QueryInvalid
 from unibus.stores.query import query
-from unibus.stores.query.source import LOOKUPS_MAX, PAGE_BODIES, PAGE_EVENTS
+from unibus.stores.query.table_source import LOOKUPS_MAX, PAGE_BODIES, PAGE_EVENTS
 from unibus.stores.query.tables import DEAD_LETTERS, EVENTS, MESSAGES, OUTGOING
-from unibus.stores.store import Store
+from unibus.stores.seam.store import Store
 
 
 def bury(bus: SyncMessageBus, queue: str, reason: str, description: str = "") -> None:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
 
-from unibus.bus.broker import EntityInfo
+from unibus.bus.api.broker import EntityInfo
 from unibus.codecs.atom.descriptions import EntityDescription, Entry, RuleDescription
 from unibus.codecs.atom.writing import entry_document, feed_document
-from unibus.core.life.entity import SUBSCRIPTIONS
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.state.entity import SUBSCRIPTIONS
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.endpoints.http.administration import rule_descriptions
 from unibus.endpoints.http.administration.counts import topic_counts
 from unibus.endpoints.http.administration.json_forms import entity_json, rule_json

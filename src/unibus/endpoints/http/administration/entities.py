@@ -1,7 +1,7 @@
 """Create, update, read, delete and list queues, topics and subscriptions."""
 
-from unibus.bus.broker import EntityInfo
-from unibus.bus.entity_shapes import declared
+from unibus.bus.api.broker import EntityInfo
+from unibus.bus.entities.shapes import declared
 from unibus.codecs.atom.descriptions import EntityDescription, RuleDescription
 from unibus.endpoints.http.administration.answers import entities_response, entity_response
 from unibus.endpoints.http.administration.forwarding import check_targets

@@ -1,8 +1,8 @@
 """Create, update, read, delete and list the rules of a subscription."""
 
-from unibus.bus.entity_shapes import declared_rule
+from unibus.bus.entities.shapes import declared_rule
 from unibus.codecs.atom.descriptions import EntityDescription, RuleDescription
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.endpoints.http.administration.answers import rule_response, rules_response
 from unibus.endpoints.http.administration.paging import Page, Window
 from unibus.endpoints.http.administration.places import entity_path

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management import entities as readings
-from unibus.bus.management.entities import DEAD_LETTERS, KINDS, EntityWatch, Listing, page_of
-from unibus.bus.management.event_feed import joined
+from unibus.bus.management.history.event_feed import joined
+from unibus.bus.management.settings import entities as readings
+from unibus.bus.management.settings.entities import DEAD_LETTERS, KINDS, EntityWatch, Listing, page_of
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.live import KEEP_ALIVE, KEEP_ALIVE_S, RETRY, live_response
 from unibus.endpoints.http.management.query import flag, whole

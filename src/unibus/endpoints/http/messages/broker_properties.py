@@ -20,12 +20,12 @@ from typing import Final
 
 import msgspec
 
-from unibus.core.deadletter import SOURCE_HEADER
-from unibus.core.fields import SECONDS_MAX
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.states import DEFERRED, SCHEDULED
-from unibus.core.message import Message
-from unibus.core.priority import Priority
+from unibus.core.envelope.fields import SECONDS_MAX
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.priority import Priority
+from unibus.core.flow.deadletter import SOURCE_HEADER
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.state.states import DEFERRED, SCHEDULED
 from unibus.endpoints.http.dates import http_date, instant, iso_date
 from unibus.endpoints.http.messages.lock_tokens import token_text
 from unibus.endpoints.http.unknown_names import UnknownNames

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.broker import Broker, Claimed, SessionLock
-from unibus.core.life.commands import RELEASE
+from unibus.bus.api.broker import Broker, Claimed, SessionLock
+from unibus.core.lifecycle.commands import RELEASE
 from unibus.endpoints.http.messages.query_values import (
     checked_count,
     count_of,

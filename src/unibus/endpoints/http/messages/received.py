@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
-from unibus.bus.broker import Broker, Claimed
-from unibus.core.message import Message
-from unibus.core.wire import base64_text
+from unibus.bus.api.broker import Broker, Claimed
+from unibus.core.codec.wire import base64_text
+from unibus.core.envelope.message import Message
 from unibus.endpoints.bodies import wire_body
 from unibus.endpoints.http.messages.broker_properties import HEADER, header_text, properties_of
 from unibus.endpoints.http.messages.lock_tokens import token_text

@@ -8,10 +8,10 @@ import pytest
 from tests.unit.endpoints.asgi_client import HOST, Answer, AsgiClient
 from tests.unit.endpoints.http.applications import dispatchers
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.administration.table import ADMINISTRATION
-from unibus.endpoints.http.app import Asgi
+from unibus.endpoints.http.application.app import Asgi
 from unibus.endpoints.http.operation import Table
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service

@@ -1,8 +1,8 @@
 """The OpenAPI document of the administration."""
 
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.endpoints.http.administration.table import ADMINISTRATION
-from unibus.endpoints.http.app import application
+from unibus.endpoints.http.application.app import application
 from unibus.endpoints.http.operation import COMMON, Table
 from unibus.endpoints.http.routing import place_of
 from unibus.endpoints.http.service import Service

@@ -10,9 +10,9 @@ from typing import Any
 from tests.unit.endpoints.asgi_client import Answer, AsgiClient
 from tests.unit.endpoints.http.applications import dispatchers
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
-from unibus.endpoints.http.management.bulk_table import BULK
+from unibus.endpoints.http.management.tables.bulk import BULK
 from unibus.endpoints.http.operation import Table
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service

@@ -12,9 +12,9 @@ import pytest
 from tests.unit.endpoints.asgi_client import Answer, AsgiClient, Connection
 from tests.unit.endpoints.http.applications import dispatchers
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
-from unibus.endpoints.http.management.table import MANAGEMENT
+from unibus.endpoints.http.management.tables.table import MANAGEMENT
 from unibus.endpoints.http.operation import Table
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service

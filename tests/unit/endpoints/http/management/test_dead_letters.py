@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.unit.endpoints.http.management.bulk import QUEUE, Operators, operators
-from unibus.bus.management import dead_letters
-from unibus.bus.management.dead_letters import DeadLetterPage, FilterRecord, key_of
+from unibus.bus.management.jobs import dead_letters
+from unibus.bus.management.jobs.dead_letters import DeadLetterPage, FilterRecord, key_of
 from unibus.errors import UsageError
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from tests.unit.endpoints.http.management.live_client import Live, until
 from unibus import MessageBus
-from unibus.bus.broker import Broker
-from unibus.bus.management import event_feed
-from unibus.bus.management.event_feed import FOUND_MAX, EventFeed, Page
-from unibus.bus.management.events import EventFilter
-from unibus.core.life.events import Event
+from unibus.bus.api.broker import Broker
+from unibus.bus.management.history import event_feed
+from unibus.bus.management.history.event_feed import FOUND_MAX, EventFeed, Page
+from unibus.bus.management.history.events import EventFilter
+from unibus.core.lifecycle.events import Event
 from unibus.endpoints.http.management import events
 from unibus.errors import StoreFailed
 from unibus.testing import VirtualClock

@@ -12,10 +12,10 @@ import pytest
 
 from tests.unit.endpoints.http.management.bulk import QUEUE, Operators, operators
 from unibus import MessageBus
-from unibus.bus.broker import Broker
-from unibus.bus.management import job_run
-from unibus.bus.management.job_file import JobFile, path_of
-from unibus.bus.management.jobs import Jobs
+from unibus.bus.api.broker import Broker
+from unibus.bus.management.jobs import job_run
+from unibus.bus.management.jobs.job_file import JobFile, path_of
+from unibus.bus.management.jobs.jobs import Jobs
 from unibus.errors import StoreUnavailable
 from unibus.stores.opening import open_store
 from unibus.testing import VirtualClock
@@ -169,7 +169,7 @@ async def test_a_list_that_cannot_be_written_does_not_stop_the_work(
         raise OSError(28, "No space left on device")
 
     await http.bury(5)
-    monkeypatch.setattr("unibus.bus.management.job_file.replace", full)
+    monkeypatch.setattr("unibus.bus.management.jobs.job_file.replace", full)
     with caplog.at_level(logging.WARNING, "unibus"):
         done = await http.job(kind="discard", filter={})
     assert (done["state"], done["counts"]["discarded"]) == ("done", 5)

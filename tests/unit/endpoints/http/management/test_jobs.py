@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.endpoints.http.management.bulk import QUEUE, Operators, operators
-from unibus.bus.management import job_records, job_run
+from unibus.bus.management.jobs import job_records, job_run
 
 
 @pytest.fixture(params=["front-memory", "front-sqlite", "fastapi-memory"])
@@ -95,7 +95,7 @@ async def test_a_purge_removes_messages_of_one_entity_and_skips_the_locked(http:
 async def test_what_cannot_go_is_an_error_of_that_message_and_the_first_are_listed(
     http: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unibus.bus.management.job_work.ERRORS_MAX", 2)
+    monkeypatch.setattr("unibus.bus.management.jobs.job_work.ERRORS_MAX", 2)
     ids = await http.bury(3)
     await http.bus.create_topic("news")
     done = await http.job(kind="redirect", filter={}, target="news")
@@ -166,7 +166,7 @@ async def test_names_that_do_not_exist_are_not_found(memory: Operators) -> None:
 async def test_the_last_hundred_are_listed_and_more_unfinished_ones_are_refused(
     memory: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("unibus.bus.management.jobs.JOBS_MAX", "unibus.bus.management.job_records.JOBS_MAX"):
+    for name in ("unibus.bus.management.jobs.jobs.JOBS_MAX", "unibus.bus.management.jobs.job_records.JOBS_MAX"):
         monkeypatch.setattr(name, 2)
     for _ in range(3):
         await memory.job(kind="discard", filter={})

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.endpoints.asgi_client import Answer, AsgiClient
 from tests.unit.endpoints.http.applications import dispatchers
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.messages.table import MESSAGES
 from unibus.endpoints.http.operation import Table

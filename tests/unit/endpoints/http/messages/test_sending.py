@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.endpoints.http.messages.conftest import Namespace
 from unibus.core.access.rights import Right
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 
 BATCH = {"content-type": "application/vnd.microsoft.servicebus.json"}
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management.access import (
+from unibus.bus.management.settings.access import (
     AddRequest,
     RemoveRequest,
     RotateRequest,

@@ -1,0 +1,109 @@
+"""A dead letter as people see it. What was sent is decoded only when somebody asks for `original`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from unibus.bus.dead_letters.record import (
+    RECORD,
+    RECOVERY_HEADER,
+    died_ns,
+    error_in,
+    number_in,
+    record_of,
+    source_in,
+    text_in,
+)
+from unibus.core.codec.codec import decode
+from unibus.core.codec.wire import untagged
+from unibus.core.envelope.fields import checked_headers
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import Cold, HeaderValue
+from unibus.core.flow.deadletter import (
+    ATTEMPTS_HEADER,
+    DESCRIPTION_HEADER,
+    ERROR_TYPE_HEADER,
+    GROUP_HEADER,
+    REASON_HEADER,
+    TRACEBACK_HEADER,
+)
+from unibus.core.lifecycle.state.changes import Overlay
+from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.states import STATE_NAMES
+
+
+@dataclass(frozen=True)
+class DeadMessage:
+    """One dead letter, as it was when it was looked at. `entity` is where it lies, `source` where it died."""
+
+    id: str
+    entity: str
+    sequence: int
+    source: str
+    failure_reason: str
+    description: str
+    error_type: str
+    last_error: str
+    failure_ns: int
+    retry_count: int
+    recovery_attempts: int
+    consumer: str
+    traceback: str
+    state: str
+    session_id: str | None
+    size: int
+    overlay: Overlay = field(repr=False)
+    data: bytes = field(repr=False)
+
+    @property
+    def failure_timestamp(self) -> datetime:
+        return datetime.fromtimestamp(self.failure_ns / 1e9, UTC)
+
+    @property
+    def original(self) -> Message:
+        """The message as it was sent, with what settlements wrote on it but without the record of its death."""
+        return original_of(self.data, self.overlay, self.sequence)
+
+
+def dead_message(entry: Entry, data: bytes) -> DeadMessage:
+    overlay = record_of(entry)
+    return DeadMessage(
+        entry.who.message_id,
+        entry.entity.name,
+        int(entry.sequence),
+        source_in(overlay),
+        text_in(overlay, REASON_HEADER),
+        text_in(overlay, DESCRIPTION_HEADER),
+        text_in(overlay, ERROR_TYPE_HEADER),
+        error_in(overlay),
+        died_ns(entry),
+        number_in(overlay, ATTEMPTS_HEADER),
+        number_in(overlay, RECOVERY_HEADER),
+        text_in(overlay, GROUP_HEADER),
+        text_in(overlay, TRACEBACK_HEADER),
+        STATE_NAMES[int(entry.state)],
+        entry.who.session_id,
+        entry.who.size,
+        dict(overlay),
+        data,
+    )
+
+
+def own_ttl_ns(data: bytes) -> int:
+    """The time-to-live that the message was sent with; 0 for none. It begins again when the message is brought back."""
+    cold = decode(data).cold
+    return 0 if cold is None else cold.ttl_ns
+
+
+def original_of(data: bytes, overlay: Overlay, sequence: int) -> Message:
+    message = decode(data)
+    message.sequence = sequence
+    headers = {**message.headers, **_untagged(overlay)}
+    cold = Cold() if message.cold is None else message.cold
+    cold.headers = {name: value for name, value in headers.items() if name not in RECORD}
+    message.cold = cold
+    return message
+
+
+def _untagged(overlay: Overlay) -> Mapping[str, HeaderValue]:
+    return checked_headers({name: untagged(value) for name, value in overlay.items()})

@@ -1,0 +1,38 @@
+"""A traced bus, put together: what knows OpenTelemetry takes the places that a bus has for it."""
+
+from functools import partial
+
+from opentelemetry.trace import TracerProvider
+
+from unibus.bus.api.bus_operations import Face
+from unibus.bus.api.runtime import Hub
+from unibus.bus.otel.channels import TracedChannels
+from unibus.bus.otel.handlers import TracedRequests, wrap
+from unibus.bus.otel.queues import TracedQueues
+from unibus.bus.otel.spans import Spans
+from unibus.errors import UsageError
+
+
+def attach(bus: Face, tracer_provider: TracerProvider | None) -> None:
+    hub = bus._hub
+    if hub.on_store is not None:
+        raise UsageError("the bus is traced already", "instrument it once")
+    spans = Spans(tracer_provider)
+    hub.on_store = partial(_attach_store, hub, spans)
+    if hub.has_store():
+        _attach_store(hub, spans)
+    hub.subscriptions.around = partial(wrap, spans)
+    for subscription in hub.subscriptions.all():
+        wrap(spans, subscription.consumer)
+    bus._durable = TracedChannels(spans, bus, bus._durable)
+    bus._requests = TracedRequests(spans, bus._requests)
+
+
+def _attach_store(hub: Hub, spans: Spans) -> None:
+    """A bus in memory has a store too, from its first durable verb on."""
+    queues, durable = hub.queues(), hub.durable
+    assert durable is not None
+    queues.watcher = TracedQueues(spans, queues)
+    durable.around = partial(wrap, spans)
+    for consumer, entity in durable.handlers():
+        wrap(spans, consumer, entity)

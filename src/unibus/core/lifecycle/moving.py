@@ -1,0 +1,122 @@
+# mypyc: compiled
+"""What operators do to messages that wait: move them on, throw them away. And positions: work that has one effect.
+
+A move is one change to the state: the message is in the one place or in the other, never in both and never in none.
+"""
+
+from mypy_extensions import i64
+
+from unibus.core.lifecycle.admission import check_room, target_of
+from unibus.core.lifecycle.commands import Advance, Forget, Move, Remove, SendResult
+from unibus.core.lifecycle.routed_message import Parcel
+from unibus.core.lifecycle.sending import is_taken, route
+from unibus.core.lifecycle.state.apply import note
+from unibus.core.lifecycle.state.changes import Advanced, Forgotten, Moved, Pruned, Purged
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, Entry
+from unibus.core.lifecycle.state.state import Book, Load
+from unibus.core.lifecycle.state.states import LOCKED, STATE_NAMES
+from unibus.errors import MessageNotFound, PositionMoved, SessionRequired, UsageError
+
+
+def waiting_entry(book: Book, name: str, sequence: int, raises: bool) -> Entry | None:
+    """The message, if it is there and nobody works on it."""
+    entity = target_of(book, name) if raises else book.find(name)
+    entry = None if entity is None else entity.entries.get(sequence)
+    if entry is not None and entry.state != LOCKED:
+        return entry
+    if raises:
+        is_now = "is not there" if entry is None else f"is {STATE_NAMES[entry.state]}"
+        raise MessageNotFound(f"{name!r} #{sequence} {is_now}", "peek again; a receiver may have locked it")
+    return None
+
+
+def check_move(book: Book, command: Move, before: dict[str, Load], now_ns: i64) -> Entry | None:
+    """Raise what speaks against it. `before` holds what the batch has sent so far."""
+    target = target_of(book, command.target)
+    if target.kind == DEAD_LETTERS:
+        raise UsageError(f"messages cannot be moved to {target.name!r}", "choose a queue, a topic or a subscription")
+    entry = waiting_entry(book, command.entity, command.sequence, command.raises)
+    if entry is not None:
+        if not is_taken(book, target, _moved(entry, command), now_ns):
+            raise UsageError(
+                f"no entity behind {target.name!r} takes {entry.entity.name!r} #{entry.sequence}: "
+                "no rule matches it, or it is a duplicate there",
+                "it stays where it is; add a subscription or a rule that matches it, or move it elsewhere",
+            )
+        who = entry.who if command.who is None else command.who
+        if target.settings.requires_session and who.session_id is None and not target.settings.forward_to:
+            raise SessionRequired(f"{target.name!r} requires a session_id", "the message has no session_id")
+        check_room(target, who.size, before)
+    return entry
+
+
+def move(book: Book, command: Move, now_ns: i64) -> SendResult | None:
+    """Carry out a move that was checked. None where there was nothing to move."""
+    entry = waiting_entry(book, command.entity, command.sequence, False)
+    if entry is None:
+        return None
+    target = target_of(book, command.target)
+    parcel = _moved(entry, command)
+    if route(book, target, parcel, None, now_ns) == 0:
+        return None  # A rule that draws random values took it when it was checked and does not now.
+    note(
+        book,
+        Moved(
+            now_ns,
+            entry.entity.number,
+            entry.sequence,
+            entry.who,
+            entry.delivery_count,
+            entry.enqueued_ns,
+            target.name,
+            command.action,
+        ),
+    )
+    return SendResult(target.name, target.sequence, parcel.who.message_id, False)
+
+
+def _moved(entry: Entry, command: Move) -> Parcel:
+    """The message as it will arrive at the target."""
+    # Another identity comes with other data only: what is stored is known by the id that stands in it.
+    who = entry.who if command.who is None or command.data is None else command.who
+    parcel = Parcel(who, entry.priority, command.ttl_ns)
+    parcel.overlay = entry.overlay if command.overlay is None else command.overlay
+    if command.data is None:
+        parcel.source = entry
+    else:
+        parcel.data = command.data
+    return parcel
+
+
+def remove_by_hand(book: Book, command: Remove, now_ns: i64) -> bool:
+    entry = waiting_entry(book, command.entity, command.sequence, command.raises)
+    if entry is None:
+        return False
+    note(book, Purged(now_ns, entry.entity.number, entry.sequence, entry.who, command.reason))
+    return True
+
+
+def check_advance(book: Book, command: Advance, before: set[str]) -> None:
+    if command.name in before:
+        raise UsageError(f"position {command.name!r} advances twice in one batch")
+    before.add(command.name)
+    stands = book.positions.get(command.name, 0)
+    if stands != command.expected:
+        raise PositionMoved(
+            f"position {command.name!r} is at {stands}, not at {command.expected}",
+            "read it again: what comes before it is done",
+        )
+    if command.to < stands:
+        raise UsageError(f"position {command.name!r} cannot go back from {stands} to {command.to}")
+
+
+def advance(book: Book, command: Advance, now_ns: i64) -> None:
+    note(book, Advanced(now_ns, 0, 0, command.name, command.to))
+
+
+def forget(book: Book, command: Forget, now_ns: i64) -> None:
+    entity: Entity = target_of(book, command.entity)
+    if command.who is None:
+        note(book, Pruned(now_ns, entity.number, command.sequence))
+    else:
+        note(book, Forgotten(now_ns, entity.number, command.sequence, command.who))

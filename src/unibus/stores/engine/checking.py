@@ -1,0 +1,20 @@
+"""The check of an open store: its invariants, and its state against the one that its journal describes."""
+
+from unibus.core.lifecycle.invariants import differences, violations
+from unibus.core.lifecycle.state.deadlines import NEVER
+from unibus.core.lifecycle.state.state import Book
+from unibus.stores.seam.journal import Journal
+
+
+def checked(book: Book, journal: Journal, now_ns: int) -> list[str]:
+    """Whether the state keeps its invariants and is the one that the journal describes. The caller sees to it that
+    neither is changed meanwhile."""
+    found = violations(book)
+    other = Book(NEVER)
+    try:
+        if journal.reload(other):
+            found += violations(other)
+            found += differences(book, other, now_ns)
+    finally:
+        other.let_go()  # Compiled messages are not seen by the cycle collector.
+    return found
