@@ -14,8 +14,8 @@ from tests.unit.stores.query.attacks import ATTACKS, Attack
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import BusError
 from unibus.stores.query.guard import GROWTH_BYTES_MAX
-from unibus.stores.query.run_query import Query
 from unibus.stores.query.result import QueryResult
+from unibus.stores.query.run_query import Query
 
 LOOKS_MAX = 5_000
 ROWS_MAX = 1_000
