@@ -30,7 +30,7 @@ from benchmarks.report import Figure, Report
 from unibus import MessageBus
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.sqlite.journal import SqliteJournal
 
@@ -190,7 +190,7 @@ async def _redrive_ours(folder: Path, count: int) -> float:
 class Forgetful(SqliteJournal):
     """A journal that keeps only what recovery needs, and no index of it."""
 
-    def load(self, book: Book) -> int:
+    def load(self, book: StoreState) -> int:
         covered = super().load(book)
         self._groups.index = None
         return covered

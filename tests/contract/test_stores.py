@@ -8,7 +8,7 @@ import pytest
 
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Command, Declare
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.engine.snapshot_limits import SnapshotLimits
 from unibus.stores.jsonfile.journal import JsonFileJournal
@@ -17,7 +17,7 @@ from unibus.stores.seam.catalog import Catalog
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.history import History
 from unibus.stores.seam.pending import Pending
-from unibus.stores.seam.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.store_contract import OpenStore, StoreContract
@@ -76,7 +76,7 @@ class Reopening:
     ) -> Pending[list[object]]:
         return self._fresh().apply(commands, durability, batch_id)
 
-    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
+    def claim(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
         return self._fresh().claim(wish)
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
@@ -111,13 +111,13 @@ class Reopening:
     def position(self, name: str) -> int:
         return self._fresh().position(name)
 
-    def held(self, entity: str | None = None) -> list[Entry]:
+    def held(self, entity: str | None = None) -> list[StoredMessage]:
         return self._fresh().held(entity)
 
-    def find(self, entity: str, sequence: int) -> Entry | None:
+    def find(self, entity: str, sequence: int) -> StoredMessage | None:
         return self._fresh().find(entity, sequence)
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         return self._store.data_of(entries)  # They belong to the object that gave them.
 
     @property

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from unibus.core import COMPILED
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import BusError
 from unibus.stores.engine.embedded import EmbeddedStore
 
@@ -94,7 +94,7 @@ def picture(store: EmbeddedStore) -> object:
     return picture_of(store._book)
 
 
-def picture_of(book: Book) -> object:
+def picture_of(book: StoreState) -> object:
     return (
         dict(book.retired),
         dict(book.positions),

@@ -16,7 +16,7 @@ from unibus.core.lifecycle.commands import COMPLETE, Declare, Settle
 from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError
 from unibus.stores.engine.embedded import EmbeddedStore
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.store import ClaimRequest
 from unibus.sync import MessageBus
 from unibus.testing.disk import Fault
 
@@ -47,7 +47,7 @@ def prepared(kind: str) -> tuple[Machine, EmbeddedStore, list[str]]:
     store.apply([send(f"m{number}") for number in range(8)]).wait(10)
     store.close()
     store = machine.start()
-    for claimed in store.claim(Wish("q", 4)).wait(10):
+    for claimed in store.claim(ClaimRequest("q", 4)).wait(10):
         store.apply([Settle(COMPLETE, "q", claimed.sequence, claimed.token)]).wait(10)
     store.apply([send(f"n{number}") for number in range(8)]).wait(10)
     return machine, store, [f"m{number}" for number in range(4, 8)] + [f"n{number}" for number in range(8)]

@@ -32,14 +32,14 @@ from unibus.core.lifecycle.commands import (
     SetRule,
     Settle,
 )
-from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.changes import MessageRef
 from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, subscription_path
 from unibus.core.lifecycle.state.rules import Rule, text_of
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.seam.journal import Journal
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.store import ClaimRequest
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import SECOND, Rig
@@ -55,7 +55,7 @@ def sending(entity: str, message_id: str, **fields: object) -> Send:
     session_id = fields.pop("session_id", None)
     assert session_id is None or isinstance(session_id, str)
     data = encode(restored(message_id, entity, message_id, 1, None))
-    command = Send(entity, Who(message_id, len(data), session_id), data, 50)
+    command = Send(entity, MessageRef(message_id, len(data), session_id), data, 50)
     for name, value in fields.items():
         setattr(command, name, value)
     return command
@@ -166,7 +166,7 @@ def in_session(verb: int) -> Callable[[Rig], Callable[[], object]]:
 
 
 def claim(rig: Rig, **wish: object) -> object:
-    return rig.store.claim(Wish("q", **wish)).wait(ANSWER_S)  # type: ignore[arg-type]
+    return rig.store.claim(ClaimRequest("q", **wish)).wait(ANSWER_S)  # type: ignore[arg-type]
 
 
 def changed_batch(rig: Rig, settle: Settle) -> object:

@@ -13,7 +13,7 @@ from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError, StoreFailed, StoreFull
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.files.reserve import Reserve
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.store import ClaimRequest
 from unibus.testing.power import Fault
 
 STEPS = 40
@@ -66,7 +66,7 @@ def check_stopped(store: EmbeddedStore) -> None:
     """It takes nothing more, and says why."""
     assert not store.health().ok
     with pytest.raises(StoreFailed):
-        store.claim(Wish("a"))
+        store.claim(ClaimRequest("a"))
     with pytest.raises(StoreFailed):
         store.apply([])
 

@@ -8,7 +8,7 @@ from unibus.core.lifecycle.commands import Declare, Drop
 from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import StoreFailed
 from unibus.stores.engine.embedded import EmbeddedStore
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.store import ClaimRequest
 
 EVERY = 30
 
@@ -30,7 +30,7 @@ def prepared(fate: str) -> tuple[JsonMachine, EmbeddedStore]:
 def work(store: EmbeddedStore, done: list[str]) -> None:
     """Through the next snapshot, one answered step after the other."""
     before = store.health().snapshot_seq
-    store.claim(Wish("q", 3, lock=False)).wait(10)
+    store.claim(ClaimRequest("q", 3, lock=False)).wait(10)
     done.append("claimed")
     store.apply([Drop("gone")]).wait(10)
     done.append("dropped")

@@ -42,14 +42,14 @@ from unibus.core.lifecycle.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.lifecycle.state.changes import Settings, Who
-from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC, Entry
+from unibus.core.lifecycle.state.changes import MessageRef, Settings
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC, StoredMessage
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED
 from unibus.errors import BusError, EntityNotFound, StoreFailed, StoreFull
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.pending import Pending
-from unibus.stores.seam.store import SessionLock, Wish
+from unibus.stores.seam.store import ClaimRequest, SessionLock
 from unibus.testing.model import SECOND
 
 GUARD_S = 30.0
@@ -183,7 +183,7 @@ class Worker:
         message_id = self._name()
         data = body_of(message_id)
         session = self.chance.choice(SESSIONS) if entity == "sessions" else None
-        command = Send(entity, Who(message_id, len(data), session), data, self.chance.choice((10, 20, 30)))
+        command = Send(entity, MessageRef(message_id, len(data), session), data, self.chance.choice((10, 20, 30)))
         if entity == "topic":
             marks = [("published", entity, message_id, "")] + [("copied", copy, message_id, "") for copy in COPIES]
             return command, marks, [(copy, message_id) for copy in COPIES]
@@ -225,7 +225,7 @@ class Worker:
 
     def bulk(self) -> None:
         names = [self._name("tiny") for _ in range(BULK)]
-        commands = [Send("a", Who(name, len(body_of(name))), body_of(name), 20) for name in names]
+        commands = [Send("a", MessageRef(name, len(body_of(name))), body_of(name), 20) for name in names]
         op = self._op([("send", "a", name, "") for name in names])
         self._call(op, commands, lambda results: self._sent(op, results, [[("a", name)] for name in names]))
 
@@ -258,7 +258,7 @@ class Worker:
         """Up to so many messages. What was taken stands in the operation once it is answered."""
         op = Op(self._lane, self._name("c"), synced=not lock)
         session = (self._session.session_id, self._session.token) if channel == "sessions" and self._session else None
-        wish = Wish(channel, count, lock, op.name, session, sequences)
+        wish = ClaimRequest(channel, count, lock, op.name, session, sequences)
         self._announce(op, lambda: self.store.claim(wish), lambda found: self._took(op, found))
         return op
 
@@ -368,7 +368,7 @@ class Worker:
             op = self._op([("purged", channel, entry.who.message_id, "")])
             self._call(op, [Remove(channel, entry.sequence, "by hand")])
 
-    def _waiting(self, channel: str) -> list[Entry]:
+    def _waiting(self, channel: str) -> list[StoredMessage]:
         try:
             return self.store.held(channel)
         except EntityNotFound:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from unibus.core.codec.codec import decode, decode_json, encode, encode_json
 from unibus.core.envelope.message import Message, restored, same_message
-from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold, Int32
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Int32, MessageProperties
 from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.errors import DecodeError
 
@@ -76,8 +76,8 @@ bodies = json_bodies | typed_bodies | st.binary(max_size=300) | serialized
 
 
 @st.composite
-def colds(draw: st.DrawFn) -> Cold:
-    cold = Cold(draw(headers), draw(st.dictionaries(text, text, max_size=3)))
+def colds(draw: st.DrawFn) -> MessageProperties:
+    cold = MessageProperties(draw(headers), draw(st.dictionaries(text, text, max_size=3)))
     for name in draw(st.sets(st.sampled_from(TEXT_FIELDS), max_size=5)):
         setattr(cold, name, draw(text))
     cold.ttl_ns = draw(st.just(0) | counts)
@@ -118,7 +118,7 @@ def identical(one: object, other: object) -> bool:
 
 
 def parts(message: Message) -> list[object]:
-    cold = message.cold or Cold()
+    cold = message.cold or MessageProperties()
     place = [message.sequence, message.priority, message.expires_ns, message.delivery_count]
     return [message.id, message.channel, message.timestamp_ns, *place, message.body, *cold.as_tuple()]
 

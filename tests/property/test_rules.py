@@ -23,7 +23,7 @@ from unibus.core.filters.filters import CorrelationFilter, Filter, SqlFilter
 from unibus.core.flow.deadletter import sub_queue
 from unibus.core.lifecycle.commands import Declare, Send
 from unibus.core.lifecycle.envelope import message_of
-from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.changes import MessageRef
 from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC
 from unibus.core.lifecycle.state.rules import Rule
 from unibus.core.lifecycle.state.settings import checked_settings
@@ -167,7 +167,7 @@ class Topic:
 
     def publish(self, message: Message, changed: bool) -> None:
         data = encode(message)
-        self.store.apply([Send("t", Who(message.id, len(data)), data, message.priority)]).wait()
+        self.store.apply([Send("t", MessageRef(message.id, len(data)), data, message.priority)]).wait()
         for at, plan in enumerate(self.plans):
             copies, failed = expected(plan.rules(changed), decode(data))
             self.wanted[at] += [seen(copy) for copy in copies]

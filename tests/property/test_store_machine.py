@@ -45,18 +45,18 @@ from unibus.core.lifecycle.commands import (
 )
 from unibus.core.lifecycle.envelope import message_of
 from unibus.core.lifecycle.state.apply import replay
-from unibus.core.lifecycle.state.changes import Settings, Who
+from unibus.core.lifecycle.state.changes import MessageRef, Settings
 from unibus.core.lifecycle.state.deadlines import NEVER
 from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.lifecycle.state.ready_queue import Waiting
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.ready_queue import ReadyQueue
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import GONE, STATE_NAMES
 from unibus.errors import BusError
 from unibus.stores.engine import snapshot
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.memory import MemoryJournal
-from unibus.stores.seam.store import SessionLock, Wish
+from unibus.stores.seam.store import ClaimRequest, SessionLock
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.testing.model import SECOND, Letter, ModelStore, Post, Rules
 
@@ -215,7 +215,7 @@ class Machine(RuleBasedStateMachine):
 
     def command(self, name: str, post: Post) -> Send:
         data = encode(Message.new(name, post.text, post.priority))
-        command = Send(name, Who(post.text, len(data), post.session), data, post.priority)
+        command = Send(name, MessageRef(post.text, len(data), post.session), data, post.priority)
         command.ttl_ns, command.visible_ns, command.dedup_key = post.ttl_ns, post.visible_ns, post.key
         return command
 
@@ -260,7 +260,7 @@ class Machine(RuleBasedStateMachine):
     @rule(name=queues, count=st.integers(1, 4), lock=st.sampled_from([True, True, True, False]))
     def claim(self, name: str, count: int, lock: bool) -> None:
         if name in self.model.boxes:
-            wish = Wish(name, count, lock)
+            wish = ClaimRequest(name, count, lock)
             found = self.both(lambda: self.model.claim(name, count), lambda: self.store.claim(wish).wait(ANSWER_S))
             if found is not None:
                 self.received(name, *found, lock)
@@ -269,7 +269,7 @@ class Machine(RuleBasedStateMachine):
     def receive_deferred(self, name: str, pick: int, several: bool) -> None:
         deferred = [each.sequence for each in self.model.boxes[name].letters.values() if each.state == "deferred"]
         sequences = deferred[pick % len(deferred) :][: 2 if several else 1] if deferred else [pick + 1]
-        wish = Wish(name, sequences=tuple(sequences))
+        wish = ClaimRequest(name, sequences=tuple(sequences))
         found = self.both(lambda: self.model.deferred(name, sequences), lambda: self.store.claim(wish).wait(ANSWER_S))
         if found is not None:
             self.received(name, *found, True)
@@ -385,7 +385,7 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks, count=st.integers(1, 3))
     def claim_in_session(self, pick: int, count: int) -> None:
         held = self.sessions[-1 - pick % len(self.sessions)]
-        wish = Wish(held.entity, count, session=held.proof)
+        wish = ClaimRequest(held.entity, count, session=held.proof)
         found = self.both(
             lambda: self.model.claim(held.entity, count, held.proof), lambda: self.store.claim(wish).wait(ANSWER_S)
         )
@@ -398,7 +398,7 @@ class Machine(RuleBasedStateMachine):
         held = self.sessions[-1 - pick % len(self.sessions)]
         box = self.model.boxes[held.entity]
         sequences = [each.sequence for each in box.letters.values() if each.state == "deferred"][:1] or [1]
-        wish = Wish(held.entity, session=held.proof, sequences=tuple(sequences))
+        wish = ClaimRequest(held.entity, session=held.proof, sequences=tuple(sequences))
         found = self.both(
             lambda: self.model.deferred(held.entity, sequences, held.proof),
             lambda: self.store.claim(wish).wait(ANSWER_S),
@@ -523,7 +523,7 @@ class Machine(RuleBasedStateMachine):
         return SessionLock(held.entity, held.id, held.token, 0)
 
 
-def picture(book: Book) -> object:
+def picture(book: StoreState) -> object:
     """The whole state, as far as it is the state. The lines are emptied by this."""
     book.by_token(b"")
     assert book.tokens is not None
@@ -544,7 +544,7 @@ def picture(book: Book) -> object:
     )
 
 
-def line(waiting: Waiting) -> list[int]:
+def line(waiting: ReadyQueue) -> list[int]:
     found = []
     while (placed := waiting.pop()) is not None:
         found.append(placed.sequence)
@@ -561,7 +561,7 @@ class MemoryMachine(Machine):
         """The changes that were made, played again in their order, make the same state."""
         if hasattr(self, "store"):
             self.store.peek("q", 0, 1).wait(ANSWER_S)
-            played = Book(NEVER)
+            played = StoreState(NEVER)
             for _, change in self.journal.changes_after(0):
                 replay(played, change)
             assert picture(played) == picture(self.store._book)

@@ -3,7 +3,7 @@
 import traceback
 
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold
+from unibus.core.envelope.message_properties import MessageProperties
 from unibus.core.flow.deadletter import dead_letter_headers, without_record
 
 
@@ -15,7 +15,7 @@ def dead_letter(
     letter.channel = place
     letter.expires_ns = 0
     letter.delivery_count = 0
-    cold = Cold() if message.cold is None else message.cold.copy()
+    cold = MessageProperties() if message.cold is None else message.cold.copy()
     cold.reply_to = None
     kind = "" if error is None else type(error).__name__
     trace = "" if error is None else "".join(traceback.format_exception(error))

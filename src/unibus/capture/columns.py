@@ -53,7 +53,7 @@ def by_type(page: Page) -> dict[type, Found]:
     return {kind: ([first + at for at in some], [flat[at] for at in some]) for kind, some in places.items()}
 
 
-class Columns:
+class EventColumns:
     """Of one source."""
 
     def __init__(self, domain: str) -> None:

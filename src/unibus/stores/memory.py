@@ -4,9 +4,9 @@
     1 … 870     871 … 902    903 …            ◀── append
     ▲ the next one to be dropped
 
-History is bound by the number of its changes and by what they weigh (`Book.weight`). The oldest chunk is dropped as a
-whole. A chunk knows the seq of its first change: a reader that is inside of one while it is dropped reads on in what it
-has, and gets each change under its own number. So a reader needs no lock.
+History is bound by the number of its changes and by what they weigh (`StoreState.weight`). The oldest chunk is dropped
+as a whole. A chunk knows the seq of its first change: a reader that is inside of one while it is dropped reads on in
+what it has, and gets each change under its own number. So a reader needs no lock.
 """
 
 from bisect import bisect_left
@@ -17,14 +17,14 @@ from typing import Final
 from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
 from unibus.core.lifecycle.state.apply import replay
 from unibus.core.lifecycle.state.changes import Change
-from unibus.core.lifecycle.state.entity import Entry
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreFailed
 from unibus.limits import MEMORY_HISTORY_BYTES_DEFAULT
 from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.journal import Slice
+from unibus.stores.seam.journal import SnapshotSlice
 
 CHANGES_KEPT_MAX: Final = 100_000
 """However light they are: some tens of megabytes."""
@@ -56,7 +56,7 @@ class MemoryJournal:
         self._domain = domain
         self._changes_max = changes_kept_max
         self._weight_max = history_bytes
-        self._book = Book(0)  # Until there is a store.
+        self._book = StoreState(0)  # Until there is a store.
         self._open = Chunk(1, 0)
         self._chunks: deque[Chunk] = deque([self._open])
         self._full_seq = changes_kept_max // _CHUNKS  # When the open chunk is full: at this change,
@@ -64,18 +64,18 @@ class MemoryJournal:
         self._last = 0
         self._cursors: dict[str, int] = {}
 
-    def load(self, book: Book) -> int:
+    def load(self, book: StoreState) -> int:
         self._book = book
         return 0  # There is nothing from before.
 
-    def reload(self, book: Book) -> bool:
+    def reload(self, book: StoreState) -> bool:
         if self.oldest_seq() != 1:
             return False  # The oldest are dropped.
         for _, change in self.changes_after(0):
             replay(book, change)
         return True
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self._open.changes.extend(changes)
         self._last = last = first_seq + len(changes) - 1
         # Every message comes here: two comparisons, and once per chunk the rest.
@@ -98,7 +98,7 @@ class MemoryJournal:
     def is_quick(self) -> bool:
         return True
 
-    def bodies(self, entries: Iterable[Entry]) -> dict[Entry, bytes]:
+    def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
         for entry in entries:
             raise StoreFailed(f"the data of {entry.entity.name!r} #{entry.sequence} is gone from memory")
         return {}

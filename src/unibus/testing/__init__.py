@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
     from unibus.testing.fault_store import FaultStore
     from unibus.testing.files import FolderDisk
-    from unibus.testing.model.letters import Letter
-    from unibus.testing.model.parts import Post, Rules
+    from unibus.testing.model.letters import ModelMessage
+    from unibus.testing.model.parts import ModelRules, ModelSend
     from unibus.testing.model.rules import ModelRule
     from unibus.testing.model.store import ModelStore
     from unibus.testing.power import Fault, SimulatedDisk
@@ -72,10 +72,12 @@ __all__ = [
     "ForwardedDuplicateContract",
     "HistoryContract",
     "IdleContract",
-    "Letter",
     "ListedSessionContract",
     "LockContract",
+    "ModelMessage",
     "ModelRule",
+    "ModelRules",
+    "ModelSend",
     "ModelStore",
     "MomentContract",
     "MoveContract",
@@ -84,14 +86,12 @@ __all__ = [
     "OrderContract",
     "PeekContract",
     "PositionContract",
-    "Post",
     "ProcessedContract",
     "QuotaContract",
     "RecordingBus",
     "RecordingSyncBus",
     "Rig",
     "RuleContract",
-    "Rules",
     "ScheduleContract",
     "SeeingContract",
     "SessionContract",
@@ -124,19 +124,19 @@ _HOMES = {
     "PositionContract": "contracts.operator_actions",
     "SeeingContract": "contracts.operator_actions",
     "HistoryContract": "contracts.batches",
-    "Letter": "model.letters",
+    "ModelMessage": "model.letters",
     "LockContract": "contracts.delivery",
     "ModelRule": "model.rules",
     "ModelStore": "model.store",
     "OpenStore": "store_contract",
     "OrderContract": "contracts.delivery",
-    "Post": "model.parts",
+    "ModelSend": "model.parts",
     "ProcessedContract": "contracts.delivery",
     "QuotaContract": "contracts.batches",
     "RecordingBus": "recording",
     "RecordingSyncBus": "recording",
     "Rig": "store_contract",
-    "Rules": "model.parts",
+    "ModelRules": "model.parts",
     "RuleContract": "contracts.rules",
     "ScheduleContract": "contracts.timing",
     "SessionContract": "contracts.sessions",

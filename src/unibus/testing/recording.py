@@ -13,7 +13,7 @@ from unibus.bus.api.message_bus import MessageBus, on_a_loop
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.clock import Clock
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold, HeaderValue
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.limits import WORKER_COUNT_DEFAULT
 from unibus.testing.clock.virtual_clock import VirtualClock, VirtualTimers
 
@@ -24,7 +24,7 @@ END_TIMEOUT_S: Final = 0.05
 """The test is over: what still waits is not delivered, and whoever still works is left behind."""
 
 
-class Sent:
+class SentMessages:
     """The messages of one bus in the order of the publish calls."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class RecordingBus(MessageBus):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(store, worker_count=worker_count, strict=strict, idempotency_ttl=idempotency_ttl, clock=clock)
-        self._sent = Sent()
+        self._sent = SentMessages()
 
     def sent(self, channel: str | None = None) -> list[Message]:
         """What was published through this bus and accepted, in order; on one channel, or on all."""
@@ -81,11 +81,13 @@ class RecordingBus(MessageBus):
             )
         )
 
-    def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
+    def _message(self, channel: object, payload: object, priority: object, cold: MessageProperties | None) -> Message:
         self._adopt_loop()
         return self._sent.noted(super()._message(channel, payload, priority, cold))
 
-    def _messages(self, channel: str, payloads: list[object], priority: object, cold: Cold | None) -> list[Message]:
+    def _messages(
+        self, channel: str, payloads: list[object], priority: object, cold: MessageProperties | None
+    ) -> list[Message]:
         self._adopt_loop()
         return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, cold)]
 
@@ -132,7 +134,7 @@ class RecordingSyncBus(SyncMessageBus):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(store, worker_count=worker_count, strict=strict, idempotency_ttl=idempotency_ttl, clock=clock)
-        self._sent = Sent()
+        self._sent = SentMessages()
 
     def sent(self, channel: str | None = None) -> list[Message]:
         """What was published through this bus and accepted, in order; on one channel, or on all."""
@@ -159,10 +161,12 @@ class RecordingSyncBus(SyncMessageBus):
             )
         )
 
-    def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
+    def _message(self, channel: object, payload: object, priority: object, cold: MessageProperties | None) -> Message:
         return self._sent.noted(super()._message(channel, payload, priority, cold))
 
-    def _messages(self, channel: str, payloads: list[object], priority: object, cold: Cold | None) -> list[Message]:
+    def _messages(
+        self, channel: str, payloads: list[object], priority: object, cold: MessageProperties | None
+    ) -> list[Message]:
         return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, cold)]
 
     def drain(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:

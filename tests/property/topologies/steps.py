@@ -28,9 +28,9 @@ from unibus.core.lifecycle.commands import (
     SetRule,
     Settle,
 )
-from unibus.core.lifecycle.envelope import message_of, overlay_of
+from unibus.core.lifecycle.envelope import message_of, overrides_of
 from unibus.errors import BusError
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.store import ClaimRequest
 from unibus.testing.model import SECOND, Box, Letter, Post
 
 Step: TypeAlias = Callable[[Pair, Random, str], None]
@@ -125,7 +125,7 @@ def receive(pair: Pair, chance: Random, text: str) -> None:
     if names:
         name, count, lock = chance.choice(names), chance.randint(1, 3), chance.random() < 0.8
         pair.log.append(f"  receive {count} from {name}, lock={lock}")
-        wish = Wish(name, count, lock)
+        wish = ClaimRequest(name, count, lock)
         found = pair.both(lambda: pair.model.claim(name, count), lambda: pair.store.claim(wish).wait(ANSWER_S))
         if found is not None:
             received(pair, name, *found, lock)
@@ -142,7 +142,7 @@ def receive_deferred(pair: Pair, chance: Random, text: str) -> None:
         proof = next((each.pair for each in pair.sessions[::-1] if each.entity == name), None)
         sequences = deferred_of(pair.model.boxes[name])[: chance.randint(1, 2)]
         pair.log.append(f"  receive deferred {sequences} from {name}, session {proof}")
-        wish = Wish(name, session=proof, sequences=tuple(sequences))
+        wish = ClaimRequest(name, session=proof, sequences=tuple(sequences))
         found = pair.both(
             lambda: pair.model.deferred(name, sequences, proof), lambda: pair.store.claim(wish).wait(ANSWER_S)
         )
@@ -159,7 +159,7 @@ def planned_settle(pair: Pair, chance: Random) -> Planned:
     headers = {"color": chance.choice(worlds.COLORS)} if chance.random() < 0.3 else None
     pair.log.append(f"  {SETTLEMENTS[verb]} {lock.entity} #{lock.sequence}, delay {delay_ns}, headers {headers}")
     command = Settle(verb, lock.entity, lock.sequence, lock.token)
-    command.delay_ns, command.overlay = delay_ns, overlay_of(dict(headers or {}))
+    command.delay_ns, command.overlay = delay_ns, overrides_of(dict(headers or {}))
     command.reason = "broken"
     where, model = (lock.entity, lock.sequence, lock.token), pair.model
     wanted: dict[int, Callable[[], object]] = {
@@ -226,7 +226,7 @@ def receive_in_session(pair: Pair, chance: Random, text: str) -> None:
     if pair.sessions:
         held, count = pair.sessions[-1 - chance.randrange(min(3, len(pair.sessions)))], chance.randint(1, 3)
         pair.log.append(f"  receive {count} from session {held.id} of {held.entity}")
-        wish = Wish(held.entity, count, session=held.pair)
+        wish = ClaimRequest(held.entity, count, session=held.pair)
         found = pair.both(
             lambda: pair.model.claim(held.entity, count, held.pair), lambda: pair.store.claim(wish).wait(ANSWER_S)
         )

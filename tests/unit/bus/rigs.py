@@ -20,7 +20,7 @@ from unibus.clock import SYSTEM_CLOCK, Clock
 from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import StoreFailed
 from unibus.stores.engine.embedded import EmbeddedStore
-from unibus.stores.seam.journal import Slice
+from unibus.stores.seam.journal import SnapshotSlice
 from unibus.stores.seam.store import EntityInfo
 from unibus.stores.sqlite.journal import SqliteJournal
 
@@ -128,7 +128,7 @@ class BreakingJournal(SqliteJournal):
         super().__init__(str(path))
         self.broken = False
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         if self.broken:
             raise StoreFailed("the disk is gone", "look for it")
         super().append(first_seq, changes, sync, part)

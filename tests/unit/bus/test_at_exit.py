@@ -15,7 +15,7 @@ from tests.unit.bus.probes import GUARD_S, Collector, Gate, assert_all_end, bus_
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.shutdown.at_exit import Exit, finish
-from unibus.bus.shutdown.closing import Step
+from unibus.bus.shutdown.closing import ClosingStep
 from unibus.bus.shutdown.steps import Shutdown
 from unibus.core.envelope.message import Message
 
@@ -117,7 +117,7 @@ def test_a_close_that_goes_on_in_its_thread_is_waited_for(caplog: pytest.LogCapt
         entered.set()
         event_wait(go_on)
 
-    bus._hub.shutdown.closing._steps[7] = Step("its store", hold)
+    bus._hub.shutdown.closing._steps[7] = ClosingStep("its store", hold)
     closing = threading.Thread(target=bus.close, daemon=True)
     closing.start()
     event_wait(entered)
@@ -134,7 +134,7 @@ def test_it_says_which_thread_it_waits_for(caplog: pytest.LogCaptureFixture) -> 
     other.start()
     shutdown = bus._hub.shutdown
     steps = shutdown.closing._steps
-    steps[8] = Step("its capture", lambda: shutdown._join(other, None))
+    steps[8] = ClosingStep("its capture", lambda: shutdown._join(other, None))
     end = ending(bus)
     assert "waiting for its capture" in wait_for_line(caplog, NOTICE)
     go_on.set()
@@ -159,12 +159,12 @@ def test_ctrl_c_ends_the_wait(
     monkeypatch.setattr(Shutdown, "wait_for_handlers", interrupt)
     steps: list[Callable[[], None]] = [first._hub.shutdown.closing._steps[7].run]
     if times == 2:
-        first._hub.shutdown.closing._steps[7] = Step("its store", again)
+        first._hub.shutdown.closing._steps[7] = ClosingStep("its store", again)
     finish([first._hub.shutdown, second._hub.shutdown])
     assert asked == [first._hub.shutdown]  # Nobody waits for the others after that.
     assert "stopped waiting" in caplog.text
     assert second._hub.shutdown.closing.is_done is (times == 1)
-    first._hub.shutdown.closing._steps[7] = Step("its store", steps[0])
+    first._hub.shutdown.closing._steps[7] = ClosingStep("its store", steps[0])
     first.close()
     second.close()
     with SyncMessageBus(persistence_path=tmp_path / "1.db") as reopened:
@@ -177,7 +177,7 @@ def test_a_bus_that_cannot_be_closed_keeps_none_of_the_others(caplog: pytest.Log
     def fail() -> None:
         raise OSError(5, "broken")
 
-    broken._hub.shutdown.closing._steps[7] = Step("its store", fail)
+    broken._hub.shutdown.closing._steps[7] = ClosingStep("its store", fail)
     finish([broken._hub.shutdown, other._hub.shutdown])
     assert "broken" in caplog.text
     assert other._hub.shutdown.closing.is_done

@@ -19,7 +19,7 @@ from unibus.bus.api.process_bus import configure_message_bus, shutdown_message_b
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.compat.backends import InMemoryQueueBackend
 from unibus.bus.shutdown import closing
-from unibus.bus.shutdown.closing import Closing, Step
+from unibus.bus.shutdown.closing import Closing, ClosingStep
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.views import BusMessage
 from unibus.errors import BusClosed, BusError
@@ -37,7 +37,7 @@ class HeldStep:
         steps = bus._hub.shutdown.closing._steps
         assert len(steps) == len(STEPS)
         self._run = steps[number].run
-        steps[number] = Step(steps[number].what, self._hold)
+        steps[number] = ClosingStep(steps[number].what, self._hold)
 
     def _hold(self) -> None:
         self.entered.set()
@@ -252,7 +252,7 @@ def test_a_caller_takes_over_from_one_that_was_interrupted_at_work(monkeypatch: 
 
     monkeypatch.setattr(threading.Thread, "start", start_none_of_ours)
     monkeypatch.setattr(closing, "LOOK_S", GUARD_S * 6)  # It is told, and does not find out by itself.
-    bus._hub.shutdown.closing._steps[2] = Step("this", interrupted_once)
+    bus._hub.shutdown.closing._steps[2] = ClosingStep("this", interrupted_once)
     first, second = (threading.Thread(target=close, name=name, daemon=True) for name in ("first", "second"))
     first.start()
     event_wait(entered)
@@ -446,9 +446,9 @@ def test_a_step_that_raises_keeps_none_of_the_others_from_running(
 
         return raised
 
-    steps[step] = Step(steps[step].what, broken(steps[step].run))
+    steps[step] = ClosingStep(steps[step].what, broken(steps[step].run))
     if step + 1 < len(steps):
-        steps[step + 1] = Step(steps[step + 1].what, broken(steps[step + 1].run))
+        steps[step + 1] = ClosingStep(steps[step + 1].what, broken(steps[step + 1].run))
     with caplog.at_level(logging.ERROR), pytest.raises(BusError) as caught:
         bus.close(GUARD_S)
     assert caught.value is error or caught.value.__cause__ is error
@@ -505,7 +505,7 @@ def test_an_error_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFixtu
         raise OSError(5, "broken")
 
     bus = SyncMessageBus()
-    bus._hub.shutdown.closing._steps[7] = Step("its store", fail)
+    bus._hub.shutdown.closing._steps[7] = ClosingStep("its store", fail)
     del bus
     gc.collect()
     assert "broken" in caplog.text
@@ -534,7 +534,7 @@ def test_a_timer_that_is_running_is_waited_for() -> None:
         return stopped
 
     steps = bus._hub.shutdown.closing._steps
-    steps[3] = Step(steps[3].what, stop(steps[3].run))
+    steps[3] = ClosingStep(steps[3].what, stop(steps[3].run))
     bus._hub.timers.after(0, act)
     event_wait(entered)
     bus.close(GUARD_S)
@@ -601,7 +601,7 @@ async def test_a_shutdown_of_the_processes_own_bus_that_was_cut_is_finished_by_t
 
 def test_the_steps_of_a_bus_that_closes_are_run_once(mine: Threads) -> None:
     ran: list[int] = []
-    work = Closing([Step("this", lambda number=number: ran.append(number)) for number in range(5)], lambda: None)  # type: ignore[misc]
+    work = Closing([ClosingStep("this", lambda number=number: ran.append(number)) for number in range(5)], lambda: None)  # type: ignore[misc]
     threads = [threading.Thread(target=work.close, args=(None,), daemon=True) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -18,7 +18,7 @@ from unibus.core.lifecycle.commands import DEAD_LETTER, Remove, Settle
 from unibus.errors import BusClosed, EntityNotFound, StoreFailed, UsageError
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.store import ClaimRequest
 from unibus.testing import VirtualClock
 
 
@@ -74,7 +74,7 @@ def test_what_dies_meanwhile_is_left_for_the_next_time(rig: Rig, desk: Desk) -> 
     store = rig.bus._hub.queues().store
 
     def kill_again(done: int, total: int) -> None:
-        for claimed in store.claim(Wish("a", 9)).value:
+        for claimed in store.claim(ClaimRequest("a", 9)).value:
             store.apply([Settle(DEAD_LETTER, claimed.entity, claimed.sequence, claimed.token)])
 
     result = rig.do(lambda: manager.retry_all(batch_size=2, progress=kill_again))

@@ -28,7 +28,7 @@ from unibus.errors import (
     UsageError,
 )
 from unibus.stores.engine.embedded import EmbeddedStore
-from unibus.stores.seam.journal import Slice
+from unibus.stores.seam.journal import SnapshotSlice
 
 GROUP = "c/Subscriptions/g"
 
@@ -419,7 +419,7 @@ class HeldJournal(BreakingJournal):
         self.free = threading.Event()
         self.free.set()
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self.entered.set()
         assert self.free.wait(GUARD_S)
         super().append(first_seq, changes, sync, part)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from unibus.bus.entities.file import CREATE, SAME, UPDATE, Plan, declare_entities, planned, read_entity_file
-from unibus.bus.entities.shapes import Wanted, wanted_entities
+from unibus.bus.entities.file import CREATE, SAME, UPDATE, DeclarePlan, declare_entities, planned, read_entity_file
+from unibus.bus.entities.shapes import WantedEntity, wanted_entities
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
 from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
@@ -113,11 +113,11 @@ EMULATED: dict[str, Any] = {
 }
 
 
-def wanted(document: object) -> list[Wanted]:
+def wanted(document: object) -> list[WantedEntity]:
     return wanted_entities(json.dumps(document))
 
 
-def plan_for(bus: MessageBus, document: object) -> Plan:
+def plan_for(bus: MessageBus, document: object) -> DeclarePlan:
     return planned(bus.entities(), wanted(document))
 
 
@@ -129,10 +129,10 @@ def declare(bus: MessageBus, document: object) -> list[str]:
 
 def test_our_own_shape() -> None:
     orders, late, news, everything, some = wanted(OWN)
-    assert orders == Wanted("orders", QUEUE, {"lock_duration": 30.0, "default_ttl": 86_400.0})
-    assert late == Wanted("late", QUEUE, {"forward_to": "orders"})
-    assert news == Wanted("news", TOPIC, {"auto_delete_on_idle": 600.0})
-    assert everything == Wanted("news/Subscriptions/all", SUBSCRIPTION, {})
+    assert orders == WantedEntity("orders", QUEUE, {"lock_duration": 30.0, "default_ttl": 86_400.0})
+    assert late == WantedEntity("late", QUEUE, {"forward_to": "orders"})
+    assert news == WantedEntity("news", TOPIC, {"auto_delete_on_idle": 600.0})
+    assert everything == WantedEntity("news/Subscriptions/all", SUBSCRIPTION, {})
     assert (some.name, some.settings) == ("news/Subscriptions/some", {"max_delivery_count": 3})
     assert some.rules == (
         Rule("sql", SqlFilter("color = 'red'"), SqlRuleAction("SET seen = TRUE")),

@@ -23,8 +23,8 @@ from unibus.core.envelope.message import Message
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.errors import StoreUnavailable
 from unibus.stores.engine.embedded import EmbeddedStore
-from unibus.stores.seam.pending import Outcome, Pending
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.pending import CommitResult, Pending
+from unibus.stores.seam.store import ClaimRequest
 
 GROUP = "c/Subscriptions/g"
 EMPTY = (0, 0, 0, 0, 0)
@@ -280,18 +280,18 @@ class HeldStore:
         self.holds = False
         self.refuses: Exception | None = None
         self.claimed = threading.Event()
-        self._held: list[tuple[Pending[list[Claimed]], Outcome]] = []
+        self._held: list[tuple[Pending[list[Claimed]], CommitResult]] = []
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
+    def claim(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
         if self.refuses is not None:
             raise self.refuses
         pending = self._store.claim(wish)
         if not self.holds or not pending.value:
             return pending
-        outcome = Outcome(None)
+        outcome = CommitResult(None)
         self._held.append((pending, outcome))
         self.claimed.set()
         return Pending(pending.value, outcome)

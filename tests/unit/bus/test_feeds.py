@@ -14,7 +14,7 @@ from tests.unit.bus.rigs import Rig, breaking_store
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.persistent import channels as durable_channels
-from unibus.bus.persistent.pump import Feed
+from unibus.bus.persistent.pump import SubscriptionPump
 from unibus.bus.persistent.pump_handlers import feed_handler
 from unibus.core.atomic import COMPILED
 from unibus.core.envelope.message import Message
@@ -701,7 +701,7 @@ def feed_bus() -> Iterator[SyncMessageBus]:
     bus.close(0.2)
 
 
-def feed_of(bus: SyncMessageBus) -> Feed:
+def feed_of(bus: SyncMessageBus) -> SubscriptionPump:
     assert bus._hub.durable is not None
     return bus._hub.durable._feeds[GROUP]
 
@@ -822,7 +822,7 @@ async def test_a_message_handed_back_after_its_feed_was_stopped_goes_back_to_the
     class Late:
         """The feed as its handler sees it. The other consumer leaves as soon as the feed has decided."""
 
-        def __init__(self, feed: Feed) -> None:
+        def __init__(self, feed: SubscriptionPump) -> None:
             self._feed = feed
 
         def __getattr__(self, name: str) -> object:
@@ -836,7 +836,7 @@ async def test_a_message_handed_back_after_its_feed_was_stopped_goes_back_to_the
     monkeypatch.setattr(
         durable_channels,
         "feed_handler",
-        lambda feed, inner, is_async: feed_handler(cast(Feed, Late(feed)), inner, is_async),
+        lambda feed, inner, is_async: feed_handler(cast(SubscriptionPump, Late(feed)), inner, is_async),
     )
     first = bus.subscribe("c", stuck, group="g")
     await bus.publish("c", 1)

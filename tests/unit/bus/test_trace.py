@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from unibus.bus.api.sync_bus import SyncMessageBus
-from unibus.bus.history.trace import Copy, MessageTrace
+from unibus.bus.history.trace import MessageTrace, TracedCopy
 from unibus.core.filters.filters import SqlFilter
 from unibus.core.lifecycle.commands import MOVE_REDIRECT, Move
 from unibus.core.lifecycle.state.rules import Rule
@@ -30,7 +30,7 @@ def bus(request: pytest.FixtureRequest) -> Iterator[SyncMessageBus]:
         yield bus
 
 
-def shape(copy: Copy) -> Any:
+def shape(copy: TracedCopy) -> Any:
     """A tree in short: the place, how it ended, and what went on from there."""
     return (copy.channel, copy.outcome, *(shape(child) for child in copy.children))
 
@@ -227,7 +227,7 @@ def test_a_forward_that_came_to_a_duplicate(bus: SyncMessageBus) -> None:
     assert trace.status == "waiting"
 
 
-def step_texts(copy: Copy) -> list[str]:
+def step_texts(copy: TracedCopy) -> list[str]:
     return [step.text for step in copy.steps]
 
 

@@ -18,7 +18,7 @@ from tests.unit.cli.programs import PATIENCE_S, Terminal, environment
 from tests.unit.cli.served import Served, serving
 from tests.unit.client.fake_server import FakeServer, cut, ok
 from unibus.cli.main import app
-from unibus.cli.server.server import LogLine, _log_text
+from unibus.cli.server.server import ShownLogLine, _log_text
 from unibus.client.address import address_of
 from unibus.client.client import Client
 from unibus.config.server_file import ServerFile, read_server_file, write_server_file
@@ -298,9 +298,9 @@ def test_top_through_a_pipe_goes_on(shell: Any, served: Served) -> None:
 
 
 def test_a_terminal_gets_lines_of_the_log_with_time_and_level() -> None:
-    line = LogLine(1, 1_794_970_000_123_000_000, "warning", "the disk is full")
+    line = ShownLogLine(1, 1_794_970_000_123_000_000, "warning", "the disk is full")
     assert _log_text(line) == "2026-11-18T02:46:40.123Z warning the disk is full"
-    audit = LogLine(2, 0, "info", '{"time":"2026-11-18T02:46:40.123Z"}')
+    audit = ShownLogLine(2, 0, "info", '{"time":"2026-11-18T02:46:40.123Z"}')
     assert _log_text(audit) == audit.text
 
 

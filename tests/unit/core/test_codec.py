@@ -15,7 +15,7 @@ import pytest
 
 from unibus.core.codec.codec import decode, decode_json, encode, encode_json
 from unibus.core.envelope.message import Message, restored, same_message
-from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold, Int32
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Int32, MessageProperties
 from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.core.envelope.views import MessageId
 from unibus.errors import HeaderInvalid, SerializationFailed
@@ -35,7 +35,7 @@ def message_with(body: object = None, **fields: object) -> Message:
 
 def full() -> Message:
     """A message with something in every field."""
-    cold = Cold({"s": "text", "i": -5, "b": True, "f": 0.5, "n": None}, {"k": "v"})
+    cold = MessageProperties({"s": "text", "i": -5, "b": True, "f": 0.5, "n": None}, {"k": "v"})
     for name in TEXT_FIELDS:
         setattr(cold, name, f"{name} é")
     cold.ttl_ns, cold.scheduled_at_ns = 5, 6

@@ -3,11 +3,11 @@
 from uuid import UUID
 
 from unibus.core.envelope.fields import set_fields
-from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold
+from unibus.core.envelope.message_properties import TEXT_FIELDS, MessageProperties
 
 
 def test_a_copy_has_every_field_and_shares_no_mapping() -> None:
-    cold = Cold({"a": 1}, {"k": "v"})
+    cold = MessageProperties({"a": 1}, {"k": "v"})
     for name in TEXT_FIELDS:
         setattr(cold, name, name)
     cold.ttl_ns, cold.scheduled_at_ns = 1, 2
@@ -19,14 +19,14 @@ def test_a_copy_has_every_field_and_shares_no_mapping() -> None:
 
 
 def test_two_cold_parts_share_no_default() -> None:
-    one, other = Cold(), Cold()
+    one, other = MessageProperties(), MessageProperties()
     one.headers["a"] = 1
     one.trace["k"] = "v"
     assert (other.headers, other.trace) == ({}, {})
 
 
 def test_only_checked_plain_headers_are_trusted() -> None:
-    cold = Cold({"a": 1})
+    cold = MessageProperties({"a": 1})
     assert not cold.trusts_headers()
     set_fields(cold, {"headers": {"a": 1, "b": "x", "c": 1.5, "d": None, "e": True}})
     assert cold.trusts_headers()
@@ -36,7 +36,7 @@ def test_only_checked_plain_headers_are_trusted() -> None:
 
 
 def test_headers_that_changed_since_are_not_trusted() -> None:
-    cold = Cold()
+    cold = MessageProperties()
     set_fields(cold, {"headers": {"a": 1}})
     cold.headers["b"] = UUID(int=1)
     assert not cold.trusts_headers()

@@ -9,13 +9,13 @@ from uuid import UUID
 import pytest
 
 from unibus.core.envelope.fields import ALIASES, NAMES, checked_headers, set_fields
-from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold, Int32
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Int32, MessageProperties
 from unibus.errors import HeaderInvalid, UsageError
 from unibus.limits import HEADER_COUNT_MAX, HEADER_NAME_CHARS_MAX
 
 
-def with_fields(**fields: object) -> Cold:
-    cold = Cold()
+def with_fields(**fields: object) -> MessageProperties:
+    cold = MessageProperties()
     set_fields(cold, fields)
     return cold
 

@@ -3,7 +3,7 @@
 import pytest
 
 from unibus.core.envelope.message import Message, restored, same_message
-from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold
+from unibus.core.envelope.message_properties import TEXT_FIELDS, MessageProperties
 from unibus.core.envelope.payload import Payload, SerializationFormat, Serialized
 from unibus.core.envelope.priority import Priority
 from unibus.errors import HeaderInvalid, PriorityInvalid, UsageError
@@ -134,7 +134,7 @@ def test_what_is_shown_of_a_message_is_not_its_body() -> None:
 
 
 def changed(change: str) -> Message:
-    message = restored("id", "channel", {"n": 1}, 5, Cold({"a": 1}, {"k": "v"}))
+    message = restored("id", "channel", {"n": 1}, 5, MessageProperties({"a": 1}, {"k": "v"}))
     if change in ("sequence", "expires_ns", "delivery_count", "priority"):
         setattr(message, change, 3)
     elif change == "body":
@@ -163,7 +163,7 @@ def test_same_message_sees_every_difference(change: str) -> None:
 
 
 def test_an_empty_cold_part_is_no_difference() -> None:
-    assert same_message(restored("i", "c", None, 1, Cold()), restored("i", "c", None, 1, None))
+    assert same_message(restored("i", "c", None, 1, MessageProperties()), restored("i", "c", None, 1, None))
 
 
 def test_a_payload_gives_the_kind_of_the_body() -> None:

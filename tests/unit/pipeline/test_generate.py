@@ -16,9 +16,9 @@ from unibus.capture.manifest import Manifest
 from unibus.core.lifecycle.events import KINDS
 from unibus.core.lifecycle.state import changes
 from unibus.core.lifecycle.state.apply import replay
-from unibus.core.lifecycle.state.changes import Change, Who
+from unibus.core.lifecycle.state.changes import Change, MessageRef
 from unibus.core.lifecycle.state.entity import KIND_NAMES
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import UsageError
 from unibus.pipeline.generator.generate import Generated, Plan, generate
 
@@ -61,7 +61,7 @@ class Play:
     """One domain, event by event, in a book that refuses what cannot be."""
 
     def __init__(self) -> None:
-        self.book = Book(1 << 40)
+        self.book = StoreState(1 << 40)
         self.numbers: dict[str, int] = {}
 
     def event(self, row: Row) -> None:
@@ -97,7 +97,7 @@ class Play:
         return self.of_a_message(kind, row, where, attrs)
 
     def of_a_message(self, kind: str, row: Row, where: tuple[int, int, int], attrs: dict[str, str]) -> Change:
-        who = Who(str(row["message_id"]), number(row["size"]), text(row["session_id"]))
+        who = MessageRef(str(row["message_id"]), number(row["size"]), text(row["session_id"]))
         visible = int(attrs.get("visible_us", 0)) * NS
         priority = int(attrs.get("priority", 0))
         told = (row["delivery_count"], ns(row["enqueued_us"]), ns(row["first_delivered_us"]))

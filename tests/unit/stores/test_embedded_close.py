@@ -23,7 +23,7 @@ from unibus.stores.files.owner import Owner
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.opening import open_store
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.journal import Slice
+from unibus.stores.seam.journal import SnapshotSlice
 from unibus.stores.seam.store import Store
 
 GUARD_S = 10.0
@@ -39,7 +39,7 @@ class HeldJournal(MemoryJournal):
         self.closing: Callable[[], None] = lambda: None
         self.log: list[str] = []
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self.writing()
         super().append(first_seq, changes, sync, part)
         self.log.append("written")

@@ -13,7 +13,7 @@ from unibus.core.lifecycle.envelope import send_of
 from unibus.core.lifecycle.state.entity import QUEUE, Entity
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.store import ClaimRequest
 
 
 def entities() -> int:
@@ -35,7 +35,7 @@ def used() -> EmbeddedStore:
     store.apply([Declare("sessions", QUEUE, {"requires_session": True})]).wait()
     for queue in ("plain", "sessions"):
         store.apply([a_send(queue) for _ in range(3)]).wait()
-    store.claim(Wish("plain", 1)).wait()
+    store.claim(ClaimRequest("plain", 1)).wait()
     store.accept("sessions", None, "").wait()
     return store
 

@@ -6,7 +6,7 @@ import pytest
 
 from unibus.core.filters.filters import SqlFilter
 from unibus.core.lifecycle.commands import DEAD_LETTER, Move
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.rules import Rule, text_of
 from unibus.errors import StoreFailed
 from unibus.stores.engine.embedded import EmbeddedStore
@@ -22,7 +22,7 @@ class Unreadable(SqliteJournal):
 
     broken = False
 
-    def bodies(self, entries: object) -> dict[Entry, bytes]:
+    def bodies(self, entries: object) -> dict[StoredMessage, bytes]:
         if self.broken:
             raise StoreFailed("the disk cannot be read")
         return super().bodies(entries)  # type: ignore[arg-type]

@@ -23,10 +23,10 @@ from unibus.core.lifecycle.commands import (
     SetRule,
     Settle,
 )
-from unibus.core.lifecycle.state.changes import Activated, Who
+from unibus.core.lifecycle.state.changes import Activated, MessageRef
 from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.core.lifecycle.state.rules import Rule
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreFull
 from unibus.stores.engine.space import Space
 from unibus.stores.files.reserve import Reserve
@@ -58,13 +58,13 @@ class Rig:
         journal = MemoryJournal()
         self.reserve = FakeReserve()
         journal.reserve = self.reserve
-        self.book = Book(10**9)
+        self.book = StoreState(10**9)
         self.clock = VirtualClock()
         self.space = Space(journal, self.book, self.clock.timers(lambda: True))
 
     def decided(self, count: int) -> None:
         """As if so many changes were decided, and not written yet."""
-        self.book.fresh += [Activated(0, 1, number, Who(f"m{number}", 0), number) for number in range(count)]
+        self.book.fresh += [Activated(0, 1, number, MessageRef(f"m{number}", 0), number) for number in range(count)]
         self.book.seq += count
 
     def written(self) -> None:
@@ -77,7 +77,7 @@ def rig() -> Rig:
 
 
 def send(size: int) -> Send:
-    return Send("q", Who("m", size), bytes(size), 50)
+    return Send("q", MessageRef("m", size), bytes(size), 50)
 
 
 def test_small_groups_cost_no_look_at_the_file_system(rig: Rig) -> None:

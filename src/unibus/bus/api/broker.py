@@ -44,12 +44,12 @@ from unibus.core.lifecycle.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.lifecycle.envelope import message_of, overlay_of, send_of
+from unibus.core.lifecycle.envelope import message_of, overrides_of, send_of
 from unibus.core.lifecycle.state.entity import TOPIC, Entity
 from unibus.errors import MessageNotFound, UsageError
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.pending import Pending, answered
-from unibus.stores.seam.store import EntityInfo, SessionLock, StoreHealth, Wish
+from unibus.stores.seam.pending import Pending, resolved
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth
 
 __all__ = ["Broker", "Claimed", "EntityInfo", "HealthStatus", "Pending", "SendResult", "SessionLock", "StoreHealth"]
 
@@ -99,7 +99,7 @@ class Broker(EntityOperations):
     ) -> Pending[list[SendResult]]:
         """All of them, or none. `durability` asks for another level than that of the store."""
         given = list(messages)
-        return self._send(entity, given, durability).seen_as(_sent) if given else answered([])
+        return self._send(entity, given, durability).seen_as(_sent) if given else resolved([])
 
     def _send(
         self, entity: str, messages: list[Message], durability: Durability | None = None
@@ -123,7 +123,7 @@ class Broker(EntityOperations):
     def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
         """Take back scheduled messages: all of them, or MessageNotFound."""
         commands: list[Command] = [Cancel(entity, _sequence(entity, each)) for each in sequences]
-        return self._store.apply(commands).seen_as(_nothing) if commands else answered(None)
+        return self._store.apply(commands).seen_as(_nothing) if commands else resolved(None)
 
     # Receiving
 
@@ -146,7 +146,7 @@ class Broker(EntityOperations):
         """
         _check_count(count)
         held = None if session is None else (session.session_id, session.token)
-        wish = Wish(entity, count, lock, plain_text("the consumer", consumer), held, (), self.answer_bytes_max)
+        wish = ClaimRequest(entity, count, lock, plain_text("the consumer", consumer), held, (), self.answer_bytes_max)
         return await _watched(self._queues, entity, self._claim(wish, timeout_s, interrupted))
 
     async def receive_deferred(
@@ -165,12 +165,14 @@ class Broker(EntityOperations):
         wanted = tuple(_sequence(entity, each) for each in sequences)
         _check_count(len(wanted))
         held = None if session is None else (session.session_id, session.token)
-        wish = Wish(
+        wish = ClaimRequest(
             entity, len(wanted), lock, plain_text("the consumer", consumer), held, wanted, self.answer_bytes_max
         )
         return await _watched(self._queues, entity, _claimed(self._queues, self._look(wish)))
 
-    async def _claim(self, wish: Wish, timeout_s: float | None, interrupted: asyncio.Event | None) -> list[Claimed]:
+    async def _claim(
+        self, wish: ClaimRequest, timeout_s: float | None, interrupted: asyncio.Event | None
+    ) -> list[Claimed]:
         limited = self._store.catalog.find(wish.entity)
         if limited is None or not limited.settings.receives_per_s:
             look = partial(self._look, wish)
@@ -184,7 +186,7 @@ class Broker(EntityOperations):
             self._limits.refund_receives(limited, allowed - len(found), self.now_ns())
         return found
 
-    def _look(self, wish: Wish) -> Pending[list[Claimed]]:
+    def _look(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
         pending = self._store.claim(wish)
         if not wish.lock:
             self._queues.renewals.settled(wish.entity)
@@ -224,7 +226,7 @@ class Broker(EntityOperations):
         command.message_id = message_id
         command.reason = reason
         command.description = description
-        command.overlay = overlay_of(dict(properties)) if properties else None
+        command.overlay = overrides_of(dict(properties)) if properties else None
         watcher = self._queues.watcher
         place = self._store.catalog.entity_of_lock(token)
         if watcher is None:

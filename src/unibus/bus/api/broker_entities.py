@@ -9,7 +9,7 @@ until the settings it comes from are replaced.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from unibus.bus.api.runtime import Hub
+from unibus.bus.api.runtime import BusRuntime
 from unibus.bus.entities.entities import existing_rules, named_rule, rules_of_info
 from unibus.bus.entity_names import checked_server_path, checked_subscription
 from unibus.core.access.rules import AuthorizationRule, checked_rules, rules_of_text, rules_text
@@ -41,7 +41,7 @@ _MARK: Final = f"/{SUBSCRIPTIONS}/"
 class EntityOperations:
     """The half of Broker that administration uses. Subscriptions are named by `topic/Subscriptions/name`."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: BusRuntime) -> None:
         self._hub = hub
         self._queues = hub.queues()
         self._store = self._queues.store

@@ -8,12 +8,12 @@ from typing import Unpack, cast, overload
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.bus.api.runtime import Hub, Leash
+from unibus.bus.api.runtime import BusFinalizer, BusRuntime
 from unibus.bus.compat.backend_workers import BackendWorkers
 from unibus.bus.compat.backends import MessageBackend
 from unibus.bus.health import HealthStatus
 from unibus.bus.names import checked_name
-from unibus.bus.persistent.publish_path import Ways, cannot_persist
+from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
 from unibus.bus.pubsub.backpressure import post_when_room
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.pubsub.exchange import Exchange
@@ -33,7 +33,7 @@ from unibus.bus.subscriptions.subscriptions import (
 from unibus.clock import Clock
 from unibus.core.envelope.fields import set_fields
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold, HeaderValue
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.core.envelope.payload import Payload
 from unibus.core.flow.metrics import MetricsSnapshot
 from unibus.core.lifecycle.events import Event
@@ -53,7 +53,7 @@ Handler = Callable[..., object]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Face:
+class BusOperations:
     """Channels, subscriptions and counters. `store` is a URL or a path, `memory://` when left out."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Face:
                 raise UsageError("a bus has one store: give a URL or persistence_path", "leave one of them out")
             chosen = sqlite_url(str(persistence_path))
         place: object = chosen if is_store(chosen) else url_of(chosen)
-        self._hub = Hub(config, clock)
+        self._hub = BusRuntime(config, clock)
         if place:
             self._hub.open_store(place, persistence_path is None)
         self._workers = None if backend is None else BackendWorkers(backend, self._hub.clock, random.random)
@@ -84,8 +84,8 @@ class Face:
             if backend is not None:
                 raise UsageError("a MessageBackend is async, this bus is not", "use the async MessageBus")
         self._requests = Requests(self._exchange, self._hub.registry, self._hub.subscriptions)
-        self._leash = Leash(self._hub)
-        self._durable: Ways | None = self._hub.durable
+        self._leash = BusFinalizer(self._hub)
+        self._durable: PublishPath | None = self._hub.durable
         self.degraded = ""  # Why messages are not kept as was asked for; empty when they are.
 
     def _is_sync(self) -> bool:
@@ -93,7 +93,7 @@ class Face:
 
     # The first design's builders
 
-    def with_persistence(self, persistence: object) -> "Face":
+    def with_persistence(self, persistence: object) -> "BusOperations":
         """Keep channels that are made `persistent` in this store: a path, a URL, or a store that is open."""
         if self._hub.has_store() or self._durable is not None:
             raise UsageError("the bus has a store already, or is traced", "call this first")
@@ -102,7 +102,7 @@ class Face:
         self._durable = self._hub.durable
         return self
 
-    def with_idempotency(self, ttl_seconds: float) -> "Face":
+    def with_idempotency(self, ttl_seconds: float) -> "BusOperations":
         """Drop messages whose id or dedup key was accepted within that time. For channels made after the call."""
         self._hub.set_idempotency(ttl_seconds)
         return self
@@ -318,7 +318,7 @@ class Face:
 
     # Shared by both ways of publishing
 
-    def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
+    def _message(self, channel: object, payload: object, priority: object, cold: MessageProperties | None) -> Message:
         """The envelope for a publish. A Message that is published again gets a fresh one, with the same id."""
         if isinstance(channel, Message):
             if payload is not None or priority is not None or cold is not None:
@@ -381,7 +381,7 @@ class Face:
         ttl: object,
         dedup_key: object,
         fields: Mapping[str, object] | None,
-    ) -> Cold | None:
+    ) -> MessageProperties | None:
         """The cold part from keywords, or None; what is wrong with them is counted and raised.
 
         Keywords of users are objects here and in the calls that take them: with a narrower type the compiled form
@@ -400,10 +400,10 @@ class Face:
                 given[name] = value
         return self._cold_of(given)
 
-    def _cold_of(self, fields: dict[str, object]) -> Cold | None:
+    def _cold_of(self, fields: dict[str, object]) -> MessageProperties | None:
         if not fields:
             return None
-        cold = Cold()
+        cold = MessageProperties()
         try:
             if fields.get("delay") is not None:
                 raise cannot_schedule()
@@ -428,7 +428,9 @@ class Face:
             self._exchange.refused.count_refusal(error, 1)
             raise
 
-    def _messages(self, channel: str, payloads: list[object], priority: object, cold: Cold | None) -> list[Message]:
+    def _messages(
+        self, channel: str, payloads: list[object], priority: object, cold: MessageProperties | None
+    ) -> list[Message]:
         target = self._exchange.channel(channel)
         return [self._exchange.envelope(target, payload, priority, cold) for payload in payloads]
 

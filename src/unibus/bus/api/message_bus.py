@@ -9,7 +9,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from unibus.bus.api import ready as settled
-from unibus.bus.api.bus_operations import Face, one_or_all, several
+from unibus.bus.api.bus_operations import BusOperations, one_or_all, several
 from unibus.bus.dead_letters.dead_letter_manager import DeadLetterManager
 from unibus.bus.entities.entities import Entities
 from unibus.bus.history import archive
@@ -27,7 +27,7 @@ from unibus.bus.queues.receivers import SessionReceiver
 from unibus.bus.subscriptions.drain import Deadline
 from unibus.bus.subscriptions.requests import Reply, reply_body
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold, HeaderValue
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.core.lifecycle.commands import SendResult
 from unibus.core.lifecycle.state.entity import QUEUE, TOPIC
 from unibus.errors import RequestTimeout
@@ -47,7 +47,7 @@ _DUE_MASK: Final = 2047
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class MessageBus(Face):
+class MessageBus(BusOperations):
     """A bus for async programs; sync handlers and sync publishers are welcome too.
 
         async with MessageBus() as bus:
@@ -82,7 +82,7 @@ class MessageBus(Face):
         workers = self._workers
         if delay is not None:
             raise self._refused_delay()
-        cold: Cold | None = None
+        cold: MessageProperties | None = None
         if trace_id is not None or headers is not None or correlation_id is not None or ttl is not None:
             cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
         elif dedup_key is not None or fields is not None:

@@ -57,7 +57,7 @@ def shutdown_message_bus() -> Awaitable[None]:
         asyncio.get_running_loop()
     except RuntimeError:
         asyncio.run(closing)
-        return Done()
+        return NothingToAwait()
     return closing
 
 
@@ -120,7 +120,7 @@ def _forget(bus: MessageBus) -> None:
             _leaving.remove(bus)
 
 
-class Done:
+class NothingToAwait:
     """Something that may be awaited and has happened already."""
 
     def __await__(self) -> Generator[object, None, None]:

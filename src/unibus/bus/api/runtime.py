@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from unibus.bus.build_kind import log_plain_build
-from unibus.bus.execution.executors import Places, report
-from unibus.bus.execution.outcomes import BusAftermath
+from unibus.bus.execution.executors import HandlerExecutors, report
+from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.persistent.channels import DurableChannels
 from unibus.bus.persistent.publishing import groups_of, unsettled
-from unibus.bus.pubsub.delivery import Delivery
+from unibus.bus.pubsub.delivery import SlotRunner
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.group import INSIDE, wake_all
 from unibus.bus.pubsub.registry import Registry
@@ -29,14 +29,14 @@ from unibus.bus.shutdown import at_exit
 from unibus.bus.shutdown.forked import become_forked, refuse
 from unibus.bus.shutdown.steps import Shutdown
 from unibus.bus.shutdown.unhandled import DROPPED
-from unibus.bus.subscriptions.drain import Quiet
+from unibus.bus.subscriptions.drain import Drain
 from unibus.bus.subscriptions.subscriptions import Subscriptions
 from unibus.bus.timers import ThreadTimers, Timers
 from unibus.capture.child import CaptureChild, capture_folder
 from unibus.clock import SYSTEM_CLOCK, Clock
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.stamp import Stamper, lend_stamper
+from unibus.core.envelope.stamp import IdGenerator, set_default_id_generator
 from unibus.core.flow.deadletter import sub_queue
 from unibus.core.flow.expiry import is_expired
 from unibus.core.flow.metrics import MetricsSnapshot, total
@@ -44,7 +44,7 @@ from unibus.core.lifecycle.envelope import message_of
 from unibus.errors import ChannelNotFound, StoreUnavailable, UsageError
 from unibus.stores.opening import open_store
 from unibus.stores.seam.forked import on_fork
-from unibus.stores.seam.store import EntityInfo, Store, Wish
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, Store
 
 if TYPE_CHECKING:
     from unibus.bus.outbox.registry import Outboxes
@@ -53,17 +53,17 @@ DROPPED_S: Final = 1.0
 """How long dropping a bus may hold up its thread. Its file is released long before that, as a rule."""
 
 
-def new_stamper(clock: Clock) -> Stamper:
+def new_stamper(clock: Clock) -> IdGenerator:
     """A random prefix of 64 bits: unique to this bus, in this process, in this life of it."""
-    return Stamper(os.urandom(8).hex() + "-", clock.wall_ns)
+    return IdGenerator(os.urandom(8).hex() + "-", clock.wall_ns)
 
 
-lend_stamper(new_stamper(SYSTEM_CLOCK))
+set_default_id_generator(new_stamper(SYSTEM_CLOCK))
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: lend_stamper(new_stamper(SYSTEM_CLOCK)))
+    os.register_at_fork(after_in_child=lambda: set_default_id_generator(new_stamper(SYSTEM_CLOCK)))
 
 
-class Hub:
+class BusRuntime:
     """The parts of one bus."""
 
     def __init__(self, config: BusConfig, clock: Clock | None = None) -> None:
@@ -73,11 +73,11 @@ class Hub:
         self.exchange = Exchange(new_stamper(clock), clock)
         self.registry = Registry(self.exchange, config)
         self.timers: Timers = clock.timers(self._is_resting) or ThreadTimers(clock, report)
-        self.aftermath = BusAftermath(self.exchange, self.timers, random.random)
-        self.delivery = Delivery(self.aftermath)
-        self.places = Places(self.delivery, config.worker_count)
+        self.aftermath = BusDeliveryOutcomes(self.exchange, self.timers, random.random)
+        self.delivery = SlotRunner(self.aftermath)
+        self.places = HandlerExecutors(self.delivery, config.worker_count)
         self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.aftermath)
-        self.quiet = Quiet(self.registry, self.aftermath, self.places)
+        self.quiet = Drain(self.registry, self.aftermath, self.places)
         self.shutdown = Shutdown(
             self.exchange, self.registry, self.aftermath, self.delivery, self.places, self.timers, self.quiet
         )
@@ -200,7 +200,7 @@ class Hub:
                         f"the messages of {name!r} are kept for its first group", "subscribe one, then pop or receive"
                     )
             elif info.active:
-                wish = Wish(info.name, 1, lock=False)
+                wish = ClaimRequest(info.name, 1, lock=False)
                 for claimed in claim(self.queues(), wish).wait():
                     return message_of(claimed)
         return None
@@ -257,9 +257,9 @@ class Hub:
             wake_all(group)
 
 
-def _leave_to_parent(hub: Hub | None, pid: int) -> None:
+def _leave_to_parent(hub: BusRuntime | None, pid: int) -> None:
     """In a forked child: refuse everything, and hand over nothing more. Takes no lock, see stores/seam/forked.py."""
-    if not isinstance(hub, Hub):
+    if not isinstance(hub, BusRuntime):
         return  # The child of a child: it is a ForkedHub already.
     hub.exchange.closed = True
     hub.delivery.paused = True
@@ -273,10 +273,10 @@ def _leave_to_parent(hub: Hub | None, pid: int) -> None:
     become_forked(hub, hub.exchange, hub.registry, hub.shutdown, pid)
 
 
-class Leash:
+class BusFinalizer:
     """Ends a bus that was dropped without being closed, or whose `close()` was cut short. Only the bus may hold it."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: BusRuntime) -> None:
         self._hub = hub
 
     def __del__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.bus.api.bus_operations import Face, one_or_all, several
+from unibus.bus.api.bus_operations import BusOperations, one_or_all, several
 from unibus.bus.api.message_bus import DRAIN_TIMEOUT_S, no_reply, on_a_loop
 from unibus.bus.dead_letters.dead_letter_manager import SyncDeadLetterManager
 from unibus.bus.entities.entities import SyncEntities
@@ -24,7 +24,7 @@ from unibus.bus.queues.receivers import SyncSessionReceiver
 from unibus.bus.subscriptions.drain import Deadline
 from unibus.bus.subscriptions.requests import Reply, reply_body
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold, HeaderValue
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.core.lifecycle.commands import SendResult
 from unibus.core.lifecycle.state.entity import QUEUE, TOPIC
 from unibus.limits import (
@@ -44,7 +44,7 @@ _BACKLOG: Final = 4096
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SyncMessageBus(Face):
+class SyncMessageBus(BusOperations):
     """A bus for synchronous programs; async handlers run on a loop thread of its own.
 
     with MessageBus() as bus:
@@ -72,7 +72,7 @@ class SyncMessageBus(Face):
         exchange = self._exchange
         if delay is not None:
             raise self._refused_delay()
-        cold: Cold | None = None
+        cold: MessageProperties | None = None
         if trace_id is not None or headers is not None or correlation_id is not None or ttl is not None:
             cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
         elif dedup_key is not None or fields is not None:

@@ -33,7 +33,7 @@ from unibus.core.codec.codec import decode_json, encode_json
 from unibus.core.codec.wire import base64_bytes, base64_text, is_plain
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.priority import Priority
-from unibus.core.envelope.stamp import lent_stamper
+from unibus.core.envelope.stamp import default_id_generator
 from unibus.errors import CloudEventInvalid, DecodeError, SerializationFailed
 from unibus.limits import PRIORITY_MAX
 
@@ -336,7 +336,7 @@ def _read_attributes(event: dict[str, object]) -> dict[str, object]:
     document["channel"] = event["type"]
     document["priority"] = Priority.NORMAL
     given = event.get("time")
-    document["timestamp_ns"] = lent_stamper().wall_ns() if given is None else instant_ns("time", given)
+    document["timestamp_ns"] = default_id_generator().wall_ns() if given is None else instant_ns("time", given)
     headers: dict[str, object] = {}
     for name, value in event.items():
         if value is not None:

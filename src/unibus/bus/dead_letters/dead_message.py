@@ -18,7 +18,7 @@ from unibus.core.codec.codec import decode
 from unibus.core.codec.wire import untagged
 from unibus.core.envelope.fields import checked_headers
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold, HeaderValue
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.core.flow.deadletter import (
     ATTEMPTS_HEADER,
     DESCRIPTION_HEADER,
@@ -27,8 +27,8 @@ from unibus.core.flow.deadletter import (
     REASON_HEADER,
     TRACEBACK_HEADER,
 )
-from unibus.core.lifecycle.state.changes import Overlay
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.changes import HeaderOverrides
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.states import STATE_NAMES
 
 
@@ -52,7 +52,7 @@ class DeadMessage:
     state: str
     session_id: str | None
     size: int
-    overlay: Overlay = field(repr=False)
+    overlay: HeaderOverrides = field(repr=False)
     data: bytes = field(repr=False)
 
     @property
@@ -65,7 +65,7 @@ class DeadMessage:
         return original_of(self.data, self.overlay, self.sequence)
 
 
-def dead_message(entry: Entry, data: bytes) -> DeadMessage:
+def dead_message(entry: StoredMessage, data: bytes) -> DeadMessage:
     overlay = record_of(entry)
     return DeadMessage(
         entry.who.message_id,
@@ -95,15 +95,15 @@ def own_ttl_ns(data: bytes) -> int:
     return 0 if cold is None else cold.ttl_ns
 
 
-def original_of(data: bytes, overlay: Overlay, sequence: int) -> Message:
+def original_of(data: bytes, overlay: HeaderOverrides, sequence: int) -> Message:
     message = decode(data)
     message.sequence = sequence
     headers = {**message.headers, **_untagged(overlay)}
-    cold = Cold() if message.cold is None else message.cold
+    cold = MessageProperties() if message.cold is None else message.cold
     cold.headers = {name: value for name, value in headers.items() if name not in RECORD}
     message.cold = cold
     return message
 
 
-def _untagged(overlay: Overlay) -> Mapping[str, HeaderValue]:
+def _untagged(overlay: HeaderOverrides) -> Mapping[str, HeaderValue]:
     return checked_headers({name: untagged(value) for name, value in overlay.items()})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from unibus.bus.entities.entities import rules_of_info
-from unibus.bus.entities.shapes import Wanted, wanted_entities
+from unibus.bus.entities.shapes import WantedEntity, wanted_entities
 from unibus.core.lifecycle.commands import Declare
 from unibus.core.lifecycle.state.changes import Settings
 from unibus.core.lifecycle.state.entity import KIND_NAMES
@@ -26,7 +26,7 @@ _FORWARDS: Final = ("forward_to", "forward_dead_letters_to")
 
 
 @dataclass(frozen=True)
-class Step:
+class DeclareStep:
     """What is done to one entity. `settings` are those that it gets; `before` has their values as they are now."""
 
     action: str
@@ -47,12 +47,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
-    steps: list[Step]
+class DeclarePlan:
+    steps: list[DeclareStep]
     conflicts: list[str]
 
 
-def read_entity_file(path: str | Path) -> list[Wanted]:
+def read_entity_file(path: str | Path) -> list[WantedEntity]:
     """What the file declares. UsageError if it cannot be read, ConfigInvalid names what is wrong in it."""
     try:
         content = Path(path).read_bytes()
@@ -64,10 +64,10 @@ def read_entity_file(path: str | Path) -> list[Wanted]:
         raise type(error)(f"{path}, {error.what}", error.hint) from error
 
 
-def planned(infos: list[EntityInfo], wanted: list[Wanted]) -> Plan:
+def planned(infos: list[EntityInfo], wanted: list[WantedEntity]) -> DeclarePlan:
     here = {info.name.casefold(): info for info in infos}
     names = {*here, *[each.name.casefold() for each in wanted]}
-    plan = Plan([], [])
+    plan = DeclarePlan([], [])
     for each in wanted:
         plan.conflicts.extend(_lost_ways(each, names))
         info = here.get(each.name.casefold())
@@ -75,7 +75,7 @@ def planned(infos: list[EntityInfo], wanted: list[Wanted]) -> Plan:
             settings: Settings = dict(each.settings)
             if each.rules is not None:
                 settings["rules"] = text_of(each.rules)
-            plan.steps.append(Step(CREATE, each.name, each.kind, settings))
+            plan.steps.append(DeclareStep(CREATE, each.name, each.kind, settings))
         elif info.kind != KIND_NAMES[each.kind]:
             plan.conflicts.append(f"{each.name!r} is a {info.kind} here and a {KIND_NAMES[each.kind]} in the file")
         else:
@@ -83,7 +83,7 @@ def planned(infos: list[EntityInfo], wanted: list[Wanted]) -> Plan:
     return plan
 
 
-def _compare(plan: Plan, wanted: Wanted, info: EntityInfo) -> None:
+def _compare(plan: DeclarePlan, wanted: WantedEntity, info: EntityInfo) -> None:
     settings: Settings = {name: value for name, value in wanted.settings.items() if info.settings.get(name) != value}
     for name in _FIXED:
         if name in settings:
@@ -96,10 +96,10 @@ def _compare(plan: Plan, wanted: Wanted, info: EntityInfo) -> None:
         if _by_name(now) != _by_name(wanted.rules):
             settings["rules"] = _keeping_moments(now, wanted.rules)
     before: Settings = {name: info.settings.get(name) for name in settings}
-    plan.steps.append(Step(UPDATE if settings else SAME, info.name, wanted.kind, settings, before))
+    plan.steps.append(DeclareStep(UPDATE if settings else SAME, info.name, wanted.kind, settings, before))
 
 
-def _lost_ways(wanted: Wanted, names: set[str]) -> list[str]:
+def _lost_ways(wanted: WantedEntity, names: set[str]) -> list[str]:
     """Where it forwards to, if there will be no such entity."""
     targets = [(name, wanted.settings.get(name)) for name in _FORWARDS]
     return [
@@ -123,7 +123,7 @@ def _keeping_moments(now: list[Rule], wanted: tuple[Rule, ...]) -> str:
     return text_of(rules)
 
 
-def declare_entities(store: Store, plan: Plan) -> None:
+def declare_entities(store: Store, plan: DeclarePlan) -> None:
     """Carry out a plan. EntityExists, before anything is done, names all conflicts."""
     if plan.conflicts:
         raise EntityExists(

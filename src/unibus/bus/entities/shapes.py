@@ -41,7 +41,7 @@ _KINDS: Final = {name: kind for kind, name in KIND_NAMES.items()}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedEntity:
     """An entity that a file declares. `rules` is None where the file says nothing of them."""
 
     name: str
@@ -50,7 +50,7 @@ class Wanted:
     rules: tuple[Rule, ...] | None = None
 
 
-def wanted_entities(text: str | bytes) -> list[Wanted]:
+def wanted_entities(text: str | bytes) -> list[WantedEntity]:
     """What a file declares: queues, then topics, each followed by its subscriptions."""
     root = _mapping(read_json(text), "the file")
     if any([key.casefold() == "userconfig" for key in root]):
@@ -66,7 +66,7 @@ def wanted_entities(text: str | bytes) -> list[Wanted]:
     return found
 
 
-def declared(name: str, kind: str, given: Mapping[str, object]) -> Wanted:
+def declared(name: str, kind: str, given: Mapping[str, object]) -> WantedEntity:
     """One entity in our own shape, as the JSON of the administration API has it. Its name is not checked."""
     number = _KINDS[kind]
     return _subscription(name, given) if number == SUBSCRIPTION else _entity(name, number, given)
@@ -80,8 +80,8 @@ def declared_rule(path: str, name: str, given: object) -> Rule:
 # Our own shape
 
 
-def _own(root: Mapping[str, object]) -> list[Wanted]:
-    found: list[Wanted] = []
+def _own(root: Mapping[str, object]) -> list[WantedEntity]:
+    found: list[WantedEntity] = []
     queues = _mapping(root.get("queues", {}), "queues")
     for name, given in queues.items():
         with _line_of(queues, name):
@@ -93,7 +93,7 @@ def _own(root: Mapping[str, object]) -> list[Wanted]:
     return found
 
 
-def _own_topic(name: str, topic: Mapping[str, object]) -> list[Wanted]:
+def _own_topic(name: str, topic: Mapping[str, object]) -> list[WantedEntity]:
     subscriptions = _mapping(topic.get("subscriptions", {}), f"the subscriptions of {name!r}")
     found = [_entity(checked_path(name), TOPIC, _without(topic, "subscriptions"))]
     for own, settings in subscriptions.items():
@@ -103,7 +103,7 @@ def _own_topic(name: str, topic: Mapping[str, object]) -> list[Wanted]:
     return found
 
 
-def _subscription(path: str, given: Mapping[str, object]) -> Wanted:
+def _subscription(path: str, given: Mapping[str, object]) -> WantedEntity:
     settings = _without(given, "rules")
     if given.get("rules") is None:
         return _entity(path, SUBSCRIPTION, settings)
@@ -165,14 +165,14 @@ def _correlation(fields: dict[str, object], where: str) -> Filter:
 # The emulator's
 
 
-def _emulated(root: Mapping[str, object]) -> list[Wanted]:
+def _emulated(root: Mapping[str, object]) -> list[WantedEntity]:
     config = _folded(_folded(root, "the file").get("userconfig"), "UserConfig")
     # A misspelt list would otherwise be a start without these entities.
     _only(config, ("namespaces", "logging"), "UserConfig")
     spaces = _items(config.get("namespaces"), "Namespaces")
     if len(spaces) > 1:
         raise ConfigInvalid(f"{len(spaces)} namespaces in one file", "a bus is one namespace: keep one of them")
-    found: list[Wanted] = []
+    found: list[WantedEntity] = []
     for space in spaces:
         namespace = _folded(space, "a namespace")
         _only(namespace, ("name", "queues", "topics"), "the namespace")
@@ -186,7 +186,7 @@ def _emulated(root: Mapping[str, object]) -> list[Wanted]:
     return found
 
 
-def _emulated_topic(given: object) -> list[Wanted]:
+def _emulated_topic(given: object) -> list[WantedEntity]:
     topic, name = _named(given, "a topic", ("subscriptions",))
     found = [_entity(checked_path(name), TOPIC, _properties(topic, name))]
     for each in _items(topic.get("subscriptions"), f"the subscriptions of {name!r}"):
@@ -195,7 +195,7 @@ def _emulated_topic(given: object) -> list[Wanted]:
     return found
 
 
-def _emulated_subscription(topic: str, given: object) -> Wanted:
+def _emulated_subscription(topic: str, given: object) -> WantedEntity:
     subscription, own = _named(given, "a subscription", ("rules",))
     path = subscription_path(topic, checked_subscription(own))
     rules = []
@@ -257,13 +257,13 @@ def _emulated_filter(properties: Mapping[str, object], where: str) -> Filter:
 # Both
 
 
-def _entity(name: str, kind: int, given: Mapping[str, object], rules: tuple[Rule, ...] | None = None) -> Wanted:
+def _entity(name: str, kind: int, given: Mapping[str, object], rules: tuple[Rule, ...] | None = None) -> WantedEntity:
     try:
         timed: dict[str, object] = {}
         for key, value in given.items():
             with _line_of(given, key):
                 timed[key] = _seconds(key, value) if key in TIMES else value
-        return Wanted(name, kind, checked_settings(timed), rules)
+        return WantedEntity(name, kind, checked_settings(timed), rules)
     except BusError as error:
         # The words of the error begin with the setting that is wrong, or have it in quotes.
         wrong = next((key for key in given if re.search(rf"\b{re.escape(key)}\b", error.what)), "")

@@ -20,8 +20,8 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
-from unibus.bus.pubsub.delivery import QUANTUM, TAKES_MESSAGE, Delivery, call, wants_reply
-from unibus.bus.pubsub.group import INSIDE, Consumer, Launcher, wake, wake_blocked
+from unibus.bus.pubsub.delivery import QUANTUM, TAKES_MESSAGE, SlotRunner, call, wants_reply
+from unibus.bus.pubsub.group import INSIDE, Consumer, HandlerExecutor, wake, wake_blocked
 from unibus.bus.pubsub.loop_call import LoopCall
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
@@ -47,11 +47,15 @@ class Slot:
 
 
 @final
-class LoopLauncher(Launcher):
+class LoopExecutor(HandlerExecutor):
     """The slots of one event loop."""
 
     def __init__(
-        self, delivery: Delivery, loop: asyncio.AbstractEventLoop, report: Callable[[BaseException], None], owned: bool
+        self,
+        delivery: SlotRunner,
+        loop: asyncio.AbstractEventLoop,
+        report: Callable[[BaseException], None],
+        owned: bool,
     ) -> None:
         self.loop = loop
         self.busy: i64 = 0  # Slots that are not parked.

@@ -5,12 +5,12 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 
-from unibus.bus.execution.event_loops import LoopLauncher
-from unibus.bus.execution.handlers import Plan
+from unibus.bus.execution.event_loops import LoopExecutor
+from unibus.bus.execution.handlers import HandlerPlan
 from unibus.bus.execution.loop_thread import LoopThread
-from unibus.bus.execution.worker_pool import Pool
-from unibus.bus.pubsub.delivery import Delivery
-from unibus.bus.pubsub.group import Consumer, Group, Launcher
+from unibus.bus.execution.worker_pool import WorkerPool
+from unibus.bus.pubsub.delivery import SlotRunner
+from unibus.bus.pubsub.group import Consumer, Group, HandlerExecutor
 from unibus.core.atomic import LOCK
 
 log = logging.getLogger("unibus")
@@ -25,10 +25,10 @@ def _is_never(loop: asyncio.AbstractEventLoop) -> bool:
     return False
 
 
-class HomeLauncher(Launcher):
+class HomeExecutor(HandlerExecutor):
     """For async handlers that were subscribed outside of any loop: they run on whatever is the bus's loop then."""
 
-    def __init__(self, home: Callable[[], LoopLauncher], pool: Pool) -> None:
+    def __init__(self, home: Callable[[], LoopExecutor], pool: WorkerPool) -> None:
         super().__init__()
         self._home = home
         self._pool = pool
@@ -49,22 +49,22 @@ class HomeLauncher(Launcher):
         return launcher.launch(consumer)
 
 
-class Places:
+class HandlerExecutors:
     """The places of one bus. `home` is the loop that the bus was entered on."""
 
-    def __init__(self, delivery: Delivery, worker_count: int) -> None:
-        self.pool = Pool(delivery, worker_count, report)
+    def __init__(self, delivery: SlotRunner, worker_count: int) -> None:
+        self.pool = WorkerPool(delivery, worker_count, report)
         self.home: asyncio.AbstractEventLoop | None = None
         self.adopts_loops = True  # False for the sync face: its callers block, so handlers need a loop of their own.
         self._delivery = delivery
-        self._launchers: dict[asyncio.AbstractEventLoop, LoopLauncher] = {}
+        self._launchers: dict[asyncio.AbstractEventLoop, LoopExecutor] = {}
         self._loop_thread: LoopThread | None = None
 
-    def launcher_for(self, plan: Plan) -> Launcher:
+    def launcher_for(self, plan: HandlerPlan) -> HandlerExecutor:
         if not plan.is_async:
             return self.pool
         loop = self._running_loop()
-        return HomeLauncher(self._home_launcher, self.pool) if loop is None else self._launcher_on(loop)
+        return HomeExecutor(self._home_launcher, self.pool) if loop is None else self._launcher_on(loop)
 
     def end_slots(self, consumer: Consumer) -> "list[asyncio.Task[None]]":
         """Cancel what an async consumer is doing. The tasks of the caller's loop are given back to be waited for."""
@@ -87,7 +87,7 @@ class Places:
                 told.append(loop)
         return told
 
-    def _on_each_loop(self, action: "Callable[[LoopLauncher], list[asyncio.Task[None]]]") -> "list[asyncio.Task[None]]":
+    def _on_each_loop(self, action: "Callable[[LoopExecutor], list[asyncio.Task[None]]]") -> "list[asyncio.Task[None]]":
         tasks: list[asyncio.Task[None]] = []
         for launcher in list(self._launchers.values()):
             if launcher.loop.is_closed():
@@ -116,11 +116,13 @@ class Places:
         """Whether its messages can be handled now: by workers, or on a loop that runs and is not blocked."""
         return any(self._can_run(consumer.launcher, is_blocked) for consumer in group.consumers)
 
-    def _can_run(self, launcher: Launcher | None, is_blocked: Callable[[asyncio.AbstractEventLoop], bool]) -> bool:
+    def _can_run(
+        self, launcher: HandlerExecutor | None, is_blocked: Callable[[asyncio.AbstractEventLoop], bool]
+    ) -> bool:
         if launcher is self.pool:
             return True
-        loop = self.home if isinstance(launcher, HomeLauncher) else None
-        if isinstance(launcher, LoopLauncher):
+        loop = self.home if isinstance(launcher, HomeExecutor) else None
+        if isinstance(launcher, LoopExecutor):
             loop = launcher.loop
         if loop is None or is_blocked(loop):
             return False
@@ -165,17 +167,17 @@ class Places:
         except RuntimeError:
             return None
 
-    def _launcher_on(self, loop: asyncio.AbstractEventLoop) -> LoopLauncher:
+    def _launcher_on(self, loop: asyncio.AbstractEventLoop) -> LoopExecutor:
         with LOCK:
             if loop not in self._launchers:
                 closed = [other for other in self._launchers.values() if other.loop.is_closed() and other.is_empty()]
                 for other in closed:
                     del self._launchers[other.loop]
                 own = self._loop_thread is not None and self._loop_thread.loop is loop
-                self._launchers[loop] = LoopLauncher(self._delivery, loop, report, own)
+                self._launchers[loop] = LoopExecutor(self._delivery, loop, report, own)
             return self._launchers[loop]
 
-    def _home_launcher(self) -> LoopLauncher:
+    def _home_launcher(self) -> LoopExecutor:
         """The loop that the bus was entered on, else the running one, else a loop thread of its own."""
         with LOCK:
             if self.home is None or self.home.is_closed():
@@ -189,7 +191,7 @@ class Places:
 
 
 def _end_slots(
-    launcher: LoopLauncher, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
+    launcher: LoopExecutor, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
 ) -> None:
     """On the loop's thread."""
     tasks = launcher.cancel_all(spared)

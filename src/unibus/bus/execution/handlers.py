@@ -30,7 +30,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 @dataclass(frozen=True)
-class Plan:
+class HandlerPlan:
     """How to call a handler."""
 
     shape: int
@@ -39,7 +39,7 @@ class Plan:
     name: str
 
 
-def plan_for(handler: object) -> Plan:
+def plan_for(handler: object) -> HandlerPlan:
     """Read the signature; a handler that cannot be called with a message is refused here, not at the first message."""
     if not callable(handler):
         raise HandlerInvalid(
@@ -50,7 +50,7 @@ def plan_for(handler: object) -> Plan:
             f"handler {handler_name(handler)} is a generator: calling it runs nothing", "use return or await, not yield"
         )
     shape, convert = _shape(handler)
-    return Plan(shape, convert, is_async(handler), handler_name(handler))
+    return HandlerPlan(shape, convert, is_async(handler), handler_name(handler))
 
 
 def is_async(handler: Callable[..., object]) -> bool:

@@ -16,14 +16,14 @@ from typing import Final, final
 
 from unibus.bus.dead_letter_copy import dead_letter, described, error_text
 from unibus.bus.execution.retries import PendingRetries
-from unibus.bus.pubsub.channel import Casualty, Channel
-from unibus.bus.pubsub.delivery import Aftermath
+from unibus.bus.pubsub.channel import Channel, Evicted
+from unibus.bus.pubsub.delivery import DeliveryOutcomes
 from unibus.bus.pubsub.exchange import REQUEST_HEADER, Exchange
 from unibus.bus.pubsub.group import Consumer, Group, wake
 from unibus.bus.timers import Timers
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold
+from unibus.core.envelope.message_properties import MessageProperties
 from unibus.core.flow.deadletter import (
     MAX_DELIVERY_COUNT_EXCEEDED,
     PAYLOAD_MISMATCH,
@@ -46,7 +46,7 @@ UNANSWERED: Final = object()
 
 
 @final
-class BusAftermath(Aftermath):
+class BusDeliveryOutcomes(DeliveryOutcomes):
     """The aftermath of one bus."""
 
     def __init__(self, exchange: Exchange, timers: Timers, chance: Callable[[], float]) -> None:
@@ -89,7 +89,7 @@ class BusAftermath(Aftermath):
         self.metrics_of(message.channel).count("expired")
         self._bury(group, message, TTL_EXPIRED, None)
 
-    def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
+    def bury(self, channel: Channel, casualties: list[Evicted]) -> None:
         """What admission removed to make room: all of it, also after an inline handler that ends the program."""
         failure: BaseException | None = None
         for casualty in casualties:
@@ -100,7 +100,7 @@ class BusAftermath(Aftermath):
         if failure is not None:
             raise failure
 
-    def _bury_casualty(self, channel: Channel, casualty: Casualty) -> None:
+    def _bury_casualty(self, channel: Channel, casualty: Evicted) -> None:
         if casualty.expired:
             self.expired("", casualty.message)
         else:
@@ -194,7 +194,7 @@ class BusAftermath(Aftermath):
         return group.metrics is not None and (result is not None or alone)
 
     def _reply(self, reply_to: str, message: Message, body: object, headers: dict[str, str]) -> None:
-        cold = Cold()
+        cold = MessageProperties()
         cold.correlation_id = message.correlation_id or message.id
         cold.headers[REQUEST_HEADER] = message.id
         for name, value in headers.items():

@@ -21,8 +21,8 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
-from unibus.bus.pubsub.delivery import Delivery
-from unibus.bus.pubsub.group import Consumer, Group, Launcher, wake, wake_all
+from unibus.bus.pubsub.delivery import SlotRunner
+from unibus.bus.pubsub.group import Consumer, Group, HandlerExecutor, wake, wake_all
 from unibus.core.atomic import LOCK, atomic
 from unibus.core.flow.queue import Ring
 from unibus.threads import DaemonThread
@@ -34,10 +34,10 @@ PATIENCE_S: Final = 0.05
 
 
 @final
-class Pool(Launcher):
+class WorkerPool(HandlerExecutor):
     """Threads are started when there is first work for them, up to `size`, and a few more as said above."""
 
-    def __init__(self, delivery: Delivery, size: int, report: Callable[[BaseException], None]) -> None:
+    def __init__(self, delivery: SlotRunner, size: int, report: Callable[[BaseException], None]) -> None:
         self.size: i64 = size
         self.threads: i64 = 0
         self.stopped = False
@@ -269,4 +269,4 @@ class Pool(Launcher):
             return self._overseer_parked
 
 
-atomic(Pool, "_enqueue", "_take", "_leave")
+atomic(WorkerPool, "_enqueue", "_take", "_leave")

@@ -16,7 +16,7 @@ from unibus.core.envelope.fields import plain_text
 from unibus.core.envelope.message import Message
 from unibus.core.lifecycle.commands import Command, Forget, Remove
 from unibus.core.lifecycle.events import Event
-from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.changes import MessageRef
 from unibus.core.lifecycle.state.entity import KIND_NAMES, TOPIC
 from unibus.errors import UsageError
 from unibus.stores.seam.store import Store
@@ -103,7 +103,7 @@ def deletion(store: Store, message_id: object) -> list[Command]:
             remove = Remove(event.channel, sequence, _BY_HAND)
             remove.raises = False
             commands.append(remove)
-        commands.append(Forget(event.channel, sequence, Who(checked, event.size or 0)))
+        commands.append(Forget(event.channel, sequence, MessageRef(checked, event.size or 0)))
     return commands
 
 

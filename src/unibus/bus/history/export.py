@@ -15,8 +15,8 @@ import msgspec
 
 from unibus.bus.history.export_lines import (
     VERSION,
-    End,
     EntityLine,
+    ExportEnd,
     Header,
     Line,
     MessageLine,
@@ -27,7 +27,7 @@ from unibus.bus.history.export_lines import (
 )
 from unibus.core.codec.codec import decode, encode_json
 from unibus.core.flow.deadletter import is_sub_queue, sub_queue
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, Entry
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, StoredMessage
 from unibus.core.lifecycle.state.settings import DEFAULTS
 from unibus.core.lifecycle.state.states import GONE, SCHEDULED, STATE_NAMES
 from unibus.errors import EntityNotFound
@@ -47,9 +47,9 @@ class ExportSource(Protocol):
 
     def entities(self) -> list[EntityInfo]: ...
 
-    def held(self) -> list[Entry]: ...
+    def held(self) -> list[StoredMessage]: ...
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]: ...
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]: ...
 
     def session_states(self, entity: str) -> dict[str, bytes]: ...
 
@@ -98,10 +98,10 @@ class Exporting:
                 self._line(line)
             for state in states:
                 self._line(state)
-        end = End(True, self.entities, self.messages, self.sessions, self._digest.hexdigest())
+        end = ExportEnd(True, self.entities, self.messages, self.sessions, self._digest.hexdigest())
         self._write(encode_line(end) + b"\n")
 
-    def _message_lines(self, entries: list[Entry]) -> Iterator[MessageLine]:
+    def _message_lines(self, entries: list[StoredMessage]) -> Iterator[MessageLine]:
         for start in range(0, len(entries), PAGE):
             page = entries[start : start + PAGE]
             found = self._reader.data_of(page)
@@ -150,7 +150,7 @@ def _entity_line(info: EntityInfo) -> EntityLine:
     return EntityLine(info.name, info.kind, settings)
 
 
-def _message_line(entry: Entry, data: bytes) -> MessageLine:
+def _message_line(entry: StoredMessage, data: bytes) -> MessageLine:
     return MessageLine(
         entry.entity.name,
         STATE_NAMES[entry.state],

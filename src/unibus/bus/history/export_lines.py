@@ -19,7 +19,7 @@ from typing import Annotated, BinaryIO, Final
 import msgspec
 
 from unibus.core.codec.wire import tagged, untagged
-from unibus.core.lifecycle.state.changes import Overlay, Settings
+from unibus.core.lifecycle.state.changes import HeaderOverrides, Settings
 from unibus.errors import DecodeError
 from unibus.limits import BODY_BYTES_MAX, PRIORITY_MAX
 
@@ -58,7 +58,7 @@ class MessageLine(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True
     visible_ns: Int64 = 0
     enqueued_ns: Int64 = 0
     first_delivered_ns: Int64 = 0
-    overlay: Overlay | None = None
+    overlay: HeaderOverrides | None = None
 
 
 class SessionLine(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class SessionLine(msgspec.Struct, forbid_unknown_fields=True):
     state: str
 
 
-class End(msgspec.Struct):
+class ExportEnd(msgspec.Struct):
     end: bool
     entities: int
     messages: int
@@ -85,15 +85,15 @@ _KINDS: Final[dict[bytes, Callable[[bytes], Line]]] = {
 }
 _END: Final = b'{"end"'
 _read_header: Final = msgspec.json.Decoder(Header).decode
-_read_end: Final = msgspec.json.Decoder(End).decode
+_read_end: Final = msgspec.json.Decoder(ExportEnd).decode
 
 
-def overlay_text(overlay: Overlay | None) -> Overlay | None:
+def overlay_text(overlay: HeaderOverrides | None) -> HeaderOverrides | None:
     """Headers with the tags that JSON needs: it has no bytes."""
     return None if overlay is None else {name: tagged(untagged(value), False) for name, value in overlay.items()}
 
 
-def overlay_of(text: Overlay | None) -> Overlay | None:
+def overlay_of(text: HeaderOverrides | None) -> HeaderOverrides | None:
     """As a store keeps them."""
     try:
         return None if text is None else {name: tagged(untagged(value), True) for name, value in text.items()}

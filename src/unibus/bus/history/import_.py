@@ -32,7 +32,7 @@ from unibus.core.lifecycle.commands import (
     Advance,
     Command,
     Declare,
-    Former,
+    ImportedState,
     Send,
     SessionCommand,
 )
@@ -210,7 +210,7 @@ def command_of(line: MessageLine) -> Send:
         overlay = {**(overlay or {}), DEFERRED_HEADER: line.sequence}
     command.priority = line.priority
     command.visible_ns = line.visible_ns
-    command.former = Former(line.delivery_count, line.expires_ns, overlay)
+    command.former = ImportedState(line.delivery_count, line.expires_ns, overlay)
     return command
 
 

@@ -19,12 +19,19 @@ from typing import Final
 
 from unibus.core.flow.deadletter import is_sub_queue, sub_queue
 from unibus.core.lifecycle.events import Event
-from unibus.core.lifecycle.state.entity import KIND_NAMES, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, Entry, subscription_path
+from unibus.core.lifecycle.state.entity import (
+    KIND_NAMES,
+    SUBSCRIPTION,
+    SUBSCRIPTIONS,
+    TOPIC,
+    StoredMessage,
+    subscription_path,
+)
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
 from unibus.counting import counted
 from unibus.stores.seam.store import EntityInfo
 
-Find = Callable[[str, int], Entry | None]
+Find = Callable[[str, int], StoredMessage | None]
 
 WAITING, IN_FLIGHT, COMPLETED, DEAD, GONE = "waiting", "in flight", "completed", "dead-lettered", "gone"
 PASSED_ON, NOT_DELIVERED, UNKNOWN = "passed on", "not delivered", "unknown"
@@ -57,7 +64,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Step:
+class TraceStep:
     """One thing that happened to a copy, in words."""
 
     at: datetime
@@ -67,7 +74,7 @@ class Step:
 
 
 @dataclass
-class Copy:
+class TracedCopy:
     """The message in one place. `reason` says why it was not delivered from there, where it was not.
 
     `declined` are the subscriptions of a topic that got no copy, each with the reason.
@@ -75,13 +82,13 @@ class Copy:
 
     channel: str
     sequence: int
-    steps: list[Step] = field(default_factory=list)
-    children: "list[Copy]" = field(default_factory=list)
+    steps: list[TraceStep] = field(default_factory=list)
+    children: "list[TracedCopy]" = field(default_factory=list)
     outcome: str = UNKNOWN
     reason: str = ""
     declined: list[tuple[str, str]] = field(default_factory=list)
 
-    def walk(self) -> "Iterator[Copy]":
+    def walk(self) -> "Iterator[TracedCopy]":
         yield self
         for child in self.children:
             yield from child.walk()
@@ -93,12 +100,12 @@ class MessageTrace:
 
     message_id: str
     events: list[Event]
-    roots: list[Copy]
+    roots: list[TracedCopy]
 
     def __bool__(self) -> bool:
         return bool(self.events)
 
-    def copies(self) -> list[Copy]:
+    def copies(self) -> list[TracedCopy]:
         """Every place, in the order of the tree."""
         return [copy for root in self.roots for copy in root.walk()]
 
@@ -123,16 +130,16 @@ class MessageTrace:
         return COMPLETED if ends else UNKNOWN
 
 
-def _went_on(copy: Copy) -> bool:
+def _went_on(copy: TracedCopy) -> bool:
     return copy.outcome == DEAD and bool(copy.children)
 
 
-def _is_dead(copy: Copy) -> bool:
+def _is_dead(copy: TracedCopy) -> bool:
     """A letter that waits among the dead waits for an operator, not for a consumer."""
     return is_sub_queue(copy.channel) and copy.outcome in (WAITING, IN_FLIGHT)
 
 
-def _was_mended(copy: Copy) -> bool:
+def _was_mended(copy: TracedCopy) -> bool:
     return copy.outcome == DEAD and any(each.outcome == COMPLETED for each in copy.walk())
 
 
@@ -140,7 +147,7 @@ def trace_of(
     message_id: str, events: list[Event], find: Find, entities: Callable[[], list[EntityInfo]]
 ) -> MessageTrace:
     """`find` gives what is still held at a place (channel, sequence), `entities` what there is now."""
-    tree = _Tree(entities)
+    tree = _TraceTree(entities)
     for event in events:
         tree.add(event)
     for copy in tree.copies:
@@ -151,16 +158,18 @@ def trace_of(
     return MessageTrace(message_id, events, tree.roots)
 
 
-class _Tree:
+class _TraceTree:
     def __init__(self, entities: Callable[[], list[EntityInfo]]) -> None:
-        self.roots: list[Copy] = []
-        self.copies: list[Copy] = []
+        self.roots: list[TracedCopy] = []
+        self.copies: list[TracedCopy] = []
         self._entities = entities
-        self._places: dict[tuple[str, int], Copy] = {}
-        self._expecting: list[tuple[Copy, int]] = []  # What went through, and how many arrivals are still to come.
+        self._places: dict[tuple[str, int], TracedCopy] = {}
+        self._expecting: list[
+            tuple[TracedCopy, int]
+        ] = []  # What went through, and how many arrivals are still to come.
         # The arrivals that were written last, without a gap, and those of them that nothing before them explains.
         self._last: Event | None = None
-        self._orphans: list[Copy] = []
+        self._orphans: list[TracedCopy] = []
 
     def add(self, event: Event) -> None:
         if not self._is_continued_by(event):
@@ -173,7 +182,7 @@ class _Tree:
                 self._adopt(copy, event)
             self._orphans.clear()
         self._last = event
-        copy.steps.append(Step(_EPOCH + timedelta(microseconds=event.ts), event.kind, _words(event), event))
+        copy.steps.append(TraceStep(_EPOCH + timedelta(microseconds=event.ts), event.kind, _words(event), event))
         if event.kind == "activated":
             self._renumber(copy, event)
 
@@ -187,8 +196,8 @@ class _Tree:
             return False
         return event.seq - last.seq == 1 or (event.seq - last.seq == 2 and is_sub_queue(event.channel))
 
-    def _arrive(self, event: Event, parent: Copy | None) -> Copy:
-        copy = Copy(event.channel, 0 if event.kind == "duplicate" else event.sequence)
+    def _arrive(self, event: Event, parent: TracedCopy | None) -> TracedCopy:
+        copy = TracedCopy(event.channel, 0 if event.kind == "duplicate" else event.sequence)
         self.copies.append(copy)
         if event.kind != "duplicate":
             self._places[event.channel, event.sequence] = copy
@@ -201,7 +210,7 @@ class _Tree:
             self._expecting.append((copy, _number(event, "copies")))
         return copy
 
-    def _parent(self, event: Event) -> Copy | None:
+    def _parent(self, event: Event) -> TracedCopy | None:
         if event.kind == "duplicate":
             return self._forwarder(event)
         while self._expecting and self._expecting[-1][1] == 0:
@@ -214,7 +223,7 @@ class _Tree:
         attrs = event.attrs or {}
         return self._places.get((attrs.get("source", ""), _number(event, "source_sequence")))
 
-    def _forwarder(self, event: Event) -> Copy | None:
+    def _forwarder(self, event: Event) -> TracedCopy | None:
         """What went through an entity just before, and was forwarded to where it is a duplicate.
 
         A topic that no subscription of takes the message has no copies either. Of a queue or a subscription, what goes
@@ -228,7 +237,7 @@ class _Tree:
         forwards = kinds[0] != KIND_NAMES[TOPIC] if kinds else is_subscription
         return self._places.get((last.channel, last.sequence)) if forwards else None
 
-    def _adopt(self, copy: Copy, event: Event) -> None:
+    def _adopt(self, copy: TracedCopy, event: Event) -> None:
         """What just arrived elsewhere, and names no source, came from here.
 
         That is one copy at most: what went through a topic or an entity that forwards, or an edited message. Another
@@ -242,7 +251,7 @@ class _Tree:
         self.roots.remove(others[-1])
         copy.children.append(others[-1])
 
-    def _renumber(self, copy: Copy, event: Event) -> None:
+    def _renumber(self, copy: TracedCopy, event: Event) -> None:
         copy.sequence = _number(event, "new_sequence") or copy.sequence
         self._places[copy.channel, copy.sequence] = copy
 
@@ -251,7 +260,7 @@ def _number(event: Event, name: str) -> int:
     return int((event.attrs or {}).get(name, 0))
 
 
-def _conclude(copy: Copy, find: Find) -> None:
+def _conclude(copy: TracedCopy, find: Find) -> None:
     """How it ended, or what it waits for."""
     last = next((step.event for step in reversed(copy.steps) if step.kind != "forgotten"), copy.steps[-1].event)
     if last.kind in _ENDS:
@@ -276,7 +285,7 @@ def _conclude(copy: Copy, find: Find) -> None:
                 copy.reason = f"it came back ({last.reason}) and waits again"
 
 
-def _explain_refusal(copy: Copy) -> None:
+def _explain_refusal(copy: TracedCopy) -> None:
     """A message that went into the dead letters of an entity instead of through it, or instead of further on."""
     for child in copy.children:
         refusal = _refusal(child.steps[0].event) if child.channel == sub_queue(copy.channel) else ""
@@ -290,7 +299,7 @@ def _refusal(event: Event) -> str:
     return (event.attrs or {}).get("refusal", "")
 
 
-def _ask_who_declined(copies: list[Copy], entities: Callable[[], list[EntityInfo]]) -> None:
+def _ask_who_declined(copies: list[TracedCopy], entities: Callable[[], list[EntityInfo]]) -> None:
     """A subscription that was there and got nothing had no rule that wanted the message."""
     infos = entities() if copies else []
     for copy in copies:

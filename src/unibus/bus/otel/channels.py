@@ -11,12 +11,12 @@ from typing import TypeVar, cast
 from opentelemetry.trace import Span
 
 from unibus.bus.api import ready as settled
-from unibus.bus.api.bus_operations import Face
+from unibus.bus.api.bus_operations import BusOperations
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.otel.spans import Spans, failed, imprint
-from unibus.bus.persistent.publish_path import Ways, cannot_persist
-from unibus.bus.persistent.publish_queue import Waiting
+from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
+from unibus.bus.persistent.publish_queue import BlockedResult
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
 from unibus.bus.pubsub.delivery import QUANTUM
 from unibus.bus.pubsub.exchange import is_internal
@@ -25,16 +25,16 @@ from unibus.bus.settings import ChannelConfig, SubscribeOptions
 from unibus.core.envelope.message import Message
 from unibus.core.flow.retry import RetryPolicy
 from unibus.core.topics.pattern import Pattern
-from unibus.stores.seam.pending import Pending, answered
+from unibus.stores.seam.pending import Pending, resolved
 
 T = TypeVar("T")
-Publication = Pending[T] | Waiting[T]
+Publication = Pending[T] | BlockedResult[T]
 
 
 class TracedChannels:
     """The Ways of a traced bus. `inner` are those of its store, None for a bus in memory."""
 
-    def __init__(self, spans: Spans, bus: Face, inner: Ways | None) -> None:
+    def __init__(self, spans: Spans, bus: BusOperations, inner: PublishPath | None) -> None:
         self._spans = spans
         self._bus = bus
         self._inner = inner
@@ -94,7 +94,7 @@ class TracedChannels:
                 assert isinstance(bus, SyncMessageBus)
                 bus._refused(target, messages, FULL)
         if isinstance(bus, SyncMessageBus):
-            return answered(item)
+            return resolved(item)
         return _given(item, target.sequence & (QUANTUM - 1) == 0 or not isinstance(item, Message))
 
     def _post(self, target: Channel, messages: list[Message], item: object) -> int:

@@ -4,8 +4,8 @@ from functools import partial
 
 from opentelemetry.trace import TracerProvider
 
-from unibus.bus.api.bus_operations import Face
-from unibus.bus.api.runtime import Hub
+from unibus.bus.api.bus_operations import BusOperations
+from unibus.bus.api.runtime import BusRuntime
 from unibus.bus.otel.channels import TracedChannels
 from unibus.bus.otel.handlers import TracedRequests, wrap
 from unibus.bus.otel.queues import TracedQueues
@@ -13,7 +13,7 @@ from unibus.bus.otel.spans import Spans
 from unibus.errors import UsageError
 
 
-def attach(bus: Face, tracer_provider: TracerProvider | None) -> None:
+def attach(bus: BusOperations, tracer_provider: TracerProvider | None) -> None:
     hub = bus._hub
     if hub.on_store is not None:
         raise UsageError("the bus is traced already", "instrument it once")
@@ -28,7 +28,7 @@ def attach(bus: Face, tracer_provider: TracerProvider | None) -> None:
     bus._requests = TracedRequests(spans, bus._requests)
 
 
-def _attach_store(hub: Hub, spans: Spans) -> None:
+def _attach_store(hub: BusRuntime, spans: Spans) -> None:
     """A bus in memory has a store too, from its first durable verb on."""
     queues, durable = hub.queues(), hub.durable
     assert durable is not None

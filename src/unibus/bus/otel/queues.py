@@ -12,9 +12,9 @@ from opentelemetry.trace import Span, SpanContext
 
 from unibus.bus.otel.spans import Spans, ambient, carried, context_fields, failed, imprint, now_ns
 from unibus.bus.queues.operations import Queues
-from unibus.bus.queues.received import Delivery, Received, SyncReceived
+from unibus.bus.queues.received import DeliveredMessage, Received, SyncReceived
 from unibus.core.envelope.message import Message, restored
-from unibus.core.envelope.message_properties import Cold, HeaderValue
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, SETTLEMENTS, Command, SendResult, Settle
 from unibus.core.lifecycle.envelope import message_of
@@ -140,7 +140,7 @@ class TracedQueues:
 class Handling:
     """What tracing knows of a message in somebody's hands."""
 
-    def __init__(self, spans: Spans, delivery: Delivery) -> None:
+    def __init__(self, spans: Spans, delivery: DeliveredMessage) -> None:
         self._spans = spans
         self._message = delivery.message
         self._entity = delivery.entity
@@ -227,7 +227,7 @@ class TracedSyncReceived(SyncReceived):
 
 def _sketch(payload: object, fields: dict[str, object]) -> Message:
     """What is known of a message before it is made."""
-    cold = Cold()
+    cold = MessageProperties()
     for name in ("traceparent", "tracestate", "correlation_id"):
         value = fields.get(name)
         setattr(cold, name, value if isinstance(value, str) else None)

@@ -24,7 +24,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold
+from unibus.core.envelope.message_properties import MessageProperties
 
 SYSTEM: Final = "unibus"
 LINKS_MAX: Final = 128
@@ -138,12 +138,12 @@ def imprint(messages: Iterable[Message], span: Span) -> None:
     fields = context_fields(span)
     if not fields:
         return
-    made: dict[int, Cold] = {}
+    made: dict[int, MessageProperties] = {}
     for message in messages:
         if carried(message) is None:
             old = message.cold
             if id(old) not in made:
-                made[id(old)] = Cold() if old is None else old.copy()
+                made[id(old)] = MessageProperties() if old is None else old.copy()
                 made[id(old)].traceparent = fields["traceparent"]
                 made[id(old)].tracestate = fields.get("tracestate")
             message.cold = made[id(old)]

@@ -7,13 +7,13 @@ more than before, and OpenTelemetry is not even imported.
 
 from typing import TYPE_CHECKING, TypeVar
 
-from unibus.bus.api.bus_operations import Face
+from unibus.bus.api.bus_operations import BusOperations
 from unibus.errors import ExtraMissing, UsageError
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-AnyBus = TypeVar("AnyBus", bound=Face)
+AnyBus = TypeVar("AnyBus", bound=BusOperations)
 
 
 def instrument(bus: AnyBus, tracer_provider: "TracerProvider | None" = None) -> AnyBus:
@@ -27,7 +27,7 @@ def instrument(bus: AnyBus, tracer_provider: "TracerProvider | None" = None) -> 
         if not (error.name or "").startswith("opentelemetry"):
             raise
         raise ExtraMissing("tracing needs OpenTelemetry", "install the extra: pip install 'unibus[otel]'") from error
-    if not isinstance(bus, Face):
+    if not isinstance(bus, BusOperations):
         raise UsageError(f"a bus is instrumented, not a {type(bus).__name__}")
     if bus._workers is not None:
         raise UsageError("a bus on a backend cannot be traced", "trace the backend, or use the bus in memory")

@@ -6,8 +6,8 @@
                the relay ─▶ read ─▶ store.apply([the messages, Advance(position)]) ─▶ delete
 
 This is the seam to whatever database it is. `Outbox` sees it through the user's connection, in the user's thread;
-`Table` sees the same through a connection of the relay's own, in the relay's thread. One transaction of the user is
-one row, and one atomic batch of the store.
+`OutboxTable` sees the same through a connection of the relay's own, in the relay's thread. One transaction of the user
+is one row, and one atomic batch of the store.
 
 Exactly once rests on three names in a row:
 
@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from unibus.core.lifecycle.commands import Send
-from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.changes import MessageRef
 from unibus.errors import DecodeError, StoreVersion
 
 FORMAT: Final = 1
@@ -37,7 +37,7 @@ def position_name(source: str) -> str:
     return f"outbox/{source}"
 
 
-class Row(NamedTuple):
+class OutboxRow(NamedTuple):
     id: int
     source: str
     batch: bytes
@@ -75,11 +75,11 @@ class Outbox(Protocol):
     def is_undecided(self) -> bool:
         """From any thread: whether the transaction that the block has joined may still be open."""
 
-    def open_table(self) -> "Table":
+    def open_table(self) -> "OutboxTable":
         """From the relay's thread."""
 
 
-class Table(Protocol):
+class OutboxTable(Protocol):
     """The outbox of one database, through a connection of the relay's own. Used in one thread.
 
     StoreBusy where the database is locked at the moment, StoreUnavailable or StoreDamaged for anything else.
@@ -88,7 +88,7 @@ class Table(Protocol):
     def is_stale(self) -> bool:
         """Whether another database has taken the place of this one."""
 
-    def read(self, store: str, after: int, limit: int) -> list[Row]:
+    def read(self, store: str, after: int, limit: int) -> list[OutboxRow]:
         """Rows for this store with a larger id, in order, but for those that were set aside."""
 
     def delete(self, store: str, source: str, up_to: int) -> None:
@@ -113,7 +113,7 @@ class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A Send. Only append, with a default: such rows are in other people's files."""
 
     entity: str
-    who: Who
+    who: MessageRef
     data: bytes
     priority: int
     ttl_ns: int
@@ -123,7 +123,7 @@ class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
     raises: bool
 
 
-class Batch(msgspec.Struct, array_like=True, frozen=True):
+class OutboxBatch(msgspec.Struct, array_like=True, frozen=True):
     format: int
     sends: list[Packed]
 
@@ -135,12 +135,12 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
 
 
 _pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(Batch).decode
+_unpack: Final = msgspec.msgpack.Decoder(OutboxBatch).decode
 _unpack_head: Final = msgspec.msgpack.Decoder(Head).decode
 
 
 def packed(sends: list[Send]) -> bytes:
-    return _pack(Batch(FORMAT, [_packed(send) for send in sends]))
+    return _pack(OutboxBatch(FORMAT, [_packed(send) for send in sends]))
 
 
 def _packed(send: Send) -> Packed:
@@ -157,7 +157,7 @@ def _packed(send: Send) -> Packed:
     )
 
 
-def unpacked(row: Row) -> list[Send]:
+def unpacked(row: OutboxRow) -> list[Send]:
     """What was packed. DecodeError for anything else, StoreVersion for what a newer unibus wrote."""
     if zlib.crc32(row.batch) != row.crc:
         raise DecodeError("its checksum does not fit")

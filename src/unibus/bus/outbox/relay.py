@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from unibus.bus.outbox.outbox import Outbox, Table
-from unibus.bus.outbox.relay_route import Expected, Relayed, RelayTarget, Route, Waiting
+from unibus.bus.outbox.outbox import Outbox, OutboxTable
+from unibus.bus.outbox.relay_route import Expected, Relayed, RelayTarget, RelayWaiter, Route
 from unibus.errors import BusClosed, PositionMoved, TransactionInvalid
-from unibus.stores.seam.pending import Outcome, Pending
+from unibus.stores.seam.pending import CommitResult, Pending
 from unibus.threads import DaemonThread, Join
 
 log = logging.getLogger("unibus")
@@ -86,17 +86,17 @@ class Relay:
     # For everybody
 
     def relay(
-        self, address: str, open_table: Callable[[], Table], again: bool = False, adopt: bool = False
+        self, address: str, open_table: Callable[[], OutboxTable], again: bool = False, adopt: bool = False
     ) -> Pending[Relayed]:
         """Relay what waits in a file. Answers when that is done, or with what speaks against it."""
-        pending = Pending(Relayed(), Outcome(None))
+        pending = Pending(Relayed(), CommitResult(None))
         route = self._route(address, open_table)
-        route.await_all(Waiting(pending, again, adopt))
+        route.await_all(RelayWaiter(pending, again, adopt))
         if not self._wake(route):
             route.give_up(BusClosed("the bus is closed", "open it again"))
         return pending
 
-    def _route(self, address: str, open_table: Callable[[], Table]) -> Route:
+    def _route(self, address: str, open_table: Callable[[], OutboxTable]) -> Route:
         with self._changed:
             route = self._routes.get(address)
         if route is not None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from unibus.bus.outbox.outbox import Row, Table, position_name, unpacked
+from unibus.bus.outbox.outbox import OutboxRow, OutboxTable, position_name, unpacked
 from unibus.core.lifecycle.commands import Advance
 from unibus.errors import BusClosed, BusError, DecodeError, PositionMoved, StoreBusy, StoreFailed, StoreUnavailable
 from unibus.stores.seam.pending import Pending
@@ -50,7 +50,7 @@ class Relayed:
 
 
 @dataclass(frozen=True, eq=False)
-class Waiting:
+class RelayWaiter:
     """Somebody who wants all of it relayed."""
 
     pending: Pending[Relayed]
@@ -86,7 +86,7 @@ class RelayTarget(Protocol):
 
     def position(self, name: str) -> int: ...
 
-    def advance(self, name: str, before: int, to: int, row: Row | None) -> Pending[list[object]]:
+    def advance(self, name: str, before: int, to: int, row: OutboxRow | None) -> Pending[list[object]]:
         """Store the messages of a row together with the position: PositionMoved, and nothing stored, if it is not at
         `before`. Without a row only the position goes on."""
 
@@ -100,7 +100,7 @@ class StoreRelay:
     def position(self, name: str) -> int:
         return self._store.position(name)
 
-    def advance(self, name: str, before: int, to: int, row: Row | None) -> Pending[list[object]]:
+    def advance(self, name: str, before: int, to: int, row: OutboxRow | None) -> Pending[list[object]]:
         sends = [] if row is None else unpacked(row)
         for send in sends:
             send.raises = False  # A caller that wanted an error for a duplicate has its answer already.
@@ -110,15 +110,15 @@ class StoreRelay:
 class Route:
     """`due_s` belongs to the relay: when the next step is."""
 
-    def __init__(self, target: RelayTarget, name: str, open_table: Callable[[], Table]) -> None:
+    def __init__(self, target: RelayTarget, name: str, open_table: Callable[[], OutboxTable]) -> None:
         self.due_s = math.inf
         self._target = target
         self._name = name
         self._open_table = open_table
         self._expected: dict[int, Expected] = {}
         self._lock = threading.Lock()  # For `_waiting`.
-        self._waiting: list[Waiting] = []
-        self._table: Table | None = None
+        self._waiting: list[RelayWaiter] = []
+        self._table: OutboxTable | None = None
         self._after = 0  # The last row that was seen to; it may still be in the table.
         self._relayed: dict[str, int] = {}  # By source: up to where rows can be deleted.
         self._untidy = 0
@@ -139,7 +139,7 @@ class Route:
     def forget(self, row_id: int) -> None:
         self._expected.pop(row_id, None)
 
-    def await_all(self, waiting: Waiting) -> None:
+    def await_all(self, waiting: RelayWaiter) -> None:
         with self._lock:
             self._waiting.append(waiting)
 
@@ -212,11 +212,11 @@ class Route:
         wait_s, self._look_s = self._look_s, min(2 * self._look_s, RETRY_S_MAX)
         return wait_s
 
-    def _readdress(self, waiting: list[Waiting]) -> None:
+    def _readdress(self, waiting: list[RelayWaiter]) -> None:
         self._opened().readdress(self._name, any(each.again for each in waiting), any(each.adopt for each in waiting))
         self._after = 0
 
-    def _answer(self, waiting: list[Waiting], count: int) -> None:
+    def _answer(self, waiting: list[RelayWaiter], count: int) -> None:
         if waiting:
             set_aside, elsewhere = self._opened().left(self._name)
             with self._lock:
@@ -234,9 +234,9 @@ class Route:
             count += self._relay(rows)
         return count
 
-    def _relay(self, rows: list[Row]) -> int:
+    def _relay(self, rows: list[OutboxRow]) -> int:
         """Hand rows to the store, and wait for all of them together."""
-        on_their_way: list[tuple[Row, Pending[list[object]]]] = []
+        on_their_way: list[tuple[OutboxRow, Pending[list[object]]]] = []
         try:
             for row in rows:
                 pending = self._apply(row)
@@ -247,7 +247,7 @@ class Route:
                 self._arrived(row, pending.wait())
         return len(on_their_way)
 
-    def _apply(self, row: Row) -> Pending[list[object]] | None:
+    def _apply(self, row: OutboxRow) -> Pending[list[object]] | None:
         """None where nothing is to be done: it was relayed before, or is set aside."""
         name = position_name(row.source)
         while row.id > (position := self._target.position(name)):
@@ -265,7 +265,7 @@ class Route:
         self._arrived(row, [])  # Before, in another life of this process or in an answer that was lost.
         return None
 
-    def _set_aside(self, row: Row, error: BusError) -> None:
+    def _set_aside(self, row: OutboxRow, error: BusError) -> None:
         what = "it is damaged" if isinstance(error, DecodeError) else "the store refuses it"
         self._opened().set_aside(row.id, str(error))
         log.error("row %d of an outbox is set aside, %s: %s", row.id, what, error)
@@ -273,7 +273,7 @@ class Route:
         if transaction is not None:
             transaction.was_lost("refused")
 
-    def _arrived(self, row: Row, results: list[object]) -> None:
+    def _arrived(self, row: OutboxRow, results: list[object]) -> None:
         self._after = row.id
         self._note(row)
         transaction = self._expected.pop(row.id, None)
@@ -285,7 +285,7 @@ class Route:
 
     # The table
 
-    def _opened(self) -> Table:
+    def _opened(self) -> OutboxTable:
         if self._table is not None and self._table.is_stale():
             self._let_go()
         if self._table is None:
@@ -299,7 +299,7 @@ class Route:
         if table is not None:
             table.close()
 
-    def _note(self, row: Row) -> None:
+    def _note(self, row: OutboxRow) -> None:
         self._relayed[row.source] = max(row.id, self._relayed.get(row.source, 0))
         self._untidy += 1
         if self._tidy_s == math.inf:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from unibus.bus.outbox.outbox import Row
+from unibus.bus.outbox.outbox import OutboxRow
 from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, TransactionInvalid, UsageError
 
 BUSY_S: Final = 0.1
@@ -201,7 +201,7 @@ class SqliteTable:
             self._is_there = found.fetchone() is not None
         return self._is_there
 
-    def read(self, store: str, after: int, limit: int) -> list[Row]:
+    def read(self, store: str, after: int, limit: int) -> list[OutboxRow]:
         with self._told():
             if not self._exists():
                 return []
@@ -210,7 +210,7 @@ class SqliteTable:
                 " WHERE id > ? AND store = ? AND refused IS NULL ORDER BY id LIMIT ?",
                 (after, store, limit),
             )
-            return [Row(*row) for row in rows.fetchall()]  # All at once: a reader that lingers blocks writers.
+            return [OutboxRow(*row) for row in rows.fetchall()]  # All at once: a reader that lingers blocks writers.
 
     def delete(self, store: str, source: str, up_to: int) -> None:
         with self._told():

@@ -17,7 +17,7 @@ from unibus.bus.queues.transactions import Transaction, current
 from unibus.core.lifecycle.commands import Advance, Command, Send
 from unibus.errors import PositionMoved, TransactionInvalid
 from unibus.limits import BATCH_COMMANDS_MAX
-from unibus.stores.seam.pending import Pending, answered
+from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import Store
 
 log = logging.getLogger("unibus")
@@ -85,7 +85,7 @@ class OutboxTransaction(Transaction):
                 self._commit()
         finally:
             self._relay.let_go(self.outbox)
-        return answered([])
+        return resolved([])
 
     def _roll_back(self, state: str) -> None:
         self.state = state

@@ -11,19 +11,19 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TypeVar
 
-from unibus.bus.execution.executors import Places
-from unibus.bus.execution.handlers import Plan, durable_name, plan_for
-from unibus.bus.execution.outcomes import BusAftermath
+from unibus.bus.execution.executors import HandlerExecutors
+from unibus.bus.execution.handlers import HandlerPlan, durable_name, plan_for
+from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.history.archive import instant_ns
-from unibus.bus.persistent.listeners import Echoes
+from unibus.bus.persistent.listeners import ListenerFanOut
 from unibus.bus.persistent.publishing import Publication, Publishing
-from unibus.bus.persistent.pump import Feed
+from unibus.bus.persistent.pump import SubscriptionPump
 from unibus.bus.persistent.pump_handlers import feed_handler
 from unibus.bus.pubsub.channel import Channel
 from unibus.bus.pubsub.exchange import Exchange, is_internal
 from unibus.bus.pubsub.group import Consumer, Group, wake_all
 from unibus.bus.pubsub.registry import Registry
-from unibus.bus.pubsub.subscription import Cancelled, Subscription
+from unibus.bus.pubsub.subscription import CancelledHandlers, Subscription
 from unibus.bus.queues.operations import Queues, checked_subscription_name, declaration
 from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, ChannelConfig, SubscribeOptions
 from unibus.bus.subscriptions.subscriptions import checked_options, next_number, pattern_of
@@ -52,7 +52,12 @@ class DurableChannels:
     """The persistent channels of one bus. `by_default`: every channel is one unless it was made otherwise."""
 
     def __init__(
-        self, queues: Queues, exchange: Exchange, registry: Registry, places: Places, aftermath: BusAftermath
+        self,
+        queues: Queues,
+        exchange: Exchange,
+        registry: Registry,
+        places: HandlerExecutors,
+        aftermath: BusDeliveryOutcomes,
     ) -> None:
         self.by_default = False
         self.around: Callable[[Consumer, str], None] | None = None  # Told of each new handler, and may stand around it.
@@ -63,9 +68,9 @@ class DurableChannels:
         self._aftermath = aftermath
         self._chosen: dict[str, bool] = {}
         self._configs: dict[str, ChannelConfig] = {}
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, SubscriptionPump] = {}
         self._subscriptions: list[Subscription] = []
-        echoes = Echoes(exchange, places.pool, aftermath)
+        echoes = ListenerFanOut(exchange, places.pool, aftermath)
         self._publishing = Publishing(queues, exchange, registry, echoes)
         with LOCK:
             registry.durable = [*registry.durable, echoes.group]
@@ -195,13 +200,13 @@ class DurableChannels:
         _settled(self._queues.store.subscribe_from(Declare(path, SUBSCRIPTION, settings), after, since_ns))
         _settled(self._queues.update(path, settings))
 
-    def _feed(self, channel: Channel, name: str, options: SubscribeOptions) -> Feed:
+    def _feed(self, channel: Channel, name: str, options: SubscribeOptions) -> SubscriptionPump:
         path = subscription_path(channel.name, name)
         feed = self._feeds.get(path)
         if feed is None:
             group = Group(next_number(), name, 0)
             group.metrics = channel.metrics
-            feed = Feed(self._queues, path, group, self._aftermath)
+            feed = SubscriptionPump(self._queues, path, group, self._aftermath)
             feed.is_alone = lambda: self._listening(channel.name) <= 1
             self._feeds[path] = feed
             with LOCK:
@@ -210,7 +215,7 @@ class DurableChannels:
         feed.group.filter = options.get("filter")
         return feed
 
-    def _check_alone(self, feed: Feed, handler: object, given: str | None) -> None:
+    def _check_alone(self, feed: SubscriptionPump, handler: object, given: str | None) -> None:
         others = [each for each in feed.group.consumers if feed.inner[each.id].handler != handler]
         if given is None and others:
             raise ConfigInvalid(
@@ -220,9 +225,9 @@ class DurableChannels:
 
     def _consumer(
         self,
-        feed: Feed,
+        feed: SubscriptionPump,
         handler: Callable[..., object],
-        plan: Plan,
+        plan: HandlerPlan,
         retry: RetryPolicy,
         concurrency: int,
     ) -> Consumer:
@@ -240,7 +245,7 @@ class DurableChannels:
             self.around(inner, feed.entity)
         return outer
 
-    def _cancel(self, subscription: Subscription) -> Cancelled:
+    def _cancel(self, subscription: Subscription) -> CancelledHandlers:
         """Nothing more is handed to it. The durable subscription stays, and keeps its messages."""
         self._registry.check_process()
         consumer = subscription.consumer
@@ -255,7 +260,7 @@ class DurableChannels:
                 feed.inner.pop(subscription.id, None)
                 feed.stop(only_deserted=True)
         self._aftermath.rested(group)
-        return Cancelled(tasks)
+        return CancelledHandlers(tasks)
 
     def unsubscribe(self, wanted: object) -> bool:
         """By handle, by id, by handler or by channel, as for any other subscription."""

@@ -10,11 +10,11 @@ import threading
 from collections import deque
 
 from unibus.bus.dead_letter_copy import described
-from unibus.bus.execution.outcomes import UNANSWERED, BusAftermath
+from unibus.bus.execution.outcomes import UNANSWERED, BusDeliveryOutcomes
 from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.pubsub.delivery import TAKES_MESSAGE
 from unibus.bus.pubsub.exchange import Exchange
-from unibus.bus.pubsub.group import Consumer, Group, Launcher, wake, wake_all
+from unibus.bus.pubsub.group import Consumer, Group, HandlerExecutor, wake, wake_all
 from unibus.bus.subscriptions.subscriptions import next_number
 from unibus.core.envelope.message import Message
 from unibus.core.flow.metrics import ChannelMetrics
@@ -24,13 +24,13 @@ from unibus.stores.seam.pending import Pending
 log = logging.getLogger("unibus")
 
 
-class Echoes:
+class ListenerFanOut:
     """What was published to persistent channels, for those who only listen: once it is durable, and in order.
 
     Filters and inline handlers are code of the user. They run on a worker, where they can hold up no commit.
     """
 
-    def __init__(self, exchange: Exchange, workers: Launcher, aftermath: BusAftermath) -> None:
+    def __init__(self, exchange: Exchange, workers: HandlerExecutor, aftermath: BusDeliveryOutcomes) -> None:
         self.group = Group(next_number(), "$listeners", 0)
         self.group.metrics = ChannelMetrics()  # Not shown: the channel counts the listeners that were called.
         self._exchange = exchange

@@ -7,7 +7,7 @@ that is traced has one that stands around both.
 from collections.abc import Callable
 from typing import Protocol
 
-from unibus.bus.persistent.publish_queue import Waiting
+from unibus.bus.persistent.publish_queue import BlockedResult
 from unibus.bus.pubsub.channel import Channel
 from unibus.bus.pubsub.subscription import Subscription
 from unibus.bus.settings import ChannelConfig, SubscribeOptions
@@ -18,18 +18,18 @@ from unibus.errors import StoreUnavailable
 from unibus.stores.seam.pending import Pending
 
 
-class Ways(Protocol):
+class PublishPath(Protocol):
     """See DurableChannels for what each promises."""
 
     def takes(self, channel: str) -> bool: ...
 
-    def publish(self, target: Channel, message: Message) -> Pending[Message] | Waiting[Message]: ...
+    def publish(self, target: Channel, message: Message) -> Pending[Message] | BlockedResult[Message]: ...
 
     def publish_now(self, target: Channel, message: Message, may_block: bool) -> Message: ...
 
     def publish_many(
         self, target: Channel, messages: list[Message]
-    ) -> Pending[list[Message]] | Waiting[list[Message]]: ...
+    ) -> Pending[list[Message]] | BlockedResult[list[Message]]: ...
 
     def create(self, name: str, config: ChannelConfig, update: bool) -> bool: ...
 

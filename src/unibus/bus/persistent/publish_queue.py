@@ -17,7 +17,7 @@ from unibus.bus.pubsub.channel import Channel
 from unibus.bus.timers import Timers
 from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed, BusError, QueueFull, StoreFull
-from unibus.stores.seam.pending import Outcome, Pending
+from unibus.stores.seam.pending import CommitResult, Pending
 
 log = logging.getLogger("unibus")
 T = TypeVar("T")
@@ -36,13 +36,13 @@ def queue_full(target: Channel, messages: list[Message]) -> QueueFull:
     )
 
 
-class Place:
+class BlockedPublish:
     """A publish that stands in line. `admit` tries to store it; None says that there is no room yet."""
 
     def __init__(self, messages: list[Message], admit: Callable[[], Pending[list[object]] | None]) -> None:
         self.messages = messages
         self.admit = admit
-        self.outcome = Outcome(None)
+        self.outcome = CommitResult(None)
         self.answer: Pending[list[object]] = Pending([], self.outcome)
         self.is_wanted = True  # False when it left the line while it was being tried.
         self.is_asked_for = False
@@ -52,14 +52,14 @@ class Place:
         self.outcome.decide((lambda: cast(BaseException, pending.error)) if failed else None)
 
 
-class Line:
+class PublishQueue:
     """Those who wait for room on one channel: first come, first served. It belongs to no thread and no loop."""
 
     def __init__(self, target: Channel, timers: Timers) -> None:
         self._target = target
         self._timers = timers
         self._lock = threading.Lock()
-        self._places: deque[Place] = deque()
+        self._places: deque[BlockedPublish] = deque()
         self._calls = 0  # To look whether there is room, since somebody began to.
         self._looks_again = False
         self._is_over = False  # Nobody makes room any more.
@@ -67,7 +67,7 @@ class Line:
     def is_waiting(self) -> bool:
         return bool(self._places) or self._calls > 0
 
-    def join(self, place: Place, timeout_s: float | None) -> None:
+    def join(self, place: BlockedPublish, timeout_s: float | None) -> None:
         with self._lock:
             self._places.append(place)
         if timeout_s is not None:
@@ -75,12 +75,12 @@ class Line:
         self._look_again_later()
         self.advance()  # What was settled since it was refused has told nobody.
 
-    def refuse(self, place: Place) -> None:
+    def refuse(self, place: BlockedPublish) -> None:
         """Let it go with QueueFull, at its time-out. One that is stored, or has left, is left alone."""
         if self.leave(place):
             self._refused(place, queue_full(self._target, place.messages))
 
-    def leave(self, place: Place) -> bool:
+    def leave(self, place: BlockedPublish) -> bool:
         """Stand in line no longer. False if it has left already."""
         with self._lock:
             if place not in self._places:
@@ -90,7 +90,7 @@ class Line:
         self.advance()  # Those behind it may want less room.
         return True
 
-    def _refused(self, place: Place, error: BaseException) -> None:
+    def _refused(self, place: BlockedPublish, error: BaseException) -> None:
         if isinstance(error, BusError):
             self._target.metrics.count_refusal(error, len(place.messages))
         if not place.is_asked_for:
@@ -162,16 +162,16 @@ class Line:
         )
 
 
-class Waiting(Generic[T]):
+class BlockedResult(Generic[T]):
     """The answer to a publish that waits for room, for loops and for threads. Who is cancelled leaves the line."""
 
-    def __init__(self, line: Line, place: Place) -> None:
+    def __init__(self, line: PublishQueue, place: BlockedPublish) -> None:
         self._line = line
         self._place = place
 
-    def seen_as(self, view: Callable[[T], U]) -> "Waiting[U]":
+    def seen_as(self, view: Callable[[T], U]) -> "BlockedResult[U]":
         self._place.answer.seen_as(cast("Callable[[list[object]], object]", view))
-        return cast("Waiting[U]", self)
+        return cast("BlockedResult[U]", self)
 
     def on_done(self, call: "Callable[[Pending[list[object]]], None]") -> None:
         self._place.answer.on_done(call)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from unibus.bus.persistent.listeners import Echoes
-from unibus.bus.persistent.publish_queue import Line, Place, Waiting, queue_full
+from unibus.bus.persistent.listeners import ListenerFanOut
+from unibus.bus.persistent.publish_queue import BlockedPublish, BlockedResult, PublishQueue, queue_full
 from unibus.bus.pubsub.channel import POLICY_BLOCK, Channel
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.registry import Registry
@@ -30,20 +30,20 @@ from unibus.core.lifecycle.envelope import send_of
 from unibus.core.lifecycle.state.entity import KIND_NAMES, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
 from unibus.errors import BusError, RateLimited
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.pending import Pending, answered
+from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import EntityInfo, Store
 
 T = TypeVar("T")
 _ALL: Final = 2**31
 
-Publication = Pending[T] | Waiting[T]
+Publication = Pending[T] | BlockedResult[T]
 """What a publish gives: the store's answer, or one that waits for room first."""
 
 
 class Publishing:
     """The way into the store: all is looked at before anything is stored, and a refusal leaves no trace."""
 
-    def __init__(self, queues: Queues, exchange: Exchange, registry: Registry, echoes: Echoes) -> None:
+    def __init__(self, queues: Queues, exchange: Exchange, registry: Registry, echoes: ListenerFanOut) -> None:
         self._queues = queues
         self._exchange = exchange
         self._registry = registry
@@ -51,7 +51,7 @@ class Publishing:
         self._deciding = threading.RLock()  # From the look at rate and room to the place among the echoes.
         self._left: dict[str, int] = {}  # So many more a channel takes, at least; counted anew when they are used up.
         self._promised: dict[str, int] = {}  # So many stand in transactions that are open.
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, PublishQueue] = {}
 
     def publish(self, target: Channel, messages: list[Message]) -> Publication[list[object]]:
         try:
@@ -61,7 +61,7 @@ class Publishing:
             if transaction is not None:
                 return self._collect(transaction, target, messages, commands)
             if not commands:
-                return answered([])
+                return resolved([])
             line = self._lines.get(target.name) if target.policy == POLICY_BLOCK else None
             if line is None or not line.is_waiting() or not self._count_new(commands):
                 pending = self._admit(target, messages, commands)
@@ -102,9 +102,9 @@ class Publishing:
         transaction.otherwise(lambda: self._promise(target.name, -needed))
         transaction.when_stored(lambda: self._promise(target.name, -needed))
         transaction.when_stored(
-            lambda: self._report(target, self._published(target, messages, answered(list(results))))
+            lambda: self._report(target, self._published(target, messages, resolved(list(results))))
         )
-        return answered([])
+        return resolved([])
 
     def _promise(self, channel: str, count: int) -> None:
         with self._deciding:
@@ -202,19 +202,21 @@ class Publishing:
 
     # Room
 
-    def _stand_in_line(self, target: Channel, messages: list[Message], commands: list[Send]) -> Waiting[list[object]]:
+    def _stand_in_line(
+        self, target: Channel, messages: list[Message], commands: list[Send]
+    ) -> BlockedResult[list[object]]:
         timeout_s = self._registry.config_of(target.name).block_timeout
         blocks = target.policy == POLICY_BLOCK and len(messages) <= target.stored_max and timeout_s != 0
         if not blocks:
             raise queue_full(target, messages)
         with self._deciding:
-            line = self._lines.setdefault(target.name, Line(target, self._queues.timers))
+            line = self._lines.setdefault(target.name, PublishQueue(target, self._queues.timers))
         self._queues.renewals.on_settled = self._on_settled
-        place = Place(messages, lambda: self._admit(target, messages, commands))
+        place = BlockedPublish(messages, lambda: self._admit(target, messages, commands))
         line.join(place, timeout_s)
         if self._exchange.closed:
             line.close()  # Nobody makes room any more, and whoever closed the bus may not have seen it.
-        return Waiting(line, place)
+        return BlockedResult(line, place)
 
     def recount(self, channel: str) -> None:
         """How much room there is may have changed: other settings, or a group that is new."""

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 
 from unibus.bus.dead_letter_copy import described, error_text
-from unibus.bus.execution.outcomes import UNANSWERED, BusAftermath
+from unibus.bus.execution.outcomes import UNANSWERED, BusDeliveryOutcomes
 from unibus.bus.persistent.delivery_order import AHEAD, DeliveryOrder
 from unibus.bus.persistent.store_watch import StoreWatch
 from unibus.bus.pubsub.delivery import wants_reply
@@ -44,18 +44,18 @@ from unibus.core.flow.expiry import is_expired
 from unibus.core.flow.metrics import ChannelMetrics
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
-from unibus.core.lifecycle.envelope import message_of, overlay_of
+from unibus.core.lifecycle.envelope import message_of, overrides_of
 from unibus.errors import BusError, LockLost, PayloadMismatch, StoreFailed
 from unibus.stores.seam.pending import Pending
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.store import ClaimRequest
 
 log = logging.getLogger("unibus")
 
 
-class Feed:
+class SubscriptionPump:
     """One durable subscription on this bus. `entity` is its path in the store."""
 
-    def __init__(self, queues: Queues, entity: str, group: Group, aftermath: BusAftermath) -> None:
+    def __init__(self, queues: Queues, entity: str, group: Group, aftermath: BusDeliveryOutcomes) -> None:
         self.entity = entity
         self.group = group
         self.idempotent = False
@@ -100,7 +100,7 @@ class Feed:
             self._mark_busy()
         try:
             self._watch.start()
-            pending = self._queues.store.claim(Wish(self.entity, room, True, self.group.name))
+            pending = self._queues.store.claim(ClaimRequest(self.entity, room, True, self.group.name))
             with self._lock:
                 self._order.claim_decided(pending.value or [])
             wake_all(self.group)  # For those that were held back only until this was known.
@@ -310,7 +310,7 @@ class Feed:
             command.description = encodable(error_text(error))
             command.signature = type(error).__name__
             trace = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
-            command.overlay = overlay_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
+            command.overlay = overrides_of({TRACEBACK_HEADER: trace.encode("utf-8", "replace").decode()})
             self._settle(claimed, message, command)
 
     def _give_back(self, claimed: Claimed, message: Message, delay_ns: int) -> None:

@@ -9,18 +9,18 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from unibus.bus.execution.outcomes import UNANSWERED
-from unibus.bus.persistent.pump import Feed
+from unibus.bus.persistent.pump import SubscriptionPump
 from unibus.bus.pubsub.delivery import call
 from unibus.bus.pubsub.group import Consumer
 from unibus.core.envelope.message import Message
 
 
-def feed_handler(feed: Feed, inner: Consumer, is_async: bool) -> Callable[..., object]:
+def feed_handler(feed: SubscriptionPump, inner: Consumer, is_async: bool) -> Callable[..., object]:
     """`inner` has the user's own handler."""
     return _async_handler(feed, inner) if is_async else _sync_handler(feed, inner)
 
 
-def _sync_handler(feed: Feed, inner: Consumer) -> Callable[[Message], object]:
+def _sync_handler(feed: SubscriptionPump, inner: Consumer) -> Callable[[Message], object]:
     def handle(message: Message) -> object:
         claimed = feed.admit(message)
         if claimed is None:
@@ -35,7 +35,7 @@ def _sync_handler(feed: Feed, inner: Consumer) -> Callable[[Message], object]:
     return handle
 
 
-def _async_handler(feed: Feed, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
+def _async_handler(feed: SubscriptionPump, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
     async def handle(message: Message) -> object:
         claimed = feed.admit(message)
         if claimed is None:

@@ -38,7 +38,7 @@ _UNBOUNDED: Final = 1 << 60  # Places of a channel without a bound.
 
 
 @final
-class Casualty:
+class Evicted:
     """A message that admission removed to make room: evicted by a more urgent one, or found expired."""
 
     def __init__(self, message: Message, expired: bool) -> None:
@@ -47,7 +47,7 @@ class Casualty:
 
 
 @final
-class Parcel:
+class RoutedPublish:
     """A message with the groups that it is for: the routes whose filter agreed."""
 
     def __init__(self, message: Message, groups: list[Group]) -> None:
@@ -77,7 +77,7 @@ class Channel:
         self.kept: PriorityQueue[Message] = PriorityQueue(0)
         self.groups: list[Group] = []  # Subscribed to this very name.
         self.blocked = BlockedPublishers(self.free_places)
-        self.casualties: list[Casualty] = []
+        self.casualties: list[Evicted] = []
         self._offering = False  # A long offer is under way: the fast path must not slip into it.
         # What a publish reaches, as of `routes_version`; derived by the exchange.
         self.routes_version: i64 = -1
@@ -122,7 +122,7 @@ class Channel:
             self.metrics.unrouted += 1
         return True
 
-    def offer(self, parcels: list[Parcel], routes: list[Group], now_ns: i64, waits: bool = False) -> i64:
+    def offer(self, parcels: list[RoutedPublish], routes: list[Group], now_ns: i64, waits: bool = False) -> i64:
         """Admit all of the parcels or none. They were addressed by these routes; STALE if there are others by now.
 
         `waits`: the places that are free are for others, so the answer is FULL where it would be ACCEPTED.
@@ -141,7 +141,7 @@ class Channel:
             finally:
                 self._offering = False
 
-    def _offer(self, parcels: list[Parcel], now_ns: i64, waits: bool) -> i64:
+    def _offer(self, parcels: list[RoutedPublish], now_ns: i64, waits: bool) -> i64:
         count: i64 = len(parcels)
         if self.bucket is not None and not self.bucket.has(count, now_ns):
             return RATE_LIMITED
@@ -161,7 +161,7 @@ class Channel:
         self.metrics.unrouted += count
         return UNROUTED
 
-    def force(self, parcel: Parcel, routes: list[Group]) -> bool:
+    def force(self, parcel: RoutedPublish, routes: list[Group]) -> bool:
         """Push what was admitted elsewhere before: a dead letter must not be lost for want of room. False if stale."""
         with LOCK:
             if self.routes_version < 0 or self.routes is not routes:
@@ -169,17 +169,17 @@ class Channel:
             self._push(parcel)
             return True
 
-    def take_casualties(self) -> list[Casualty]:
+    def take_casualties(self) -> list[Evicted]:
         with LOCK:
             casualties = self.casualties
             self.casualties = []
             return casualties
 
-    def _fresh(self, parcels: list[Parcel], now_ns: i64) -> list[Parcel]:
+    def _fresh(self, parcels: list[RoutedPublish], now_ns: i64) -> list[RoutedPublish]:
         dedup = self.dedup
         if dedup is None:
             return parcels
-        fresh: list[Parcel] = []
+        fresh: list[RoutedPublish] = []
         keys: set[str] = set()
         for parcel in parcels:
             key = dedup_key(parcel.message)
@@ -188,7 +188,7 @@ class Channel:
                 fresh.append(parcel)
         return fresh
 
-    def _has_room(self, parcels: list[Parcel]) -> bool:
+    def _has_room(self, parcels: list[RoutedPublish]) -> bool:
         if self.max_size == 0:
             return True
         messages = [parcel.message for parcel in parcels]
@@ -231,7 +231,7 @@ class Channel:
         # As many as have to go must wait on levels that are not more urgent than the least urgent newcomer.
         return queue.count_from(max([message.priority for message in messages])) >= over
 
-    def _push(self, parcel: Parcel) -> None:
+    def _push(self, parcel: RoutedPublish) -> None:
         message = parcel.message
         self.sequence += 1
         message.sequence = self.sequence
@@ -249,7 +249,7 @@ class Channel:
         if self.max_size and queue.size + retrying >= self.max_size and self.policy == POLICY_DROP_OLD:
             evicted = queue.evict(message.priority)
             if evicted is not None:
-                self.casualties.append(Casualty(evicted, False))
+                self.casualties.append(Evicted(evicted, False))
         queue.append(message, message.priority)
 
     def may_expire(self, expires_ns: i64) -> None:
@@ -267,7 +267,7 @@ class Channel:
             for queue in [self.kept, *[group.queue for group in self.routes if group.is_bounded_here()]]:
                 for message in queue.drain():
                     if is_expired(message.expires_ns, now_wall_ns):
-                        self.casualties.append(Casualty(message, True))
+                        self.casualties.append(Evicted(message, True))
                     else:
                         queue.append(message, message.priority)
                         if message.expires_ns:

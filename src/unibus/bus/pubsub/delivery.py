@@ -27,7 +27,7 @@ QUANTUM: Final = 256
 SAMPLE_MASK: Final = 63
 
 
-class Aftermath:
+class DeliveryOutcomes:
     """What follows a handler that did not simply return. One per bus."""
 
     def metrics_of(self, channel: str) -> ChannelMetrics:
@@ -54,10 +54,10 @@ class Aftermath:
 
 
 @final
-class Delivery:
+class SlotRunner:
     """Runs slots, on whatever thread asks it to."""
 
-    def __init__(self, aftermath: Aftermath) -> None:
+    def __init__(self, aftermath: DeliveryOutcomes) -> None:
         self.aftermath = aftermath
         self.paused = False  # Between stop and start: nothing is handed over, messages wait.
 

@@ -18,19 +18,19 @@ from unibus.bus.pubsub.channel import (
     RATE_LIMITED,
     STALE,
     UNROUTED,
-    Casualty,
     Channel,
-    Parcel,
+    Evicted,
+    RoutedPublish,
 )
-from unibus.bus.pubsub.delivery import SAMPLE_MASK, Delivery
+from unibus.bus.pubsub.delivery import SAMPLE_MASK, SlotRunner
 from unibus.bus.pubsub.group import INSIDE, Group, wake, wake_all
 from unibus.clock import Clock
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold
+from unibus.core.envelope.message_properties import MessageProperties
 from unibus.core.envelope.payload import Payload
 from unibus.core.envelope.priority import checked_priority
-from unibus.core.envelope.stamp import Stamper
+from unibus.core.envelope.stamp import IdGenerator
 from unibus.core.flow.deadletter import is_sub_queue
 from unibus.core.flow.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.flow.metrics import ChannelMetrics
@@ -57,7 +57,7 @@ _VIEW: Final = memoryview
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Steward:
+class ChannelProvider:
     """The slow half of the exchange: makes missing channels, buries what admission threw out."""
 
     def admit_while_closing(self, name: str) -> None:
@@ -75,7 +75,7 @@ class Steward:
     def filter_failed(self, channel: Channel, group: str, error: Exception) -> None:
         raise NotImplementedError
 
-    def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
+    def bury(self, channel: Channel, casualties: list[Evicted]) -> None:
         raise NotImplementedError
 
     def report_unrouted(self, channel: Channel) -> None:
@@ -87,7 +87,7 @@ class Steward:
 class Exchange:
     """All channels of one bus. `version` grows with every change of who is subscribed to what."""
 
-    def __init__(self, stamper: Stamper, clock: Clock) -> None:
+    def __init__(self, stamper: IdGenerator, clock: Clock) -> None:
         self.stamper = stamper
         self.monotonic_ns = clock.monotonic_ns
         self.wall_ns = clock.wall_ns
@@ -96,13 +96,13 @@ class Exchange:
         self.pattern_groups: dict[int, Group] = {}
         self.version: i64 = 0
         self.closed = False
-        self.delivery: Delivery | None = None
-        self.steward = Steward()
+        self.delivery: SlotRunner | None = None
+        self.steward = ChannelProvider()
         self.refused = ChannelMetrics()  # Publishes that no channel can count: closed bus, unknown channel.
         self.posts: i64 = 0  # Messages that were offered one by one.
         self.transactions: i64 = 0  # Open ones, of all tasks and threads.
 
-    def publish(self, name: str, body: object, priority: object, cold: Cold | None) -> Message:
+    def publish(self, name: str, body: object, priority: object, cold: MessageProperties | None) -> Message:
         """Accept the message or raise; never waits for room."""
         channel = self.channel(name)
         message = self.envelope(channel, body, priority, cold)
@@ -119,7 +119,7 @@ class Exchange:
             return self.steward.missing(name)
         return channel
 
-    def envelope(self, channel: Channel, body: object, priority: object, cold: Cold | None) -> Message:
+    def envelope(self, channel: Channel, body: object, priority: object, cold: MessageProperties | None) -> Message:
         level = channel.default_priority if priority is None else self._level(channel, priority)
         if isinstance(body, Payload):
             body = body.value
@@ -184,7 +184,7 @@ class Exchange:
     ) -> i64:
         routes = channel.routes
         waits = not in_turn and channel.blocked.count > 0 and must_wait(channel)
-        parcels = [Parcel(message, self._wanted(channel, routes, message)) for message in messages]
+        parcels = [RoutedPublish(message, self._wanted(channel, routes, message)) for message in messages]
         verdict = channel.offer(parcels, routes, self.monotonic_ns(), waits)
         if verdict == FULL and channel.sweep(self.wall_ns()):
             self._swept(channel)
@@ -214,7 +214,7 @@ class Exchange:
         if channel.casualties:
             self.steward.bury(channel, channel.take_casualties())
 
-    def _hand_over(self, parcels: list[Parcel]) -> None:
+    def _hand_over(self, parcels: list[RoutedPublish]) -> None:
         """Wake the groups and call the inline handlers: all of them, also after one that ends the program."""
         failure: BaseException | None = None
         for parcel in parcels:
@@ -260,7 +260,7 @@ class Exchange:
             self.refresh(channel)
         while True:
             routes = channel.routes
-            parcel = Parcel(message, self._wanted(channel, routes, message))
+            parcel = RoutedPublish(message, self._wanted(channel, routes, message))
             if channel.force(parcel, routes):
                 break
             self.refresh(channel)

@@ -33,7 +33,7 @@ from unibus.core.flow.retry import RetryPolicy
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Launcher:
+class HandlerExecutor:
     """Where a consumer's slots run: the worker pool, an event loop."""
 
     def launch(self, consumer: "Consumer") -> bool:
@@ -54,7 +54,7 @@ class Consumer:
         self.handler = handler
         self.shape: i64 = shape
         self.convert: Callable[[object], object] | None = None
-        self.launcher: Launcher | None = None
+        self.launcher: HandlerExecutor | None = None
         self.concurrency: i64 = 1
         self.active: i64 = 0  # Slots that are claimed or running.
         self.cancelled = False
@@ -104,7 +104,7 @@ class Group:
                     self.idle -= consumer.concurrency - consumer.active
                 consumer.cancelled = True
 
-    def strand(self, launcher: Launcher) -> None:
+    def strand(self, launcher: HandlerExecutor) -> None:
         """The consumers of this launcher cannot run any more: no slot of theirs is claimed again."""
         with LOCK:
             for consumer in self.consumers:

@@ -14,10 +14,10 @@ from unibus.bus.pubsub.channel import (
     POLICY_BLOCK,
     POLICY_DROP_NEW,
     POLICY_DROP_OLD,
-    Casualty,
     Channel,
+    Evicted,
 )
-from unibus.bus.pubsub.exchange import Exchange, Steward, is_internal
+from unibus.bus.pubsub.exchange import ChannelProvider, Exchange, is_internal
 from unibus.bus.pubsub.group import Group
 from unibus.bus.pubsub.name_space import NameSpace
 from unibus.bus.pubsub.pattern_names import PatternNames
@@ -41,12 +41,12 @@ _POLICIES = {DROP_NEW: POLICY_DROP_NEW, DROP_OLD: POLICY_DROP_OLD, BLOCK: POLICY
 _IMPLICIT = ChannelConfig()
 
 
-class Rules(NamedTuple):
+class ChannelRules(NamedTuple):
     bucket: TokenBucket | None
     dedup: Deduplicator | None
 
 
-class Registry(Steward):
+class Registry(ChannelProvider):
     """The channels of one bus, with the config that each was made with."""
 
     def __init__(self, exchange: Exchange, config: BusConfig) -> None:
@@ -64,7 +64,7 @@ class Registry(Steward):
         self._unrouted = UnroutedWarnings()
         self.durable: list[Group] = []  # Those that hand out what a store keeps.
         self.leaving: list[Group] = []  # Groups without subscribers, until their last handler has returned.
-        self.bury_casualties: Callable[[Channel, list[Casualty]], None] = _nobody
+        self.bury_casualties: Callable[[Channel, list[Evicted]], None] = _nobody
         self.is_insider: Callable[[], bool] = _nowhere
         self.opened_by = 0  # The process that made the bus, where this is a child of that.
 
@@ -142,7 +142,7 @@ class Registry(Steward):
             self._exchange.refused.count_refusal(error, 1)
             raise error
 
-    def bury(self, channel: Channel, casualties: list[Casualty]) -> None:
+    def bury(self, channel: Channel, casualties: list[Evicted]) -> None:
         self.bury_casualties(channel, casualties)
 
     def report_unrouted(self, channel: Channel) -> None:
@@ -199,16 +199,16 @@ class Registry(Steward):
         self._exchange.channels[name] = channel
         return channel
 
-    def _rules(self, config: ChannelConfig) -> "Rules":
+    def _rules(self, config: ChannelConfig) -> "ChannelRules":
         """What the settings mean, made before anything is changed: a setting that is refused changes nothing."""
         rate = config.rate_limit_per_sec
         window = config.dedup_window or self._config.idempotency_ttl
-        return Rules(
+        return ChannelRules(
             None if rate is None else TokenBucket(rate, config.rate_limit_burst, self._exchange.monotonic_ns()),
             None if window is None else Deduplicator(window),
         )
 
-    def _configure(self, channel: Channel, config: ChannelConfig, rules: "Rules") -> None:
+    def _configure(self, channel: Channel, config: ChannelConfig, rules: "ChannelRules") -> None:
         before = self._configs.get(channel.name, _IMPLICIT)
         self._configs[channel.name] = config
         channel.max_size = config.max_queue_size
@@ -239,7 +239,7 @@ class Registry(Steward):
             channel.metrics = self.retired
 
 
-def _nobody(channel: Channel, casualties: list[Casualty]) -> None:
+def _nobody(channel: Channel, casualties: list[Evicted]) -> None:
     raise AssertionError("the bus has not been put together yet")
 
 

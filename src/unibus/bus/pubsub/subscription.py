@@ -15,7 +15,9 @@ class Subscription:
     goes back to its group; a sync handler is let finish. Awaiting the result of `cancel()` waits for the handlers' end.
     """
 
-    def __init__(self, pattern: Pattern, consumer: Consumer, cancel: Callable[["Subscription"], "Cancelled"]) -> None:
+    def __init__(
+        self, pattern: Pattern, consumer: Consumer, cancel: Callable[["Subscription"], "CancelledHandlers"]
+    ) -> None:
         self.id: Final = int(consumer.id)
         self.pattern: Final = pattern
         self.channel: Final = str(pattern.text)
@@ -40,7 +42,7 @@ class Subscription:
         """Messages that a lossy subscription was too slow for."""
         return int(self.consumer.group.dropped)
 
-    def cancel(self) -> "Cancelled":
+    def cancel(self) -> "CancelledHandlers":
         return self._cancel(self)
 
     def __await__(self) -> Generator[object, None, "Subscription"]:
@@ -52,7 +54,7 @@ class Subscription:
         return f"<Subscription {self.id} {self.group!r} on {self.channel!r}, {state}>"
 
 
-class Cancelled:
+class CancelledHandlers:
     """The result of `cancel()`: awaiting it waits until the cancelled handlers of this loop have ended."""
 
     def __init__(self, tasks: list["asyncio.Task[None]"]) -> None:

@@ -18,7 +18,7 @@ from unibus.bus.queues.transactions import Transaction, current
 from unibus.clock import Timers
 from unibus.core.envelope.fields import seconds_ns, set_fields
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold
+from unibus.core.envelope.message_properties import MessageProperties
 from unibus.core.envelope.payload import Payload
 from unibus.core.envelope.priority import Priority, checked_priority
 from unibus.core.lifecycle.claiming import Claimed
@@ -29,7 +29,7 @@ from unibus.core.lifecycle.state.settings import checked_settings
 from unibus.core.topics.pattern import is_wildcard
 from unibus.errors import MessageNotFound, NameInvalid, TransactionInvalid, UsageError
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.pending import Pending, answered
+from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import Store
 
 PEEK_LOCK: Final = "peek_lock"
@@ -37,7 +37,7 @@ RECEIVE_AND_DELETE: Final = "receive_and_delete"
 NAMES_REMEMBERED_MAX: Final = 10_000
 
 
-class Watcher(Protocol):
+class Interceptor(Protocol):
     """Whoever stands around the verbs of the same names and sees what they do: tracing. Most buses have none."""
 
     def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]: ...
@@ -76,7 +76,7 @@ class Queues:
         self.now_ns = now_ns
         self.named: set[str] = set()  # Names that were checked; cleared when a channel in memory takes one.
         self.chance: Callable[[], float] = random.random
-        self.watcher: Watcher | None = None
+        self.watcher: Interceptor | None = None
         self.check_entity: Callable[[str], None] = _nothing  # Of the bus: whether a new entity may have the name.
 
     # Sending
@@ -97,7 +97,7 @@ class Queues:
         if transaction is not None:
             result = SendResult(command.entity, 0, command.who.message_id, False)
             transaction.add(command, result)
-            return answered(result)
+            return resolved(result)
         pending = self.store.apply([command], durability)
         return pending.seen_as(_first)
 
@@ -124,9 +124,9 @@ class Queues:
             results = [SendResult(each.entity, 0, each.who.message_id, False) for each in commands]
             for command, result in zip(commands, results, strict=True):
                 transaction.add(command, result)
-            return answered(results)
+            return resolved(results)
         if not commands:
-            return answered([])
+            return resolved([])
         return self.store.apply(commands, durability).seen_as(_sent)
 
     def command(self, entity: object, payload: object, fields: dict[str, object]) -> Send:
@@ -167,9 +167,9 @@ class Queues:
         priority = fields.pop("priority", None)
         delay = fields.pop("delay", None)
         message_id = fields.pop("message_id", None)
-        cold: Cold | None = None
+        cold: MessageProperties | None = None
         if fields or delay is not None:
-            cold = Cold()
+            cold = MessageProperties()
             set_fields(cold, fields)
             if delay is not None:
                 cold.scheduled_at_ns = self.now_ns() + seconds_ns("delay", delay)
@@ -184,7 +184,7 @@ class Queues:
         transaction = current(self.store) if self.exchange.transactions else None
         if transaction is not None:
             transaction.add(command)
-            return answered(None)
+            return resolved(None)
         return self.store.apply([command]).seen_as(_nothing)
 
     def submit_many(self, commands: list[Command]) -> Pending[None]:
@@ -192,8 +192,8 @@ class Queues:
         if transaction is not None:
             for command in commands:
                 transaction.add(command)
-            return answered(None)
-        return self.store.apply(commands).seen_as(_nothing) if commands else answered(None)
+            return resolved(None)
+        return self.store.apply(commands).seen_as(_nothing) if commands else resolved(None)
 
     def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]:
         """What a feed has decided about a message: at once, and in no transaction."""

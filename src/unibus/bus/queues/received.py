@@ -26,7 +26,7 @@ from unibus.core.envelope.message_properties import HeaderValue
 from unibus.core.flow.deadletter import DESCRIPTION_CHARS_MAX, capped
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Command, Renew, Settle
-from unibus.core.lifecycle.envelope import message_of, overlay_of
+from unibus.core.lifecycle.envelope import message_of, overrides_of
 from unibus.errors import BusError, LockLost, UsageError
 from unibus.stores.seam.pending import Pending
 
@@ -35,7 +35,7 @@ log = logging.getLogger("unibus")
 
 # Tracing has subclasses of these three, in plain Python.
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Delivery:
+class DeliveredMessage:
     """What both faces of a received message share: its fields, and the commands that settle it."""
 
     def __init__(self, queues: Queues, claimed: Claimed) -> None:
@@ -114,7 +114,7 @@ class Delivery:
 
     def _settle(self, command: Settle, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
         if properties:
-            command.overlay = overlay_of(dict(properties))
+            command.overlay = overrides_of(dict(properties))
         pending = self._queues.submit(command)
         self.mark_settled()
         return pending
@@ -165,7 +165,7 @@ class Delivery:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Received(Delivery):
+class Received(DeliveredMessage):
     """A received message for async programs."""
 
     def complete(self) -> Pending[None]:
@@ -242,7 +242,7 @@ def failure(error: BaseException) -> dict[str, HeaderValue]:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SyncReceived(Delivery):
+class SyncReceived(DeliveredMessage):
     """A received message for synchronous programs: each call returns when it is durable."""
 
     def complete(self) -> None:
@@ -288,7 +288,7 @@ class SyncReceived(Delivery):
             log.warning("%r was not given back, its lock ends by itself: %s", self, hindrance)
 
 
-def complete_many(queues: Queues, messages: Iterable[Delivery]) -> Pending[None]:
+def complete_many(queues: Queues, messages: Iterable[DeliveredMessage]) -> Pending[None]:
     """All of them in one batch, or LockLost and none."""
     given = list(messages)
     commands: list[Command] = [message.command(COMPLETE) for message in given]

@@ -35,8 +35,8 @@ from unibus.core.lifecycle.commands import (
 )
 from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError, EntityNotFound, LockLost, SessionLocked, SessionNotFound, UsageError
-from unibus.stores.seam.pending import Pending, answered
-from unibus.stores.seam.store import SessionLock, Wish
+from unibus.stores.seam.pending import Pending, resolved
+from unibus.stores.seam.store import ClaimRequest, SessionLock
 
 log = logging.getLogger("unibus")
 T = TypeVar("T")
@@ -56,7 +56,7 @@ def _watched(queues: Queues) -> ReceiveWatcher:
     return cast("ReceiveWatcher", queues.watcher)
 
 
-def wish_for(entity: str, count: int, mode: str, consumer: str, session: SessionLock | None = None) -> Wish:
+def wish_for(entity: str, count: int, mode: str, consumer: str, session: SessionLock | None = None) -> ClaimRequest:
     if not isinstance(entity, str):
         raise UsageError(f"an entity is named by text, not {type(entity).__name__}")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= BATCH_MAX:
@@ -64,10 +64,10 @@ def wish_for(entity: str, count: int, mode: str, consumer: str, session: Session
     if mode not in (PEEK_LOCK, RECEIVE_AND_DELETE):
         raise UsageError(f"unknown mode {mode!r}", f"use {PEEK_LOCK!r} or {RECEIVE_AND_DELETE!r}")
     held = None if session is None else (session.session_id, session.token)
-    return Wish(entity, count, mode == PEEK_LOCK, plain_text("the consumer", consumer), held)
+    return ClaimRequest(entity, count, mode == PEEK_LOCK, plain_text("the consumer", consumer), held)
 
 
-def claim(queues: Queues, wish: Wish) -> Pending[list[Claimed]]:
+def claim(queues: Queues, wish: ClaimRequest) -> Pending[list[Claimed]]:
     """A missing queue is made, unless the bus is strict: its first message may come from elsewhere."""
     try:
         pending = queues.store.claim(wish)
@@ -172,14 +172,14 @@ async def _cancellable(queues: Queues, pending: Pending[T]) -> T:
         raise
 
 
-async def receive_batch(queues: Queues, wish: Wish, timeout_s: float | None) -> list[Received]:
+async def receive_batch(queues: Queues, wish: ClaimRequest, timeout_s: float | None) -> list[Received]:
     claiming = until_async(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
     if queues.watcher is not None:
         return await _watched(queues).receive(wish.entity, claiming)
     return [Received(queues, each) for each in await claiming]
 
 
-async def receive(queues: Queues, wish: Wish, timeout_s: float | None) -> AsyncIterator[Received]:
+async def receive(queues: Queues, wish: ClaimRequest, timeout_s: float | None) -> AsyncIterator[Received]:
     """One at a time, so that nobody holds more than it works on."""
     single = replace(wish, count=1)
     while True:
@@ -193,18 +193,18 @@ async def receive_deferred(queues: Queues, entity: str, sequences: Iterable[int]
     return await _deferred_by(queues, _deferred(entity, sequences))
 
 
-async def _deferred_by(queues: Queues, wish: Wish) -> list[Received]:
+async def _deferred_by(queues: Queues, wish: ClaimRequest) -> list[Received]:
     claiming = _cancellable(queues, queues.store.claim(wish))
     if queues.watcher is not None:
         return await _watched(queues).receive(wish.entity, claiming)
     return [Received(queues, each) for each in await claiming]
 
 
-def _deferred(entity: str, sequences: Iterable[int]) -> Wish:
+def _deferred(entity: str, sequences: Iterable[int]) -> ClaimRequest:
     wanted = tuple(sequences)
     if not wanted:
         raise UsageError("receive_deferred without a sequence", "give those that defer was called for")
-    return Wish(entity, len(wanted), sequences=wanted)
+    return ClaimRequest(entity, len(wanted), sequences=wanted)
 
 
 async def accept_session(
@@ -227,7 +227,7 @@ class WantedSession:
         try:
             return self._queues.store.accept(self._entity, self._session_id, self._consumer)
         except SessionLocked:
-            return answered(None)
+            return resolved(None)
 
     def found(self, lock: SessionLock | None) -> SessionLock:
         """What the last look found, or the error that says why it found nothing."""
@@ -265,7 +265,7 @@ def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s
                 stop()
 
 
-def receive_batch_sync(queues: Queues, wish: Wish, timeout_s: float | None) -> list[SyncReceived]:
+def receive_batch_sync(queues: Queues, wish: ClaimRequest, timeout_s: float | None) -> list[SyncReceived]:
     if queues.watcher is not None:
         return _watched(queues).receive_sync(
             wish.entity, lambda: until(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
@@ -274,7 +274,7 @@ def receive_batch_sync(queues: Queues, wish: Wish, timeout_s: float | None) -> l
     return [SyncReceived(queues, each) for each in claimed]
 
 
-def receive_sync(queues: Queues, wish: Wish, timeout_s: float | None) -> Iterator[SyncReceived]:
+def receive_sync(queues: Queues, wish: ClaimRequest, timeout_s: float | None) -> Iterator[SyncReceived]:
     single = replace(wish, count=1)
     while received := receive_batch_sync(queues, single, timeout_s):
         yield received[0]
@@ -284,7 +284,7 @@ def receive_deferred_sync(queues: Queues, entity: str, sequences: Iterable[int])
     return _deferred_by_sync(queues, _deferred(entity, sequences))
 
 
-def _deferred_by_sync(queues: Queues, wish: Wish) -> list[SyncReceived]:
+def _deferred_by_sync(queues: Queues, wish: ClaimRequest) -> list[SyncReceived]:
     if queues.watcher is not None:
         return _watched(queues).receive_sync(wish.entity, lambda: queues.store.claim(wish).wait())
     return [SyncReceived(queues, each) for each in queues.store.claim(wish).wait()]
@@ -323,7 +323,7 @@ class HeldSession:
         command.state = None if state is None else bytes(state)
         return self._queues.submit(command)
 
-    def _wish(self, count: int, mode: str) -> Wish:
+    def _wish(self, count: int, mode: str) -> ClaimRequest:
         return wish_for(self.entity, count, mode, "", self._lock)
 
     def _not_freed(self, hindrance: BusError) -> None:

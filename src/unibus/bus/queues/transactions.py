@@ -21,7 +21,7 @@ from unibus.bus.pubsub.exchange import Exchange
 from unibus.core.lifecycle.commands import Command, SendResult
 from unibus.errors import TransactionInvalid
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.pending import Pending, answered
+from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import Store
 
 _CURRENT: Final[ContextVar["Transaction | None"]] = ContextVar("unibus_transaction", default=None)
@@ -103,14 +103,14 @@ class Transaction:
         if error is not None:
             self.state = "rolled back"
             self._taken_back()
-            return answered([])
+            return resolved([])
         if self._outer is not None:
             self._outer._take_over(self)
             self.state = "released into the outer transaction"
-            return answered([])
+            return resolved([])
         if not self._commands:
             self.state = "committed"
-            return answered([])
+            return resolved([])
         self.state = "committing"
         try:
             return self.store.apply(self._commands, self._durability)

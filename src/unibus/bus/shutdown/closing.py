@@ -40,7 +40,7 @@ LOOK_S: Final = 1.0
 end it, and on Windows none does. A step for what is not reported: a loop that is closed, or does not run."""
 
 
-class Step(NamedTuple):
+class ClosingStep(NamedTuple):
     """One step of closing. `what` is what it waits for, in the words of a log line."""
 
     what: str
@@ -104,7 +104,7 @@ class Callers:
 class Closing:
     """Runs the steps, and knows who waits for their end. `refuse` is called first, by each caller."""
 
-    def __init__(self, steps: Sequence[Step], refuse: Callable[[], None]) -> None:
+    def __init__(self, steps: Sequence[ClosingStep], refuse: Callable[[], None]) -> None:
         self.is_done = False
         self.error: BusError | None = None  # The first one that a step raised.
         self.is_released = False  # The bus is not used any more: no step waits for anything.
@@ -314,7 +314,7 @@ class Closing:
             log.error("%s", self.error)  # There is no caller whom it could be raised to.
         self.callers.wake()
 
-    def _failed(self, step: Step, error: BaseException) -> None:
+    def _failed(self, step: ClosingStep, error: BaseException) -> None:
         if self.error is not None:
             log.error("while the bus closed, after another error: %s: %r", step.what, error)
         elif isinstance(error, BusError):

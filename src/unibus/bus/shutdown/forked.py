@@ -12,7 +12,7 @@ from unibus.bus.shutdown.steps import Shutdown
 from unibus.stores.seam.forked import keep_for_ever, opened_by
 
 
-class ForkedHub:
+class ForkedRuntime:
     """Has the exchange and the registry, which refuse by themselves, and a shutdown that is over. No other part."""
 
     exchange: Exchange
@@ -30,7 +30,7 @@ def become_forked(hub: object, exchange: Exchange, registry: Registry, shutdown:
     keep_for_ever(dict(parts))
     parts.clear()
     parts.update(exchange=exchange, registry=registry, shutdown=shutdown, pid=pid)
-    object.__setattr__(hub, "__class__", ForkedHub)
+    object.__setattr__(hub, "__class__", ForkedRuntime)
 
 
 def refuse(pid: int) -> NoReturn:

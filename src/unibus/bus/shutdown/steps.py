@@ -14,16 +14,16 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from unibus.bus.execution.executors import Places
-from unibus.bus.execution.outcomes import BusAftermath
+from unibus.bus.execution.executors import HandlerExecutors
+from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.persistent.channels import DurableChannels
-from unibus.bus.pubsub.delivery import Delivery
+from unibus.bus.pubsub.delivery import SlotRunner
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.group import Group
 from unibus.bus.pubsub.registry import Registry
-from unibus.bus.shutdown.closing import Closing, Step
+from unibus.bus.shutdown.closing import Closing, ClosingStep
 from unibus.bus.shutdown.unhandled import CLOSED, Unhandled
-from unibus.bus.subscriptions.drain import LEAST_S, Quiet
+from unibus.bus.subscriptions.drain import LEAST_S, Drain
 from unibus.bus.timers import ThreadTimers, Timers
 from unibus.capture.child import CaptureChild
 from unibus.core.atomic import LOCK
@@ -47,11 +47,11 @@ class Shutdown:
         self,
         exchange: Exchange,
         registry: Registry,
-        aftermath: BusAftermath,
-        delivery: Delivery,
-        places: Places,
+        aftermath: BusDeliveryOutcomes,
+        delivery: SlotRunner,
+        places: HandlerExecutors,
         timers: Timers,
-        quiet: Quiet,
+        quiet: Drain,
     ) -> None:
         self.draining = False  # New messages are refused, but for those of the bus's own handlers.
         self.is_left = False  # A block was left in order: handlers are waited for as long as they take.
@@ -72,16 +72,16 @@ class Shutdown:
         self._unhandled = Unhandled(exchange, registry, delivery, places, aftermath.retries, lambda: self.closing)
         self.closing = Closing(
             [
-                Step("subscriptions", self._stop_feeds),
-                Step("running handlers", self._drain),
-                Step("async handlers", self._end_slots),
-                Step("timers", self._stop_timers),
-                Step("worker threads", self._end_workers),
-                Step("the event loop", self._end_loop),
-                Step("the relay of outboxes", self._close_outboxes),
-                Step("the store", self._close_store),
-                Step("the capture", self._end_capture),
-                Step("callers of drain()", quiet.end),
+                ClosingStep("subscriptions", self._stop_feeds),
+                ClosingStep("running handlers", self._drain),
+                ClosingStep("async handlers", self._end_slots),
+                ClosingStep("timers", self._stop_timers),
+                ClosingStep("worker threads", self._end_workers),
+                ClosingStep("the event loop", self._end_loop),
+                ClosingStep("the relay of outboxes", self._close_outboxes),
+                ClosingStep("the store", self._close_store),
+                ClosingStep("the capture", self._end_capture),
+                ClosingStep("callers of drain()", quiet.end),
             ],
             self.refuse,
         )

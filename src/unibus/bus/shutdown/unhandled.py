@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from unibus.bus.execution.executors import Places
+from unibus.bus.execution.executors import HandlerExecutors
 from unibus.bus.execution.retries import PendingRetries
 from unibus.bus.persistent.channels import DurableChannels
-from unibus.bus.pubsub.delivery import Delivery
+from unibus.bus.pubsub.delivery import SlotRunner
 from unibus.bus.pubsub.exchange import Exchange, is_internal
 from unibus.bus.pubsub.group import Group
 from unibus.bus.pubsub.registry import Registry
@@ -49,7 +49,7 @@ _RETRIES: Final = 1
 _HANDLING: Final = 2
 
 
-class End(NamedTuple):
+class BusEnd(NamedTuple):
     """How a bus came to its end, in the words of the report of what is lost with it."""
 
     what: str
@@ -57,9 +57,9 @@ class End(NamedTuple):
 
 
 _ADVICE: Final = "; call close(), or use the bus in a `with` block (`async with`)"
-CLOSED: Final = End("the bus closed")
-DROPPED: Final = End("the bus was dropped without close(),", _ADVICE)
-EXITED: Final = End("the program ended without close() of its bus,", _ADVICE)
+CLOSED: Final = BusEnd("the bus closed")
+DROPPED: Final = BusEnd("the bus was dropped without close(),", _ADVICE)
+EXITED: Final = BusEnd("the program ended without close() of its bus,", _ADVICE)
 
 
 class Unhandled:
@@ -69,8 +69,8 @@ class Unhandled:
         self,
         exchange: Exchange,
         registry: Registry,
-        delivery: Delivery,
-        places: Places,
+        delivery: SlotRunner,
+        places: HandlerExecutors,
         retries: PendingRetries,
         closing: Callable[[], Closing],
     ) -> None:
@@ -136,7 +136,7 @@ class Unhandled:
 
     # Reporting
 
-    def report(self, store: Store | None, durable: DurableChannels | None, end: End) -> None:
+    def report(self, store: Store | None, durable: DurableChannels | None, end: BusEnd) -> None:
         """Log what was left: as a warning where it is lost, as information where a store has it."""
         stored = [] if durable is None else durable.groups_here()
         left = self._left_in_groups([group for group, _ in stored], end) + self._left_on_channels()
@@ -148,7 +148,7 @@ class Unhandled:
         if store is not None and store.durability != Durability.D0 and log.isEnabledFor(logging.INFO):
             _log_stored(store, [entity for _, entity in stored])
 
-    def _left_in_groups(self, stored: list[Group], end: End) -> list[tuple[int, str]]:
+    def _left_in_groups(self, stored: list[Group], end: BusEnd) -> list[tuple[int, str]]:
         """Backlog, retries and what a handler has that was left behind.
 
         A handler that waits in `close` goes on, and so does one on a worker thread of a bus that was dropped.

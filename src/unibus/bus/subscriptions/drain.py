@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from unibus.bus.execution.executors import Places
-from unibus.bus.execution.outcomes import BusAftermath
+from unibus.bus.execution.executors import HandlerExecutors
+from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.pubsub.group import INSIDE, Group
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.pubsub.registry import Registry
@@ -29,10 +29,10 @@ class Deadline:
         return None if self._end_s is None else max(LEAST_S, self._end_s - time.monotonic())
 
 
-class Quiet:
+class Drain:
     """Messages that a created channel keeps for its first subscriber are at rest, and do not count."""
 
-    def __init__(self, registry: Registry, aftermath: BusAftermath, places: Places) -> None:
+    def __init__(self, registry: Registry, aftermath: BusDeliveryOutcomes, places: HandlerExecutors) -> None:
         self._registry = registry
         self._aftermath = aftermath
         self._places = places

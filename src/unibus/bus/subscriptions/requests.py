@@ -9,7 +9,7 @@ from unibus.bus.settings import ChannelConfig, SubscribeOptions
 from unibus.bus.subscriptions.subscriptions import Subscriptions, retry_policy
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold
+from unibus.core.envelope.message_properties import MessageProperties
 from unibus.errors import RequestFailed
 
 Answer = Callable[[Message], None]
@@ -47,7 +47,7 @@ class Requests:
             options = SubscribeOptions(dispatch="inline", group="$reply")
             self._subscriptions.add(self._inbox, self._arrived, retry_policy(0, 0.0, options), 1, options)
             self._open = True
-        cold = Cold() if message.cold is None else message.cold
+        cold = MessageProperties() if message.cold is None else message.cold
         cold.reply_to = self._inbox
         cold.correlation_id = cold.correlation_id or message.id
         message.cold = cold

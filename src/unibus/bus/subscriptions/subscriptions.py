@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from unibus.bus.execution.executors import Places
-from unibus.bus.execution.handlers import Plan, is_async, plan_for
-from unibus.bus.execution.outcomes import BusAftermath
+from unibus.bus.execution.executors import HandlerExecutors
+from unibus.bus.execution.handlers import HandlerPlan, is_async, plan_for
+from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.pubsub.exchange import Exchange, is_internal
 from unibus.bus.pubsub.group import Consumer, Group, wake_all
 from unibus.bus.pubsub.registry import Registry
-from unibus.bus.pubsub.subscription import Cancelled, Subscription
+from unibus.bus.pubsub.subscription import CancelledHandlers, Subscription
 from unibus.bus.settings import SubscribeOptions
 from unibus.bus.subscriptions.default_groups import DefaultGroups
 from unibus.core.atomic import LOCK
@@ -26,7 +26,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., object])
 class Subscriptions:
     """All subscriptions of one bus, by id."""
 
-    def __init__(self, exchange: Exchange, registry: Registry, places: Places, aftermath: BusAftermath) -> None:
+    def __init__(
+        self, exchange: Exchange, registry: Registry, places: HandlerExecutors, aftermath: BusDeliveryOutcomes
+    ) -> None:
         self._exchange = exchange
         self._registry = registry
         self._places = places
@@ -84,13 +86,13 @@ class Subscriptions:
     def all(self) -> list[Subscription]:
         return list(self._by_id.values())
 
-    def cancel(self, subscription: Subscription) -> Cancelled:
+    def cancel(self, subscription: Subscription) -> CancelledHandlers:
         """Take a consumer away. The last one of a group takes the group along; a created channel keeps its messages."""
         self._registry.check_process()
         consumer = subscription.consumer
         with LOCK:
             if self._by_id.pop(subscription.id, None) is None:
-                return Cancelled([])
+                return CancelledHandlers([])
             group = consumer.group
             group.remove(consumer)
             if not group.consumers:
@@ -98,7 +100,7 @@ class Subscriptions:
         tasks = self._places.end_slots(consumer)
         wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
         self._aftermath.rested(group)
-        return Cancelled(tasks)
+        return CancelledHandlers(tasks)
 
     def orphaned(self, group: Group) -> None:
         """What a closed group still holds goes back to its created channel, or is counted as unrouted."""
@@ -128,7 +130,7 @@ class Subscriptions:
             )
         return found
 
-    def _consumer(self, group: Group, handler: Callable[..., object], plan: Plan) -> Consumer:
+    def _consumer(self, group: Group, handler: Callable[..., object], plan: HandlerPlan) -> Consumer:
         consumer = Consumer(next_number(), group, handler, plan.shape)
         consumer.convert = plan.convert
         consumer.bus = self._exchange
@@ -252,7 +254,7 @@ def checked_concurrency(concurrency: object) -> int:
     return concurrency
 
 
-def checked_options(plan: Plan, concurrency: int, options: SubscribeOptions) -> None:
+def checked_options(plan: HandlerPlan, concurrency: int, options: SubscribeOptions) -> None:
     check_option_names(options)
     for name, choices in _CHOICES.items():
         if options.get(name, choices[0]) not in choices:

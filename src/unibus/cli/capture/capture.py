@@ -27,8 +27,8 @@ from unibus.errors import StoreUnavailable, UsageError
 from unibus.stores.files.local_folder import local_folder
 
 if TYPE_CHECKING:
-    from unibus.capture.capturing import Capturing, Progress
-    from unibus.capture.settings import Policy, Roll
+    from unibus.capture.capturing import CaptureProgress, Capturing
+    from unibus.capture.settings import Policy, Rotation
     from unibus.stores.seam.store_view import HistoryReader
 
 DEFAULT_FOLDER: Final = "unibus-capture"
@@ -111,10 +111,10 @@ def check_extra() -> None:
 # What was asked for
 
 
-def _roll(options: CaptureOptions) -> "Roll":
-    from unibus.capture.settings import Roll
+def _roll(options: CaptureOptions) -> "Rotation":
+    from unibus.capture.settings import Rotation
 
-    return Roll(options.rows, bytes_of("--bytes", options.bytes), seconds_of("--every", options.every))
+    return Rotation(options.rows, bytes_of("--bytes", options.bytes), seconds_of("--every", options.every))
 
 
 _UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -238,15 +238,15 @@ def _until_stdin_ends(stop: threading.Event) -> None:
 
 def _step_back() -> None:
     """Whoever works comes first."""
-    from unibus.capture.capturing import be_modest
+    from unibus.capture.capturing import limit_resources
 
-    be_modest()
+    limit_resources()
     if hasattr(os, "nice"):
         os.nice(max(0, NICE - os.nice(0)))
 
 
 @contextlib.contextmanager
-def _line(once: bool) -> "Iterator[Callable[[Progress], None] | None]":
+def _line(once: bool) -> "Iterator[Callable[[CaptureProgress], None] | None]":
     """One line that tells how it goes, where somebody sees it."""
     if not sys.stderr.isatty():
         yield None
@@ -259,7 +259,7 @@ def _line(once: bool) -> "Iterator[Callable[[Progress], None] | None]":
     with Bars(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def show(progress: "Progress") -> None:
+        def show(progress: "CaptureProgress") -> None:
             missed = f", [red]{progress.missed:,} missed[/]" if progress.missed else ""
             text = f"{_counts(progress, ', ')}, {progress.behind:,} behind{missed}"
             bar.update(task, description=text, completed=progress.events, total=progress.events + progress.behind)
@@ -267,11 +267,11 @@ def _line(once: bool) -> "Iterator[Callable[[Progress], None] | None]":
         yield show
 
 
-def _counts(progress: "Progress", between: str) -> str:
+def _counts(progress: "CaptureProgress", between: str) -> str:
     return between.join((counted(progress.events, "event"), counted(progress.segments, "segment")))
 
 
-def _tell(progress: "Progress", folder: str) -> None:
+def _tell(progress: "CaptureProgress", folder: str) -> None:
     if is_terminal():
         forgotten = counted(progress.missed, "was", "were")
         missed = f"; {forgotten} forgotten before the capture read them" if progress.missed else ""
@@ -304,7 +304,7 @@ def _show_status(folder: str, url: str | None, as_json: bool) -> None:
         typer.echo(f"{name:>10}  {text}")
 
 
-def _compact(folder: str, roll: "Roll") -> None:
+def _compact(folder: str, roll: "Rotation") -> None:
     from unibus.capture.compacting import compact
     from unibus.capture.manifest import load_about
     from unibus.capture.segments import SegmentWriter

@@ -16,7 +16,7 @@ DEAD_LETTERS: Final = "dead-letter queue"
 
 
 @dataclass(frozen=True)
-class Row:
+class TopRow:
     """One entity at one look. Rates are None at the first one. `oldest_s` is None where nothing waits."""
 
     name: str
@@ -31,7 +31,7 @@ class Row:
     out_per_s: float | None = None
 
 
-class Watch:
+class TopWatch:
     """Looks again and again, and tells what went through in between."""
 
     def __init__(self, reader: "StoreReader") -> None:
@@ -40,7 +40,7 @@ class Watch:
         self._since = 0
         self._at_s = 0.0
 
-    def look(self) -> list[Row]:
+    def look(self) -> list[TopRow]:
         found = [each for each in self._reader.entities() if each.kind != DEAD_LETTERS]
         now_s, now_ns = time.monotonic(), time.time_ns()
         flows = self._reader.flows()
@@ -65,7 +65,7 @@ def _rates(
     return (flow.came - came) / passed_s, (flow.went - went) / passed_s
 
 
-def _row(info: "EntityInfo", now_ns: int, rates: tuple[float | None, float | None]) -> Row:
+def _row(info: "EntityInfo", now_ns: int, rates: tuple[float | None, float | None]) -> TopRow:
     oldest_s = max(0.0, (now_ns - info.oldest_ns) / 1e9) if info.oldest_ns else None
     counts = (info.active, info.locked, info.scheduled, info.deferred, info.dead)
-    return Row(info.name, info.kind, *counts, oldest_s, *rates)
+    return TopRow(info.name, info.kind, *counts, oldest_s, *rates)

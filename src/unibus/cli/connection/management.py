@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from unibus.bus.management.settings.access import AccessRule, AddRequest, RotateRequest
     from unibus.bus.management.settings.declaring import DeclaredPlan
     from unibus.bus.outbox.relay_route import Relayed
-    from unibus.cli.connection.entity_rows import Row
+    from unibus.cli.connection.entity_rows import TopRow
     from unibus.core.access.rules import AuthorizationRule
     from unibus.core.envelope.message import Message
     from unibus.core.lifecycle.commands import SendResult
@@ -69,7 +69,7 @@ class Management(Protocol):
 
     def watch(self, once: bool) -> "Watching": ...
 
-    def tail(self, wanted: "Wanted") -> "Tail": ...
+    def tail(self, wanted: "WantedEvents") -> "Tail": ...
 
     def replay(self, channel: str, after: int, since_ns: int) -> "Iterator[Message]": ...
 
@@ -77,7 +77,7 @@ class Management(Protocol):
 
     def export(self, put: Callable[[bytes], object], progress: Progress, names: Sequence[str]) -> "Exported": ...
 
-    def importing(self, contents: "Contents") -> "Importing": ...
+    def importing(self, contents: "Contents") -> "ImportRun": ...
 
     def dead_letters(self) -> "DeadLetters": ...
 
@@ -114,7 +114,7 @@ class AccessRules(Protocol):
 # Receiving
 
 
-class Received(Protocol):
+class ShownMessage(Protocol):
     @property
     def entity(self) -> str: ...
 
@@ -125,12 +125,12 @@ class Received(Protocol):
     def enqueued_at(self) -> datetime: ...
 
 
-class Session(Protocol):
+class ReceiverSession(Protocol):
     @property
     def lock_s(self) -> float:
         """How long its lock lasts without being renewed."""
 
-    async def receive_batch(self, count: int, wait_s: float | None, lock: bool) -> Sequence[Received]: ...
+    async def receive_batch(self, count: int, wait_s: float | None, lock: bool) -> Sequence[ShownMessage]: ...
 
     def renew(self) -> None:
         """From any thread."""
@@ -139,23 +139,25 @@ class Session(Protocol):
 class Receiver(Protocol):
     """Whatever ends it, what it holds is released. `wait_s` None: as long as it takes."""
 
-    async def receive_batch(self, entity: str, count: int, wait_s: float | None, lock: bool) -> Sequence[Received]: ...
+    async def receive_batch(
+        self, entity: str, count: int, wait_s: float | None, lock: bool
+    ) -> Sequence[ShownMessage]: ...
 
     def session(
         self, entity: str, session_id: str | None, wait_s: float | None
-    ) -> AbstractAsyncContextManager[Session]: ...
+    ) -> AbstractAsyncContextManager[ReceiverSession]: ...
 
-    def hold(self, messages: Sequence[Received]) -> AbstractAsyncContextManager[None]:
+    def hold(self, messages: Sequence[ShownMessage]) -> AbstractAsyncContextManager[None]:
         """Their locks are renewed inside of the block; what is not completed at its end is released, uncounted."""
 
-    async def complete(self, messages: Sequence[Received]) -> None:
+    async def complete(self, messages: Sequence[ShownMessage]) -> None:
         """All of them, or LockLost and none."""
 
 
 # History
 
 
-class Wanted(NamedTuple):
+class WantedEvents(NamedTuple):
     """Which events are meant: a channel or a pattern, kinds, and texts FIELD=VALUE that all have to hold."""
 
     channel: str
@@ -180,7 +182,7 @@ class Tail(Protocol):
 
 
 class Watching(Protocol):
-    def look(self) -> "list[Row]":
+    def look(self) -> "list[TopRow]":
         """All entities but dead-letter queues, with rates since the look before."""
 
 
@@ -201,7 +203,7 @@ class Exported(Protocol):
     sessions: int
 
 
-class Importing(Protocol):
+class ImportRun(Protocol):
     """One import of a file that was checked. `before` is what earlier runs had done."""
 
     total: int

@@ -16,7 +16,7 @@ from rich.console import Console
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.cli.demo.screen import LiveScreen, PlainScreen, Screen
 from unibus.cli.demo.stages import STAGES, Stage
-from unibus.cli.demo.table import Watch
+from unibus.cli.demo.table import DemoWatch
 
 CLOSE_TIMEOUT_S = 0.2
 """Every stage has ended its subscriptions by then; what is left are threads on their way out."""
@@ -29,7 +29,7 @@ def demo(
     """A minute in the terminal that shows the bus at work."""
     console = Console(highlight=False)
     bus = SyncMessageBus()
-    watch = Watch(bus)
+    watch = DemoWatch(bus)
     live = console.is_terminal and not console.is_dumb_terminal and not plain
     screen: Screen = LiveScreen(console, watch) if live else PlainScreen(console, watch)
     began_s = time.monotonic()

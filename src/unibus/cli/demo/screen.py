@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from unibus.cli.demo.table import Watch, lines, table
+from unibus.cli.demo.table import DemoWatch, lines, table
 from unibus.counting import counted
 
 REFRESH_S: Final = 0.125
@@ -43,7 +43,7 @@ class Screen(Protocol):
 class LiveScreen:
     """Redraws one frame in place. Nothing happens in a thread of its own: the story calls `refresh`."""
 
-    def __init__(self, console: Console, watch: Watch) -> None:
+    def __init__(self, console: Console, watch: DemoWatch) -> None:
         self._console = console
         self._watch = watch
         self._live = Live(console=console, auto_refresh=False, transient=True)
@@ -93,7 +93,7 @@ class LiveScreen:
 class PlainScreen:
     """Lines as they happen, the figures once, at the end."""
 
-    def __init__(self, console: Console, watch: Watch) -> None:
+    def __init__(self, console: Console, watch: DemoWatch) -> None:
         self._console = console
         self._watch = watch
 
@@ -125,7 +125,7 @@ class PlainScreen:
         self._console.print(line, markup=False, soft_wrap=True)
 
 
-def _last_line(watch: Watch, seconds: float) -> str:
+def _last_line(watch: DemoWatch, seconds: float) -> str:
     rows = watch.rows()
     published, dispatched = sum(row.published for row in rows), sum(row.dispatched for row in rows)
     dead = sum(row.dead_letters for row in rows)

@@ -15,7 +15,7 @@ RATE_WINDOW_S: Final = 1.0
 NOT_MEASURED: Final = "–"
 
 
-class Row(NamedTuple):
+class DemoRow(NamedTuple):
     """One channel. Latencies run from publish to hand-over; None where no message was measured."""
 
     channel: str
@@ -29,7 +29,7 @@ class Row(NamedTuple):
     p99_us: float | None
 
 
-class Watch:
+class DemoWatch:
     """Reads the bus again and again, and derives a rate from what it read before."""
 
     def __init__(self, bus: SyncMessageBus, monotonic_s: Callable[[], float] = time.monotonic) -> None:
@@ -37,14 +37,14 @@ class Watch:
         self._monotonic_s = monotonic_s
         self._before: deque[tuple[float, dict[str, int]]] = deque()
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[DemoRow]:
         """All channels in the order in which they were made, without those that only the bus itself uses."""
         # A dead-letter queue shows in the row of its channel; the inbox for replies has no meaning to a reader.
         shown = {name for name in self._bus.channels() if not name.startswith("$") and not is_sub_queue(name)}
         seen = {each.channel: each for each in self._bus.snapshot().channels if each.channel in shown}
         rates = self._rates({name: each.dispatched for name, each in seen.items()})
         return [
-            Row(
+            DemoRow(
                 channel=name,
                 published=each.published,
                 dispatched=each.dispatched,
@@ -72,7 +72,7 @@ class Watch:
 HEADINGS: Final = ("channel", "published", "dispatched", "waiting", "retried", "dead", "p50", "p99", "rate/s")
 
 
-def table(rows: list[Row], rates: bool = True) -> Table:
+def table(rows: list[DemoRow], rates: bool = True) -> Table:
     """For a terminal. Without the rates once the bus has closed: everything stands still then."""
     drawn = Table(expand=True, box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     width = len(HEADINGS) if rates else len(HEADINGS) - 1
@@ -84,13 +84,13 @@ def table(rows: list[Row], rates: bool = True) -> Table:
     return drawn
 
 
-def lines(rows: list[Row]) -> list[str]:
+def lines(rows: list[DemoRow]) -> list[str]:
     """For a pipe: columns of fixed width, without the rates."""
     form = "{:<20}{:>12}{:>12}{:>9}{:>9}{:>6}{:>10}{:>10}"
     return [form.format(*cells[:-1]) for cells in (HEADINGS, *map(_cells, rows))]
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: DemoRow) -> tuple[str, ...]:
     counts = (row.published, row.dispatched, row.waiting, row.retried, row.dead_letters)
     return (row.channel, *[f"{n:,}" for n in counts], shown(row.p50_us), shown(row.p99_us), f"{row.rate_per_s:,.0f}")
 

@@ -37,12 +37,12 @@ File = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class TryOptions(FilterOptions):
+class RulesTryOptions(FilterOptions):
     file: File = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(BulkOptions):
+class RulesRunOptions(BulkOptions):
     file: File = None
 
 
@@ -66,8 +66,8 @@ def show(file: File = None) -> None:
 
 
 @rules.command()
-@with_options(TryOptions)
-def test(options: TryOptions) -> None:
+@with_options(RulesTryOptions)
+def test(options: RulesTryOptions) -> None:
     """Tell how many dead letters each rule would decide about. Nothing is done."""
     found = rules_in(options.file)
     with managed(options.url) as bus:
@@ -82,8 +82,8 @@ def test(options: TryOptions) -> None:
 
 
 @rules.command()
-@with_options(RunOptions)
-def run(options: RunOptions) -> ExitCode:
+@with_options(RulesRunOptions)
+def run(options: RulesRunOptions) -> ExitCode:
     """Carry rules out. What no rule decides stays where it is."""
     from unibus.bus.dead_letters.rules import RecoveryRule
 

@@ -13,7 +13,7 @@ import typer
 
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
-from unibus.cli.connection.entity_rows import Row
+from unibus.cli.connection.entity_rows import TopRow
 from unibus.cli.connection.management import Watching
 from unibus.cli.entities.entities import NONE, age
 from unibus.cli.terminal.durations import seconds_of
@@ -34,14 +34,14 @@ FRAME_LINES: Final = 4
 """Of the terminal, beside the rows: the title, the heading and its line, and where the cursor rests."""
 
 
-class Order(enum.StrEnum):
+class TopOrder(enum.StrEnum):
     WAITING = "waiting"
     DEAD = "dead"
     OLDEST = "oldest"
     RATE = "rate"
 
 
-_KEYS: Final = {order[0]: order for order in Order}
+_KEYS: Final = {order[0]: order for order in TopOrder}
 
 
 def top(
@@ -49,7 +49,7 @@ def top(
         str, typer.Option(metavar="TIME", help="How long between two looks, for instance 500ms or 2s.")
     ] = "1s",
     once: Annotated[bool, typer.Option("--once", help="One look only.")] = False,
-    sort: Annotated[Order, typer.Option(help="What stands first.")] = Order.WAITING,
+    sort: Annotated[TopOrder, typer.Option(help="What stands first.")] = TopOrder.WAITING,
     url: Url = DEFAULT_STORE,
 ) -> None:
     """Watch queues, topics and subscriptions at work.
@@ -79,15 +79,15 @@ def _interval(text: str) -> float:
     return seconds
 
 
-def arranged(rows: Sequence[Row], order: Order) -> list[Row]:
+def arranged(rows: Sequence[TopRow], order: TopOrder) -> list[TopRow]:
     """The most of it first; those that have the same by their name."""
 
-    def measure(row: Row) -> float:
-        if order is Order.OLDEST:
+    def measure(row: TopRow) -> float:
+        if order is TopOrder.OLDEST:
             return row.oldest_s or 0.0
-        if order is Order.RATE:
+        if order is TopOrder.RATE:
             return (row.in_per_s or 0.0) + (row.out_per_s or 0.0)
-        return row.dead if order is Order.DEAD else row.waiting
+        return row.dead if order is TopOrder.DEAD else row.waiting
 
     return sorted(rows, key=lambda row: (-measure(row), row.name))
 
@@ -95,7 +95,7 @@ def arranged(rows: Sequence[Row], order: Order) -> list[Row]:
 # Through a pipe
 
 
-def _write(watch: Watching, order: Order, every_s: float, once: bool) -> None:
+def _write(watch: Watching, order: TopOrder, every_s: float, once: bool) -> None:
     while True:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         for row in arranged(watch.look(), order):
@@ -106,7 +106,7 @@ def _write(watch: Watching, order: Order, every_s: float, once: bool) -> None:
         time.sleep(every_s)
 
 
-def _record(row: Row) -> dict[str, object]:
+def _record(row: TopRow) -> dict[str, object]:
     record = dict(vars(row))
     for name in ("oldest_s", "in_per_s", "out_per_s"):
         record[name] = None if record[name] is None else round(record[name], 3)
@@ -122,7 +122,7 @@ def _console() -> "Console":
     return Console(highlight=False)
 
 
-def _live(watch: Watching, order: Order, every_s: float) -> None:
+def _live(watch: Watching, order: TopOrder, every_s: float) -> None:
     """Until q or Ctrl-C. What was seen last stays on the terminal."""
     from rich.live import Live
 
@@ -141,7 +141,7 @@ def _live(watch: Watching, order: Order, every_s: float) -> None:
         console.print(table(arranged(rows, order)))
 
 
-def _frame(rows: Sequence[Row], order: Order, every_s: float, console: "Console") -> "Group":
+def _frame(rows: Sequence[TopRow], order: TopOrder, every_s: float, console: "Console") -> "Group":
     from rich.console import Group
     from rich.text import Text
 
@@ -153,7 +153,7 @@ def _frame(rows: Sequence[Row], order: Order, every_s: float, console: "Console"
     return Group(Text(title, style="dim", no_wrap=True, overflow="ellipsis"), table(shown))
 
 
-def table(rows: Sequence[Row]) -> "Table":
+def table(rows: Sequence[TopRow]) -> "Table":
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -172,7 +172,7 @@ def table(rows: Sequence[Row]) -> "Table":
     return drawn
 
 
-def _figures(row: Row) -> tuple[str, ...]:
+def _figures(row: TopRow) -> tuple[str, ...]:
     counts = (row.waiting, row.in_flight, row.scheduled + row.deferred, row.dead)
     oldest = NONE if row.oldest_s is None else age(round(row.oldest_s * 1e9))
     return (*[f"{count:,}" for count in counts], oldest, _rate(row.in_per_s), _rate(row.out_per_s))

@@ -13,7 +13,7 @@ import typer
 
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
-from unibus.cli.connection.management import Importing
+from unibus.cli.connection.management import ImportRun
 from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
 from unibus.cli.terminal.progress import bar
 from unibus.counting import counted
@@ -82,7 +82,7 @@ def _spooled(source: BinaryIO) -> Iterator[BinaryIO]:
         yield spooled
 
 
-def _tell(importing: Importing, contents: "Contents", already: bool) -> None:
+def _tell(importing: ImportRun, contents: "Contents", already: bool) -> None:
     steps = 0 if already else importing.total - importing.before
     if not is_terminal():
         record: dict[str, object] = {"already_imported": already, "steps": steps, "before": importing.total - steps}

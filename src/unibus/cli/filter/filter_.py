@@ -33,7 +33,7 @@ def start(context: typer.Context) -> None:
 
 
 @dataclass(frozen=True)
-class TryOptions:
+class FilterTryOptions:
     expression: Annotated[str, typer.Argument(metavar="EXPR", help="The text of the filter.", show_default=False)]
     properties: Annotated[list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help=PROPERTY_HELP)] = None
     system: Annotated[
@@ -51,8 +51,8 @@ class TryOptions:
 
 
 @filter_.command("test")
-@with_options(TryOptions)
-def try_(options: TryOptions) -> ExitCode:
+@with_options(FilterTryOptions)
+def try_(options: FilterTryOptions) -> ExitCode:
     """Tell whether a message matches a filter, and why.
 
     A tree of the parts with their values on a terminal, JSON Lines through a pipe. For instance:
@@ -75,14 +75,14 @@ def try_(options: TryOptions) -> ExitCode:
     return ExitCode.OK if matches else ExitCode.NOTHING_MATCHED
 
 
-def _condition(options: TryOptions) -> "SqlFilter":
+def _condition(options: FilterTryOptions) -> "SqlFilter":
     from unibus.core.filters.filters import SqlFilter
 
     values = values_of("--param", options.parameters or ())
     return _pointed(options.expression, lambda: SqlFilter(options.expression, values, options.mode, uuid4))
 
 
-def _action(options: TryOptions) -> "SqlRuleAction | None":
+def _action(options: FilterTryOptions) -> "SqlRuleAction | None":
     from unibus.core.filters.actions import SqlRuleAction
 
     text = options.action

@@ -6,7 +6,7 @@ from unibus.bus.entities.access import StoredRules
 from unibus.bus.management.settings.access import (
     AccessRule,
     AddRequest,
-    RemoveRequest,
+    RemoveRuleRequest,
     RotateRequest,
     add,
     all_rules,
@@ -43,7 +43,7 @@ class LocalAccess:
         return rotate(self._store, entity, request)
 
     def remove(self, entity: str, name: str) -> AccessRule:
-        return remove(self._store, entity, RemoveRequest(name))
+        return remove(self._store, entity, RemoveRuleRequest(name))
 
     def with_keys(self, entity: str, name: str) -> "AuthorizationRule":
         found = [each for each in StoredRules(self._store, entity).all() if each.name.casefold() == name.casefold()]

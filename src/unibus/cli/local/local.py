@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from unibus.cli.connection.management import BATCH, Asked, Progress, Relay, Wanted
+from unibus.cli.connection.management import BATCH, Asked, Progress, Relay, WantedEvents
 from unibus.cli.local.read_only import looking, owning
 from unibus.errors import EntityNotFound, StoreUnavailable
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unibus.bus.history.trace import MessageTrace
     from unibus.bus.management.settings.declaring import DeclaredPlan
     from unibus.cli.connection.command_import import CommandImport
-    from unibus.cli.connection.entity_rows import Watch
+    from unibus.cli.connection.entity_rows import TopWatch
     from unibus.cli.local.access import LocalAccess
     from unibus.cli.local.dead_letters import LocalDeadLetters, LocalPurge
     from unibus.cli.local.receiving import LocalReceiver
@@ -150,12 +150,12 @@ class LocalManagement:
             raise not_traced(message_id)
         return found
 
-    def watch(self, once: bool) -> "Watch":
-        from unibus.cli.connection.entity_rows import Watch
+    def watch(self, once: bool) -> "TopWatch":
+        from unibus.cli.connection.entity_rows import TopWatch
 
-        return Watch(self._reader())
+        return TopWatch(self._reader())
 
-    def tail(self, wanted: Wanted) -> "LocalTail":
+    def tail(self, wanted: WantedEvents) -> "LocalTail":
         return LocalTail(self._reader(), wanted)
 
     def replay(self, channel: str, after: int, since_ns: int) -> "Iterator[Message]":
@@ -208,7 +208,7 @@ def replayed(reader: "StoreReader", channel: str, after: int, since_ns: int) -> 
 
 
 class LocalTail:
-    def __init__(self, reader: "StoreReader", wanted: Wanted) -> None:
+    def __init__(self, reader: "StoreReader", wanted: WantedEvents) -> None:
         from unibus.bus.management.history.events import EventFilter
 
         def is_known(name: str) -> bool:

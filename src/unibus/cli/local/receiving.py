@@ -30,7 +30,7 @@ class LocalReceiver:
             yield LocalSession(session, lock_s)
 
     @contextlib.asynccontextmanager
-    async def hold(self, messages: "Sequence[management.Received]") -> AsyncIterator[None]:
+    async def hold(self, messages: "Sequence[management.ShownMessage]") -> AsyncIterator[None]:
         held = cast("Sequence[Received]", messages)
         async with contextlib.AsyncExitStack() as until:
             for message in held:
@@ -39,7 +39,7 @@ class LocalReceiver:
             until.push_async_callback(release_all, held)
             yield
 
-    async def complete(self, messages: "Sequence[management.Received]") -> None:
+    async def complete(self, messages: "Sequence[management.ShownMessage]") -> None:
         await self._bus.complete_many(cast("Sequence[Received]", messages))
 
 

@@ -15,7 +15,7 @@ import typer
 
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found
-from unibus.cli.connection.management import BATCH, Management, Received, Receiver, Session
+from unibus.cli.connection.management import BATCH, Management, Receiver, ReceiverSession, ShownMessage
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside
 from unibus.cli.terminal.report import ExitCode
@@ -25,7 +25,7 @@ from unibus.errors import BusError, EntityNotFound, SessionNotAllowed, SessionRe
 NEXT: Final = "next"
 NO_LIMIT: Final = 2**62
 
-Take: TypeAlias = Callable[[int, float | None], Awaitable[Sequence[Received]]]
+Take: TypeAlias = Callable[[int, float | None], Awaitable[Sequence[ShownMessage]]]
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,14 @@ class Reception:
             if not follow:
                 return
 
-    def _from_queue(self, count: int, wait_s: float | None) -> Awaitable[Sequence[Received]]:
+    def _from_queue(self, count: int, wait_s: float | None) -> Awaitable[Sequence[ShownMessage]]:
         return self._receiver.receive_batch(self._entity, count, wait_s, self._lock)
 
-    def _from(self, session: Session) -> Take:
+    def _from(self, session: ReceiverSession) -> Take:
         return lambda count, wait_s: session.receive_batch(count, wait_s, self._lock)
 
     @contextlib.asynccontextmanager
-    async def _session(self, session_id: str | None) -> AsyncIterator[Session]:
+    async def _session(self, session_id: str | None) -> AsyncIterator[ReceiverSession]:
         async with self._receiver.session(self._entity, session_id, self._wait_s) as session:
             with renewed(session, session.lock_s / 3):
                 yield session
@@ -140,13 +140,13 @@ class Reception:
                 else:
                     await self._show_and_complete(messages)
 
-    async def _show_and_complete(self, messages: Sequence[Received]) -> None:
+    async def _show_and_complete(self, messages: Sequence[ShownMessage]) -> None:
         async with self._receiver.hold(messages) if self._lock else contextlib.nullcontext():
             self._show(messages)
             if self._lock:
                 await self._receiver.complete(messages)
 
-    def _show(self, messages: Sequence[Received]) -> None:
+    def _show(self, messages: Sequence[ShownMessage]) -> None:
         for message in messages:
             self._view.show(message.entity, message.message, message.enqueued_at)
         self._view.flush()
@@ -154,7 +154,7 @@ class Reception:
 
 
 @contextlib.contextmanager
-def renewed(session: Session, every_s: float) -> Iterator[None]:
+def renewed(session: ReceiverSession, every_s: float) -> Iterator[None]:
     """Renew the lock on a session. In a thread, because a reader that does not read blocks the loop."""
     over = threading.Event()
 

@@ -26,7 +26,7 @@ LOOK_S: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Job:
+class RelayJob:
     """What was asked for."""
 
     file: str
@@ -48,7 +48,7 @@ def relay(
     done; with --adopt only if its own store had not relayed it yet.
     """
     with managed(url) as bus:
-        relayed = until_signal(_relay(bus, Job(file, again, adopt, follow)))
+        relayed = until_signal(_relay(bus, RelayJob(file, again, adopt, follow)))
     if relayed.elsewhere:
         aside(f"{relayed.elsewhere} transactions wait for another store; --adopt takes them over")
     if relayed.set_aside:
@@ -57,7 +57,7 @@ def relay(
     return ExitCode.OK if relayed.batches else ExitCode.NOTHING_MATCHED
 
 
-async def _relay(bus: Management, job: Job) -> "Relayed":
+async def _relay(bus: Management, job: RelayJob) -> "Relayed":
     async with bus.relaying(job.file) as relay_once:
         relayed = await relay_once(job.again, job.adopt)
         _show(job.file, relayed)

@@ -19,7 +19,7 @@ from unibus.cli.connection.management import Management
 from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
 from unibus.cli.terminal.signals import undisturbed
-from unibus.cli.terminal.stdin import Source, awake
+from unibus.cli.terminal.stdin import InputSource, awake
 from unibus.counting import counted
 from unibus.errors import MessageTooLarge, SessionRequired, UsageError
 from unibus.limits import BODY_BYTES_MAX
@@ -137,7 +137,7 @@ def _invite() -> None:
         aside("reading from the terminal; Ctrl-D ends the input")
 
 
-def lines_of(source: Source) -> Iterator[list[bytes]]:
+def lines_of(source: InputSource) -> Iterator[list[bytes]]:
     """What has come by now, in batches of whole lines: a slow input is sent at once, a fast one in few batches."""
     rest = b""
     while chunk := source.read1(CHUNK_BYTES):

@@ -12,7 +12,7 @@ import typer
 
 from unibus.cli.connecting import managed
 from unibus.cli.connection.bus_option import DEFAULT_STORE, Url, not_found
-from unibus.cli.connection.management import Management, Tail, Wanted
+from unibus.cli.connection.management import Management, Tail, WantedEvents
 from unibus.cli.terminal.keyboard import Keys, keyboard
 from unibus.cli.terminal.moments import moment_of
 from unibus.cli.terminal.options import with_options
@@ -66,7 +66,7 @@ def tail(options: TailOptions) -> ExitCode:
     Exit code 3 if there was nothing.
     """
     with managed(options.url) as bus:
-        wanted = Wanted(options.channel, tuple(options.kind or ()), tuple(options.where or ()))
+        wanted = WantedEvents(options.channel, tuple(options.kind or ()), tuple(options.where or ()))
         tailing = Tailing(bus.tail(wanted), options)
         tailing.show_last()
         if options.follow:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from unibus.bus.history.trace import Copy, MessageTrace, Step
+    from unibus.bus.history.trace import MessageTrace, TracedCopy, TraceStep
 
 _STYLES: Final = {
     "completed": "bold green",
@@ -78,7 +78,7 @@ def tree_of(found: "MessageTrace") -> "Tree":
     return tree
 
 
-def _add(tree: "Tree", copy: "Copy", began: datetime) -> None:
+def _add(tree: "Tree", copy: "TracedCopy", began: datetime) -> None:
     from rich.text import Text
 
     place = Text()
@@ -97,7 +97,7 @@ def _add(tree: "Tree", copy: "Copy", began: datetime) -> None:
         branch.add(Text.assemble((printable(name), "bold"), "  ", (reason, "yellow")))
 
 
-def _line(step: "Step", began: datetime) -> "Text":
+def _line(step: "TraceStep", began: datetime) -> "Text":
     from rich.text import Text
 
     from unibus.cli.terminal.event_view import clock_time, style_of

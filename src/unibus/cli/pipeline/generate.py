@@ -22,7 +22,7 @@ from unibus.stores.files.local_folder import local_folder
 
 if TYPE_CHECKING:
     from unibus.pipeline.generator.generate import Generated
-    from unibus.pipeline.generator.world import Plan
+    from unibus.pipeline.generator.world import WorldPlan
 
 START: Final = "2026-01-05T00:00+00:00"
 
@@ -44,10 +44,10 @@ def generate(
     began = moment_of("--start", start, zone=UTC)
     with extras():
         from unibus.pipeline.generator.generate import generate as make
-        from unibus.pipeline.generator.world import Plan
+        from unibus.pipeline.generator.world import WorldPlan
     out = local_folder(out, "a capture")
     check_can_write("--out DIR", out)
-    plan = Plan(messages, domains, channels, hours, seed, bodies, int(began.timestamp()) * 1_000_000)
+    plan = WorldPlan(messages, domains, channels, hours, seed, bodies, int(began.timestamp()) * 1_000_000)
     try:
         with bar() as progress:
             made = make(out, plan, progress)
@@ -57,7 +57,7 @@ def generate(
     _tell(made, out)
 
 
-def _tell_half(out: str, plan: "Plan") -> None:
+def _tell_half(out: str, plan: "WorldPlan") -> None:
     """What is there looks like a whole history to everybody else."""
     from unibus.capture.manifest import Manifest, is_capture
     from unibus.pipeline.generator.world import domain_name

@@ -30,7 +30,7 @@ from unibus.cli.terminal.options import with_options
 from unibus.cli.terminal.output import aside, printable
 from unibus.cli.terminal.report import ExitCode
 from unibus.errors import MessageNotFound, SparkLost, StoreUnavailable, UsageError
-from unibus.pipeline.reports.request import REPORT_ROWS, SQL_ROWS, SQL_TIME_S, Found, Reply, Request
+from unibus.pipeline.reports.request import REPORT_ROWS, SQL_ROWS, SQL_TIME_S, FoundEvents, Reply, ReportRequest
 
 if TYPE_CHECKING:
     from unibus.pipeline.reports.answer import Answer
@@ -85,7 +85,7 @@ def report(options: ReportOptions) -> ExitCode:
         raise UsageError("which report?", f"there are {', '.join(Report)}")
     _not_both(options.as_json, options.as_csv)
     since_us = None if options.since is None else round(moment_of("--since", options.since, zone=UTC).timestamp() * 1e6)
-    request = Request(options.what.value, since_us, options.channel, options.limit)
+    request = ReportRequest(options.what.value, since_us, options.channel, options.limit)
     answer = asked(options.lake, request, Where(options.master, options.connect))
     if not answer.rows:
         aside("nothing of that is in the lake" + ("; a wider --since, or another --channel?" if since_us else ""))
@@ -118,7 +118,7 @@ def sql(options: SqlOptions) -> ExitCode:
     _not_both(options.as_json, options.as_csv)
     text = sys.stdin.read() if options.sql == STDIN else options.sql
     wrapped(text, 1)  # What is no SELECT is told before Spark is started for it.
-    request = Request("sql", limit=options.limit, text=text, time_s=options.time_limit)
+    request = ReportRequest("sql", limit=options.limit, text=text, time_s=options.time_limit)
     answer = asked(options.lake, request, Where(options.master, options.connect))
     return show(answer, options.as_json, options.as_csv, options.limit)
 
@@ -128,7 +128,7 @@ def _not_both(as_json: bool, as_csv: bool) -> None:
         raise UsageError("--csv and --json contradict each other", "choose one")
 
 
-def asked(path: Path, request: Request, where: Where) -> "Answer":
+def asked(path: Path, request: ReportRequest, where: Where) -> "Answer":
     """By the server, if one is there and no other Spark was named."""
     reply = _of_server(path, request) if where == Where() else None
     if reply is not None and reply.answer is not None:
@@ -146,7 +146,7 @@ def asked(path: Path, request: Request, where: Where) -> "Answer":
         return answer(where.session(path, quick=True), lake, request)
 
 
-def _of_server(path: Path, request: Request) -> Reply | None:
+def _of_server(path: Path, request: ReportRequest) -> Reply | None:
     from unibus.pipeline.serving.client import address_of, ask
 
     if not path.is_dir():
@@ -204,11 +204,11 @@ def _about_unread(paths: list[str]) -> str:
     return f"{what} could not be read: {shown}{f' and {more} more' if more > 0 else ''}"
 
 
-def _found(path: Path, id: str, source: list[str] | None) -> Found:
+def _found(path: Path, id: str, source: list[str] | None) -> FoundEvents:
     from unibus.cli.pipeline.sources import opened_sources
 
     if not source and path.is_dir():
-        reply = _of_server(path, Request("trace", text=id))
+        reply = _of_server(path, ReportRequest("trace", text=id))
         if reply is not None and reply.found is not None:
             return reply.found
     if not source and path != Path(DEFAULT_LAKE):

@@ -53,7 +53,7 @@ Bad = Annotated[
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class PipelineRunOptions:
     once: Annotated[bool, typer.Option("--once", help="Until there is nothing new, then end.")] = False
     every: Annotated[
         str | None, typer.Option(metavar="TIME", help=f"Look for more again and again. Default: {EVERY_DEFAULT}.")
@@ -66,8 +66,8 @@ class RunOptions:
     max_events: Annotated[int, typer.Option(min=1, metavar="N", help="Of one batch.")] = MAX_EVENTS_DEFAULT
 
 
-@with_options(RunOptions)
-def run(options: RunOptions) -> None:
+@with_options(PipelineRunOptions)
+def run(options: PipelineRunOptions) -> None:
     """Bring the tables of the lake up to date with the history.
 
     Through a pipe it is one JSON line for each batch. Ctrl-C ends after the batch that is being made.

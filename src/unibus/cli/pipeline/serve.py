@@ -18,7 +18,7 @@ from unibus.errors import SparkLost
 from unibus.stores.files.private import make_folder
 
 if TYPE_CHECKING:
-    from unibus.pipeline.serving.client import Address
+    from unibus.pipeline.serving.client import ServingAddress
 
 PORT: Final = 15_002
 LOOK_S: Final = 0.5
@@ -75,7 +75,7 @@ def _wait(stop: threading.Event, lost: threading.Event) -> None:
             raise SparkLost("the Java machine of Spark has ended, and the server ends with it", "start it again")
 
 
-def _tell(address: "Address") -> None:
+def _tell(address: "ServingAddress") -> None:
     if is_terminal():
         typer.echo(f"serving; for Spark Connect: {address.connect}")
         aside("report, sql and trace with the same --lake are answered here; Ctrl-C ends")

@@ -10,9 +10,9 @@ from unibus.counting import counted
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from unibus.bus.history.trace import Copy, MessageTrace
+    from unibus.bus.history.trace import MessageTrace, TracedCopy
     from unibus.core.lifecycle.events import Event
-    from unibus.pipeline.reports.request import Found
+    from unibus.pipeline.reports.request import FoundEvents
 
 _NAMES: Final = {"message_id": "message", "correlation_id": "correlation", "trace_id": "trace"}
 _WAITS: Final = {
@@ -25,7 +25,7 @@ _WAITS: Final = {
 """How a copy stands whose last event is no end: the segments know what happened, not what the store holds now."""
 
 
-def show_found(found: "Found", as_json: bool = False) -> None:
+def show_found(found: "FoundEvents", as_json: bool = False) -> None:
     if as_json or not is_terminal():
         from unibus.bus.management.history.events import record_of
 
@@ -38,7 +38,7 @@ def show_found(found: "Found", as_json: bool = False) -> None:
     Console(highlight=False).print(tree_of(found))
 
 
-def tree_of(found: "Found") -> "Tree":
+def tree_of(found: "FoundEvents") -> "Tree":
     """One message in one domain is the tree that `unibus trace` draws; more stand below a common line."""
     from rich.text import Text
     from rich.tree import Tree
@@ -90,7 +90,7 @@ def traced(events: "list[Event]") -> "Iterator[tuple[str, MessageTrace]]":
         yield domain, trace
 
 
-def _as_history_has_it(copy: "Copy") -> None:
+def _as_history_has_it(copy: "TracedCopy") -> None:
     from unibus.bus.history.trace import GONE
 
     if copy.outcome == GONE and copy.steps:

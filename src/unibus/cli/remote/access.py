@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from unibus.bus.management.settings.access import AccessPage, AccessRule, AddRequest, RemoveRequest, RotateRequest
+from unibus.bus.management.settings.access import AccessPage, AccessRule, AddRequest, RemoveRuleRequest, RotateRequest
 from unibus.client.client import Client
 from unibus.errors import StoreBusy
 
@@ -33,7 +33,7 @@ class RemoteAccess:
         return self._changed("rotate", entity, request)
 
     def remove(self, entity: str, name: str) -> AccessRule:
-        return self._changed("remove", entity, RemoveRequest(name))
+        return self._changed("remove", entity, RemoveRuleRequest(name))
 
     def _changed(self, verb: str, entity: str, request: object) -> AccessRule:
         return self._client.post(f"access/{verb}", AccessRule, request, {"entity": entity or None})

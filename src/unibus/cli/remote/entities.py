@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from unibus.bus.management.settings.entities import DEAD_LETTERS, KINDS, EntityRecord
-from unibus.cli.connection.entity_rows import Row
+from unibus.cli.connection.entity_rows import TopRow
 from unibus.client.answers import record_of
 from unibus.client.client import Client
 from unibus.client.events import EventStream
@@ -25,7 +25,7 @@ FIRST_S: Final = 30.0
 _RATES: Final = ("in_per_s", "out_per_s")
 
 
-class EntityPage(msgspec.Struct, frozen=True):
+class RemoteEntityPage(msgspec.Struct, frozen=True):
     entities: list[EntityRecord]
     next: str | None = None
 
@@ -45,7 +45,7 @@ def _records(client: Client, kinds: tuple[str, ...], settings: bool) -> list[Ent
     after: str | None = None
     while True:
         query = {"kind": kinds, "top": PAGE, "after": after, "settings": "1" if settings else None}
-        page = client.get("entities", EntityPage, query)
+        page = client.get("entities", RemoteEntityPage, query)
         found += page.entities
         if page.next is None:
             return found
@@ -71,7 +71,7 @@ class RemoteWatch:
         self._has_begun = threading.Event()
         self._is_listening = False
 
-    def look(self) -> list[Row]:
+    def look(self) -> list[TopRow]:
         if self._once:
             return [_row(each, time.time_ns()) for each in _records(self._client, KINDS, False)]
         if not self._is_listening:
@@ -100,7 +100,7 @@ class RemoteWatch:
         self._has_begun.set()
 
 
-def _row(record: EntityRecord, now_ns: int) -> Row:
+def _row(record: EntityRecord, now_ns: int) -> TopRow:
     oldest_s = max(0.0, (now_ns - record.oldest_ns) / 1e9) if record.oldest_ns else None
     counts = (record.active, record.locked, record.scheduled, record.deferred, record.dead)
-    return Row(record.name, record.kind, *counts, oldest_s, record.in_per_s, record.out_per_s)
+    return TopRow(record.name, record.kind, *counts, oldest_s, record.in_per_s, record.out_per_s)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from unibus.bus.management.history.events import EventFilter
-from unibus.cli.connection.management import Wanted
+from unibus.cli.connection.management import WantedEvents
 from unibus.cli.terminal.output import aside
 from unibus.client.answers import record_of
 from unibus.client.client import Client
@@ -39,7 +39,7 @@ class EventsPage(msgspec.Struct, frozen=True):
 
 
 class RemoteTail:
-    def __init__(self, client: Client, wanted: Wanted) -> None:
+    def __init__(self, client: Client, wanted: WantedEvents) -> None:
         EventFilter(*wanted)  # What could never match is refused here, as it is on a file.
         self._client = client
         self._query = {"channel": wanted.channel, "kind": wanted.kinds, "where": wanted.where}

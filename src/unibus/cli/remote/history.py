@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from unibus.bus.history.export_lines import End, Header
+from unibus.bus.history.export_lines import ExportEnd, Header
 from unibus.bus.management.messages.documents import message_of_document
 from unibus.bus.management.messages.replaying import ReplayCount, ReplayedPage, ReplaySendRequest, ReplaySent
 from unibus.cli.connection.management import BATCH, Progress
@@ -88,7 +88,7 @@ class RemoteExport:
         self._put = put
         self._progress = progress
         self._digest = hashlib.sha256()
-        self._end: End | None = None
+        self._end: ExportEnd | None = None
         self._header: Header | None = None
 
     def run(self, client: Client, names: Sequence[str]) -> None:
@@ -104,7 +104,7 @@ class RemoteExport:
         if self._header is None:
             self._header = _read(line, Header)
         if line.startswith(_END):
-            self._end = _read(line, End)
+            self._end = _read(line, ExportEnd)
         else:
             self._digest.update(line)
             self._count(line)

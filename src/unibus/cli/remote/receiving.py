@@ -19,7 +19,7 @@ from unibus.bus.management.messages.documents import message_of_document
 from unibus.bus.management.messages.receiving import (
     AcceptedSession,
     AcceptRequest,
-    HeldSession,
+    HeldSessionRecord,
     ReceivedMessage,
     ReceiveRequest,
     RenewedLock,
@@ -111,7 +111,7 @@ class RemoteReceiver:
                     raise
 
     @contextlib.asynccontextmanager
-    async def hold(self, messages: "Sequence[management.Received]") -> AsyncIterator[None]:
+    async def hold(self, messages: "Sequence[management.ShownMessage]") -> AsyncIterator[None]:
         held = cast(Sequence[RemoteReceived], messages)
         renewing = _Renewing(self._client.twin(), held)
         try:
@@ -120,7 +120,7 @@ class RemoteReceiver:
             renewing.stop()
             await self.finished(lambda: self._release(held))
 
-    async def complete(self, messages: "Sequence[management.Received]") -> None:
+    async def complete(self, messages: "Sequence[management.ShownMessage]") -> None:
         done = cast(Sequence[RemoteReceived], messages)
         await self.finished(lambda: self._settle("complete", done, False))
 
@@ -166,7 +166,7 @@ class RemoteSession:
         self._client = client
         self._renewals = client.twin()
         self._entity = accepted.entity
-        self._held = HeldSession(accepted.session_id, accepted.token)
+        self._held = HeldSessionRecord(accepted.session_id, accepted.token)
 
     async def receive_batch(self, count: int, wait_s: float | None, lock: bool) -> list[RemoteReceived]:
         request = ReceiveRequest(count, 0.0, lock, self._held)

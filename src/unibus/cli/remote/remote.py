@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from unibus.cli.connection.management import BATCH, Asked, Progress, Relay, Wanted
+from unibus.cli.connection.management import BATCH, Asked, Progress, Relay, WantedEvents
 from unibus.errors import AnswerInvalid, EntityNotFound
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class RemoteManagement:
 
         return RemoteWatch(self.client, once)
 
-    def tail(self, wanted: Wanted) -> "RemoteTail":
+    def tail(self, wanted: WantedEvents) -> "RemoteTail":
         from unibus.cli.remote.events import RemoteTail
 
         return RemoteTail(self.client, wanted)

@@ -13,14 +13,14 @@ import msgspec
 from unibus.bus.history.export_lines import EntityLine, Line, MessageLine, SessionLine, encode_line
 from unibus.bus.management.messages.imports import ImportAnswer, ImportRequest, PositionRecord
 from unibus.bus.management.messages.relays import RelayAnswer, RelayRequest
-from unibus.bus.outbox.outbox import Row, position_name
+from unibus.bus.outbox.outbox import OutboxRow, position_name
 from unibus.bus.outbox.registry import file_of_outbox
 from unibus.bus.outbox.relay import Relay
 from unibus.bus.outbox.sqlite import SqliteTable
 from unibus.cli.connection.management import Relay as RelayCall
 from unibus.client.client import Client
 from unibus.errors import AccessRefused, AnswerInvalid, OutcomeUnknown, ServerError, ServerUnavailable
-from unibus.stores.seam.pending import Pending, answered
+from unibus.stores.seam.pending import Pending, resolved
 
 CLOSE_S = 1.0
 
@@ -75,7 +75,7 @@ class ServerRelay:
     def position(self, name: str) -> int:
         return position_of(self._client, name)
 
-    def advance(self, name: str, before: int, to: int, row: Row | None) -> Pending[list[object]]:
+    def advance(self, name: str, before: int, to: int, row: OutboxRow | None) -> Pending[list[object]]:
         source = name.removeprefix(position_name(""))
         batch = None if row is None else base64.b64encode(row.batch).decode("ascii")
         request = RelayRequest(source, before, to, batch, 0 if row is None else row.crc)
@@ -85,7 +85,7 @@ class ServerRelay:
         except (AnswerInvalid, ServerError, AccessRefused) as error:
             # None of these is a decision about the row, which would be set aside for it.
             raise ServerUnavailable(error.what, error.hint) from error
-        return answered(list[object](found.results))
+        return resolved(list[object](found.results))
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ def start(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-class LogLine(msgspec.Struct, frozen=True):
+class ShownLogLine(msgspec.Struct, frozen=True):
     number: int
     at_ns: int
     level: str
@@ -37,7 +37,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class LogLines(msgspec.Struct, frozen=True):
-    lines: list[LogLine]
+    lines: list[ShownLogLine]
 
 
 class Stopping(msgspec.Struct, frozen=True):
@@ -166,16 +166,16 @@ def logs(
     flush()
 
 
-def _followed(client: "Client", count: int) -> Iterator[LogLine]:
+def _followed(client: "Client", count: int) -> Iterator[ShownLogLine]:
     from unibus.client.answers import record_of
     from unibus.client.events import parsed
 
     for event in parsed(client.pieces("server/logs", {"count": count, "follow": 1})):
         if event.kind == "line":
-            yield record_of(event.data, LogLine)
+            yield record_of(event.data, ShownLogLine)
 
 
-def _log_text(line: LogLine) -> str:
+def _log_text(line: ShownLogLine) -> str:
     """With its time and level, as the server prints it; lines of the audit log are JSON that has both."""
     if line.text.startswith("{"):
         return line.text
@@ -183,7 +183,7 @@ def _log_text(line: LogLine) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1_000:03}Z {line.level} {line.text}"
 
 
-def _show(line: LogLine) -> None:
+def _show(line: ShownLogLine) -> None:
     if is_terminal():
         typer.echo(printable(_log_text(line)))
     else:

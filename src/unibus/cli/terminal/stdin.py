@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Protocol
 
 
-class Source(Protocol):
+class InputSource(Protocol):
     def read1(self, size: int, /) -> bytes:
         """What is there, at most so much; waits for the first of it, and gives nothing at the end."""
 
@@ -40,7 +40,7 @@ def _can_wait_for(source: BinaryIO) -> bool:
 
 
 @contextlib.contextmanager
-def awake(source: BinaryIO) -> Iterator[Source]:
+def awake(source: BinaryIO) -> Iterator[InputSource]:
     """The source, as one that can be waited for. Where that is not possible it is taken as it is."""
     if not _can_wait_for(source):
         yield source  # type: ignore[misc]

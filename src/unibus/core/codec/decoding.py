@@ -34,7 +34,7 @@ from unibus.core.codec.row import (
 from unibus.core.codec.wire import base64_bytes, dict_of, is_plain, text_of, untagged
 from unibus.core.envelope.fields import checked_headers
 from unibus.core.envelope.message import Message, restored
-from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold, HeaderValue
+from unibus.core.envelope.message_properties import TEXT_FIELDS, HeaderValue, MessageProperties
 from unibus.core.envelope.payload import Serialized
 from unibus.errors import DecodeError
 from unibus.limits import HEADER_COUNT_MAX, PRIORITY_MAX
@@ -54,7 +54,7 @@ def message_of_hot(row: Hot[object], trust: i64) -> Message:
 
 
 def message_of_headed(row: Headed[object], trust: i64) -> Message:
-    cold = Cold(_checked_names(row[7]))
+    cold = MessageProperties(_checked_names(row[7]))
     cold.trust_headers()
     message = restored(row[2], row[3], _body_of(row[0], row[1], trust), row[6], cold)
     _place(message, row[4], row[5])
@@ -103,7 +103,7 @@ def _read_values(message: Message, headers: dict[str, HeaderValue], mask: i64, v
         raise DecodeError(f"unknown fields in mask {mask:#x}", NEWER)
     at = _read_counts(message, mask, values)
     if headers or mask >> COLD_FROM:
-        message.cold = Cold(headers)
+        message.cold = MessageProperties(headers)
         at = _read_rare(message.cold, mask, values, at)
         at = _read_texts(message.cold, mask >> TEXTS_FROM, values, at)
     if at != len(values):
@@ -121,7 +121,7 @@ def _read_counts(message: Message, mask: i64, values: list[object]) -> i64:
     return at
 
 
-def _read_rare(cold: Cold, mask: i64, values: list[object], at: i64) -> i64:
+def _read_rare(cold: MessageProperties, mask: i64, values: list[object], at: i64) -> i64:
     if mask & TYPED:
         cold.headers = checked_headers({name: untagged(item) for name, item in dict_of(_value_at(values, at)).items()})
         at += 1
@@ -137,7 +137,7 @@ def _read_rare(cold: Cold, mask: i64, values: list[object], at: i64) -> i64:
     return at
 
 
-def _read_texts(cold: Cold, mask: i64, values: list[object], at: i64) -> i64:
+def _read_texts(cold: MessageProperties, mask: i64, values: list[object], at: i64) -> i64:
     for name in TEXT_FIELDS:
         if mask & 1:
             setattr(cold, name, text_of(_value_at(values, at)))

@@ -24,7 +24,7 @@ from unibus.core.codec.wire import base64_text, exact_scalar, is_plain, tagged
 from unibus.core.envelope.exact_text import exact_text
 from unibus.core.envelope.fields import checked_headers, set_headers
 from unibus.core.envelope.message import Message, restored
-from unibus.core.envelope.message_properties import NO_HEADERS, TEXT_FIELDS, Cold
+from unibus.core.envelope.message_properties import NO_HEADERS, TEXT_FIELDS, MessageProperties
 from unibus.core.envelope.payload import Serialized
 from unibus.errors import SerializationFailed
 from unibus.limits import PRIORITY_MAX
@@ -56,9 +56,11 @@ def exact_message(message: Message) -> Message:
     return other
 
 
-def _careful_cold(cold: Cold) -> Cold:
+def _careful_cold(cold: MessageProperties) -> MessageProperties:
     headers = {exact_text(name): exact_scalar(value) for name, value in cold.headers.items()}
-    other = Cold(checked_headers(headers), {exact_text(key): exact_text(text) for key, text in cold.trace.items()})
+    other = MessageProperties(
+        checked_headers(headers), {exact_text(key): exact_text(text) for key, text in cold.trace.items()}
+    )
     for name in TEXT_FIELDS:
         text = getattr(cold, name)
         setattr(other, name, None if text is None else exact_text(text))
@@ -136,18 +138,18 @@ def _content_of(kind: i64, body: object, binary: bool) -> object:
     return data if binary else base64_text(data)
 
 
-def _are_plain(cold: Cold, binary: bool) -> bool:
+def _are_plain(cold: MessageProperties, binary: bool) -> bool:
     if not cold.headers:
         return True
     if not cold.trusts_headers():
-        checked = Cold()
+        checked = MessageProperties()
         set_headers(checked, cold.headers)
         if not checked.trusts_headers():
             return False
     return binary or all(is_plain(value, False) for value in cold.headers.values())
 
 
-def _has_headers_only(cold: Cold) -> bool:
+def _has_headers_only(cold: MessageProperties) -> bool:
     return (
         not cold.trace
         and cold.ttl_ns | cold.scheduled_at_ns == 0
@@ -184,7 +186,7 @@ def _write_counts(message: Message, values: list[object]) -> i64:
     return mask
 
 
-def _write_rare(cold: Cold, values: list[object], binary: bool) -> i64:
+def _write_rare(cold: MessageProperties, values: list[object], binary: bool) -> i64:
     mask: i64 = 0
     if not _are_plain(cold, binary):
         mask |= TYPED
@@ -203,7 +205,7 @@ def _write_rare(cold: Cold, values: list[object], binary: bool) -> i64:
     return mask
 
 
-def _write_texts(cold: Cold, values: list[object]) -> i64:
+def _write_texts(cold: MessageProperties, values: list[object]) -> i64:
     """In the order of TEXT_FIELDS. Written out: reading a field by its name costs twenty times as much."""
     return (
         _written(cold.type, 0x40, values)

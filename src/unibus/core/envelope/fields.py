@@ -12,7 +12,7 @@ from uuid import UUID
 from mypy_extensions import i64
 
 from unibus.core.envelope.exact_text import exact_text
-from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold, HeaderValue
+from unibus.core.envelope.message_properties import TEXT_FIELDS, HeaderValue, MessageProperties
 from unibus.errors import HeaderInvalid, UsageError
 from unibus.limits import HEADER_COUNT_MAX, HEADER_NAME_CHARS_MAX
 from unibus.near_names import hint_for_name
@@ -40,14 +40,14 @@ SECONDS_MAX: Final = 6e9
 HALF_A_PAIR: Final = "replace it: text.encode('utf-8', 'replace').decode()"
 
 
-def set_fields(cold: Cold, fields: Mapping[str, object]) -> None:
+def set_fields(cold: MessageProperties, fields: Mapping[str, object]) -> None:
     """Set every given field or raise; a None leaves the field as it is."""
     for given, value in fields.items():
         if value is not None:
             _set_field(cold, ALIASES.get(given, given), value)
 
 
-def _set_field(cold: Cold, name: str, value: object) -> None:
+def _set_field(cold: MessageProperties, name: str, value: object) -> None:
     if name in _TEXT_NAMES:
         setattr(cold, name, _text(name, value))
     elif name == "headers":
@@ -101,12 +101,12 @@ def _texts(value: object) -> dict[str, str]:
 
 def checked_headers(value: object) -> dict[str, HeaderValue]:
     """A copy of the headers, each value of a type that every encoding keeps."""
-    cold = Cold()
+    cold = MessageProperties()
     set_headers(cold, value)
     return cold.headers
 
 
-def set_headers(cold: Cold, value: object) -> None:
+def set_headers(cold: MessageProperties, value: object) -> None:
     """The same into a cold part, which then knows whether all of them are plain."""
     given = value if isinstance(value, dict) else _as_dict(value)
     if len(given) > HEADER_COUNT_MAX:

@@ -13,10 +13,10 @@ from typing import Final, TypeAlias, final
 from mypy_extensions import i64, mypyc_attr
 
 from unibus.core.atomic import atomic
-from unibus.core.envelope.message_properties import NO_HEADERS, NO_TRACE, Cold, HeaderValue
+from unibus.core.envelope.message_properties import NO_HEADERS, NO_TRACE, HeaderValue, MessageProperties
 from unibus.core.envelope.payload import Buffer, Payload
 from unibus.core.envelope.priority import Priority, checked_priority
-from unibus.core.envelope.stamp import Stamper, id_text, lent_stamper
+from unibus.core.envelope.stamp import IdGenerator, default_id_generator, id_text
 
 _Text: TypeAlias = str | None
 
@@ -29,7 +29,9 @@ _Text: TypeAlias = str | None
 class Message:
     """Make one with `Message.new`; the bus makes its own on `publish`."""
 
-    def __init__(self, stamper: Stamper, channel: str, body: object, priority: i64, cold: Cold | None) -> None:
+    def __init__(
+        self, stamper: IdGenerator, channel: str, body: object, priority: i64, cold: MessageProperties | None
+    ) -> None:
         self.channel = channel
         self.body = body
         self.priority = priority
@@ -47,7 +49,7 @@ class Message:
     @staticmethod
     def new(channel: str, payload: object = None, priority: object = Priority.NORMAL) -> "Message":
         body = payload.value if isinstance(payload, Payload) else payload
-        return Message(lent_stamper(), channel, body, checked_priority(priority), None)
+        return Message(default_id_generator(), channel, body, checked_priority(priority), None)
 
     # The hot part
 
@@ -160,7 +162,7 @@ class Message:
         from unibus.core.envelope.fields import set_fields
 
         other = self.copy()
-        other.cold = Cold() if self.cold is None else self.cold.copy()
+        other.cold = MessageProperties() if self.cold is None else self.cold.copy()
         set_fields(other.cold, fields)
         return other
 
@@ -201,7 +203,7 @@ class Message:
 atomic(Message, "take")
 
 
-def restored(id: str, channel: str, body: object, timestamp_ns: int, cold: Cold | None) -> Message:
+def restored(id: str, channel: str, body: object, timestamp_ns: int, cold: MessageProperties | None) -> Message:
     """A message with a given identity and time: a decoded or a copied one."""
     message = Message(_UNSTAMPED, channel, body, Priority.NORMAL, cold)
     message._id = id
@@ -221,11 +223,11 @@ def _hot(message: Message) -> tuple[object, ...]:
 
 
 def _cold(message: Message) -> tuple[object, ...]:
-    return (Cold() if message.cold is None else message.cold).as_tuple()
+    return (MessageProperties() if message.cold is None else message.cold).as_tuple()
 
 
 def _zero() -> int:
     return 0
 
 
-_UNSTAMPED: Final = Stamper("", _zero)
+_UNSTAMPED: Final = IdGenerator("", _zero)

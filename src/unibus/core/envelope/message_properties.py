@@ -58,7 +58,7 @@ TEXT_FIELDS: Final[tuple[str, ...]] = (
 # Acyclic like Message: header values are scalars, so nothing here can lead back to it.
 @final
 @mypyc_attr(acyclic=True, free_list_len=1)
-class Cold:
+class MessageProperties:
     """Absent text is None, absent times are 0. `ttl_ns` counts from the message's timestamp.
 
     The mappings given become its own, uncopied and unchecked: `fields.py` checks what comes from outside.
@@ -101,8 +101,8 @@ class Cold:
     def trusts_headers(self) -> bool:
         return self._plain is self.headers and self._plain_count == len(self.headers)
 
-    def copy(self) -> "Cold":
-        other = Cold(self.headers.copy(), self.trace.copy())
+    def copy(self) -> "MessageProperties":
+        other = MessageProperties(self.headers.copy(), self.trace.copy())
         for name in TEXT_FIELDS:
             setattr(other, name, getattr(self, name))
         other.ttl_ns = self.ttl_ns

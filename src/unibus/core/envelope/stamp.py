@@ -16,7 +16,7 @@ def _no_time() -> int:
 
 
 @final
-class Stamper:
+class IdGenerator:
     """`prefix` must be unique to this stamper; ids are the prefix followed by a counter in hexadecimal."""
 
     def __init__(self, prefix: str, wall_ns: Callable[[], object]) -> None:
@@ -63,14 +63,14 @@ def id_text(prefix: str, number: i64) -> str:
     return head.text + (tail if high else tail.lstrip("0") or "0")
 
 
-_stamper = Stamper("", _no_time)
+_stamper = IdGenerator("", _no_time)
 
 
-def lend_stamper(stamper: Stamper) -> None:
+def set_default_id_generator(stamper: IdGenerator) -> None:
     """Called once by the shell at import (and again in a forked child), for messages made outside of a bus."""
     global _stamper
     _stamper = stamper
 
 
-def lent_stamper() -> Stamper:
+def default_id_generator() -> IdGenerator:
     return _stamper

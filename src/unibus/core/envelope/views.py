@@ -11,7 +11,7 @@ from mypy_extensions import mypyc_attr
 
 from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import NO_HEADERS, HeaderValue
-from unibus.core.envelope.stamp import id_text, lent_stamper
+from unibus.core.envelope.stamp import default_id_generator, id_text
 
 
 @mypyc_attr(native_class=False)
@@ -26,7 +26,7 @@ class MessageId(str):
     @staticmethod
     def new() -> "MessageId":
         """Unique among all processes: see stamp.py."""
-        stamper = lent_stamper()
+        stamper = default_id_generator()
         return MessageId(id_text(stamper.prefix, stamper.next_number()))
 
     @staticmethod

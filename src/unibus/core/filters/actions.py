@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from unibus.core.envelope.fields import checked_header
 from unibus.core.envelope.message import Message, restored
-from unibus.core.envelope.message_properties import Cold, HeaderValue, Int32
+from unibus.core.envelope.message_properties import HeaderValue, Int32, MessageProperties
 from unibus.core.filters import tree
 from unibus.core.filters.compiling import Compiler
 from unibus.core.filters.expressions import Draw, Term
@@ -60,7 +60,7 @@ _FIELDS: Final[dict[str, str]] = {
 
 
 @final
-class Step:
+class ActionStep:
     """One statement, ready. Without a term it removes."""
 
     def __init__(self, target: tree.Property, term: Term | None) -> None:
@@ -101,7 +101,7 @@ class SqlRuleAction:
     def apply(self, message: Message) -> Message:
         """The message as the action makes it. EvaluationError, with nothing changed, if it cannot."""
         other = message.copy()
-        other.cold = Cold() if message.cold is None else message.cold.copy()
+        other.cold = MessageProperties() if message.cold is None else message.cold.copy()
         try:
             for step in self._steps:
                 other = _set(other, step.target, step.term) if step.term is not None else _remove(other, step.target)
@@ -170,10 +170,10 @@ def _check_target(target: tree.Property, word: str, position: i64) -> None:
         raise invalid("sys.MessageId cannot be removed,", position, "every message has one; SET gives it another")
 
 
-def _step(statement: tree.Statement, compiler: Compiler) -> Step:
+def _step(statement: tree.Statement, compiler: Compiler) -> ActionStep:
     if isinstance(statement, tree.SetProperty):
-        return Step(statement.target, compiler.term(statement.value))
-    return Step(statement.target, None)
+        return ActionStep(statement.target, compiler.term(statement.value))
+    return ActionStep(statement.target, None)
 
 
 # Doing
@@ -187,7 +187,7 @@ def _set(message: Message, target: tree.Property, term: Term) -> Message:
     return message
 
 
-def _set_user(cold: Cold, given: str, value: object) -> None:
+def _set_user(cold: MessageProperties, given: str, value: object) -> None:
     # Another dict, not a changed one: who remembers something about headers goes by the dict.
     headers = dict(cold.headers)
     known = name_in(headers, given)
@@ -286,7 +286,7 @@ def _remove(message: Message, target: tree.Property) -> Message:
     return message
 
 
-def _cold(message: Message) -> Cold:
+def _cold(message: Message) -> MessageProperties:
     cold = message.cold
     assert cold is not None
     return cold

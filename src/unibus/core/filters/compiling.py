@@ -32,9 +32,9 @@ from unibus.core.filters.predicates import (
     IntegerMeets,
     IsNothing,
     IsPresent,
-    Key,
     Meets,
     Negation,
+    PropertyKey,
     Resembles,
     ResemblesTerm,
     SystemTextEquals,
@@ -146,9 +146,9 @@ class Compiler:
                 return SystemTextEquals(left, constant, operator == UNEQUAL)
         if type(constant) is int and isinstance(left, UserTerm):
             return IntegerMeets(left, operator, constant, self._lenient)
-        key: Key | None = None
+        key: PropertyKey | None = None
         if operator == EQUAL and isinstance(left, (UserTerm, SystemTerm)):
-            key = Key(left, constant, self._lenient)
+            key = PropertyKey(left, constant, self._lenient)
         return Meets(operator, left, right, key, self._lenient)
 
     def _in(self, node: tree.In) -> Condition:
@@ -158,7 +158,9 @@ class Compiler:
         texts = frozenset([constant for constant in constants if isinstance(constant, str)])
         among = Among(operand, choices, texts, node.negated, self._lenient)
         if isinstance(operand, (UserTerm, SystemTerm)) and len(constants) == len(choices):
-            among.set_keys([Key(operand, constant, self._lenient) for constant in constants if constant is not None])
+            among.set_keys(
+                [PropertyKey(operand, constant, self._lenient) for constant in constants if constant is not None]
+            )
         return among
 
     def _like(self, node: tree.Like) -> Condition:

@@ -22,7 +22,7 @@ from unibus.core.envelope.message import Message
 from unibus.core.filters.expressions import SystemTerm, UserTerm
 from unibus.core.filters.filters import Filter
 from unibus.core.filters.numbers import INSTANT, INT32, NOTHING, TEXT, aware, double_of, kind_of, number_of_text
-from unibus.core.filters.predicates import Key
+from unibus.core.filters.predicates import PropertyKey
 from unibus.errors import EvaluationError
 
 _TEXTS: Final = 0
@@ -229,7 +229,7 @@ def _needs(one: Filter) -> list[list[Slot]]:
     return [[slot for key in keys for slot in _slots(key)] for keys in one.condition.needs()]
 
 
-def _slots(key: Key) -> list[Slot]:
+def _slots(key: PropertyKey) -> list[Slot]:
     """Every form in which a value that equals the key's can come; none if nothing equals it."""
     name = _place_name(key.place)
     value = key.value

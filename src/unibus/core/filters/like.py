@@ -15,7 +15,7 @@ _PIECE_STEPS: Final = 2
 
 
 @final
-class Piece:
+class LikePiece:
     """Characters in a row, some of them any (None)."""
 
     def __init__(self, characters: list[str | None]) -> None:
@@ -99,8 +99,8 @@ class Likeness:
         return steps
 
 
-def _pieces(pattern: str, escape: str) -> list[Piece]:
-    pieces: list[Piece] = []
+def _pieces(pattern: str, escape: str) -> list[LikePiece]:
+    pieces: list[LikePiece] = []
     piece: list[str | None] = []
     escaped = False
     for character in pattern:
@@ -110,11 +110,11 @@ def _pieces(pattern: str, escape: str) -> list[Piece]:
         elif character == escape:
             escaped = True
         elif character == "%":
-            pieces.append(Piece(piece))
+            pieces.append(LikePiece(piece))
             piece = []
         else:
             piece.append(None if character == "_" else character)
     if escaped:
         raise ValueError("the pattern ends with its escape character")
-    pieces.append(Piece(piece))
+    pieces.append(LikePiece(piece))
     return pieces

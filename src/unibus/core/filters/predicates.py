@@ -21,7 +21,7 @@ from unibus.limits import FILTER_CHARS_MAX
 
 
 @final
-class Key:
+class PropertyKey:
     """A property and a value that it has to equal."""
 
     def __init__(self, place: UserTerm | SystemTerm, value: object, lenient: bool) -> None:
@@ -43,7 +43,7 @@ class Condition:
     def can_fail(self) -> bool:
         return False
 
-    def needs(self) -> list[list[Key]]:
+    def needs(self) -> list[list[PropertyKey]]:
         return []
 
 
@@ -57,7 +57,7 @@ class Fixed(Condition):
     def truth(self, message: Message) -> i64:
         return self._truth
 
-    def needs(self) -> list[list[Key]]:
+    def needs(self) -> list[list[PropertyKey]]:
         return [] if self._truth == TRUE else [[]]
 
 
@@ -84,8 +84,8 @@ class TextEquals(Condition):
             return (value == self._text) != self._negated
         return value is not None and self.truth(message) == TRUE
 
-    def needs(self) -> list[list[Key]]:
-        return [] if self._negated else [[Key(self._place, self._text, self._lenient)]]
+    def needs(self) -> list[list[PropertyKey]]:
+        return [] if self._negated else [[PropertyKey(self._place, self._text, self._lenient)]]
 
 
 @final
@@ -108,8 +108,8 @@ class SystemTextEquals(Condition):
         value = system_text(message, self._number)
         return value is not None and (value == self._text) != self._negated
 
-    def needs(self) -> list[list[Key]]:
-        return [] if self._negated else [[Key(self._place, self._text, False)]]
+    def needs(self) -> list[list[PropertyKey]]:
+        return [] if self._negated else [[PropertyKey(self._place, self._text, False)]]
 
 
 @final
@@ -132,15 +132,15 @@ class IntegerMeets(Condition):
             return doubles(self._operator, value, self._double)
         return compared(self._operator, value, self._number, self._lenient)
 
-    def needs(self) -> list[list[Key]]:
-        return [[Key(self._place, self._number, self._lenient)]] if self._operator == EQUAL else []
+    def needs(self) -> list[list[PropertyKey]]:
+        return [[PropertyKey(self._place, self._number, self._lenient)]] if self._operator == EQUAL else []
 
 
 @final
 class Meets(Condition):
     """Any two terms."""
 
-    def __init__(self, operator: i64, left: Term, right: Term, key: Key | None, lenient: bool) -> None:
+    def __init__(self, operator: i64, left: Term, right: Term, key: PropertyKey | None, lenient: bool) -> None:
         self._operator = operator
         self._left = left
         self._right = right
@@ -154,7 +154,7 @@ class Meets(Condition):
     def can_fail(self) -> bool:
         return self._left.can_fail() or self._right.can_fail()
 
-    def needs(self) -> list[list[Key]]:
+    def needs(self) -> list[list[PropertyKey]]:
         return [] if self._key is None else [[self._key]]
 
 
@@ -198,7 +198,7 @@ class Among(Condition):
         self._negated = negated
         self._lenient = lenient
         self._only_texts = len(texts) > 0 and all([is_text_constant(choice) for choice in choices])
-        self._keys: list[Key] | None = None
+        self._keys: list[PropertyKey] | None = None
 
     def truth(self, message: Message) -> i64:
         value = self._operand.value(message)
@@ -225,11 +225,11 @@ class Among(Condition):
                 return True
         return self._operand.can_fail()
 
-    def set_keys(self, keys: list[Key]) -> None:
+    def set_keys(self, keys: list[PropertyKey]) -> None:
         """Where this is a property among constants."""
         self._keys = keys
 
-    def needs(self) -> list[list[Key]]:
+    def needs(self) -> list[list[PropertyKey]]:
         return [] if self._keys is None or self._negated else [self._keys]
 
 
@@ -318,9 +318,9 @@ class Every(Condition):
     def can_fail(self) -> bool:
         return any_fails(self._terms)
 
-    def needs(self) -> list[list[Key]]:
+    def needs(self) -> list[list[PropertyKey]]:
         """Those of every term up to the first that can fail, which must be evaluated whatever the others say."""
-        found: list[list[Key]] = []
+        found: list[list[PropertyKey]] = []
         for term in self._terms:
             found.extend(term.needs())
             if term.can_fail():
@@ -350,9 +350,9 @@ class Either(Condition):
     def can_fail(self) -> bool:
         return any_fails(self._terms)
 
-    def needs(self) -> list[list[Key]]:
+    def needs(self) -> list[list[PropertyKey]]:
         """The shortest list of each term, together: one of the terms has to hold."""
-        found: list[Key] = []
+        found: list[PropertyKey] = []
         for term in self._terms:
             alternatives = term.needs()
             if not alternatives:
@@ -361,7 +361,7 @@ class Either(Condition):
         return [found]
 
 
-def _shortest(alternatives: list[list[Key]]) -> list[Key]:
+def _shortest(alternatives: list[list[PropertyKey]]) -> list[PropertyKey]:
     shortest = alternatives[0]
     for keys in alternatives:
         if len(keys) < len(shortest):

@@ -12,7 +12,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold, HeaderValue, Int32
+from unibus.core.envelope.message_properties import HeaderValue, Int32, MessageProperties
 
 # The system properties, each with a number for compiled code to branch on.
 CONTENT_TYPE: Final = 1
@@ -108,7 +108,7 @@ def system_text(message: Message, number: i64) -> str | None:
     return _rarer_text(cold, number)
 
 
-def _rarer_text(cold: Cold, number: i64) -> str | None:
+def _rarer_text(cold: MessageProperties, number: i64) -> str | None:
     if number == REPLY_TO:
         return cold.reply_to
     if number == REPLY_TO_SESSION_ID:
@@ -133,7 +133,7 @@ def system_value(message: Message, number: i64) -> object:
     return None if message.cold is None else _planned(message.cold, number)
 
 
-def _planned(cold: Cold, number: i64) -> object:
+def _planned(cold: MessageProperties, number: i64) -> object:
     if number == TIME_TO_LIVE and cold.ttl_ns:
         return timedelta(microseconds=int(cold.ttl_ns) // 1000)
     if number == SCHEDULED_TIME and cold.scheduled_at_ns:

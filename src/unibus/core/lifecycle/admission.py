@@ -10,7 +10,7 @@ from unibus.core.codec.codec import decode
 from unibus.core.flow.deadletter import is_sub_queue
 from unibus.core.lifecycle.commands import Send
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity, is_reserved
-from unibus.core.lifecycle.state.state import Book, Load
+from unibus.core.lifecycle.state.state import Load, StoreState
 from unibus.counting import counted
 from unibus.errors import (
     DuplicateMessage,
@@ -25,7 +25,7 @@ from unibus.errors import (
 ENABLE: Final = "set its status to 'active'"
 
 
-def target_of(book: Book, name: str) -> Entity:
+def target_of(book: StoreState, name: str) -> Entity:
     """The entity of that name. The dead-letter queue of one that exists exists too."""
     found = book.find(name)
     if found is None:
@@ -33,7 +33,7 @@ def target_of(book: Book, name: str) -> Entity:
     return found
 
 
-def check_send(book: Book, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
+def check_send(book: StoreState, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
     """Raise what speaks against it. `before` holds what the batch has sent so far, by entity; None: it is alone."""
     if command.former is not None:
         _check_former(book, command, before)
@@ -79,7 +79,7 @@ def check_message(entity: Entity, size: i64) -> None:
         )
 
 
-def check_number(book: Book, kind: int, here: int) -> None:
+def check_number(book: StoreState, kind: int, here: int) -> None:
     """Whether one more may be made where there are so many: in the store, or of a topic's subscriptions."""
     most = book.most.get(kind, here + 1)
     if here >= most:
@@ -91,7 +91,7 @@ def check_number(book: Book, kind: int, here: int) -> None:
         )
 
 
-def _check_made(book: Book, command: Send, before: dict[str, Load] | None) -> None:
+def _check_made(book: StoreState, command: Send, before: dict[str, Load] | None) -> None:
     """A message to a name that is not there makes it, and a batch may make several."""
     kind = command.makes
     made = 0
@@ -105,7 +105,7 @@ def _check_made(book: Book, command: Send, before: dict[str, Load] | None) -> No
     check_number(book, kind, book.kinds.get(kind, 0) + made)
 
 
-def _check_arrivals(book: Book, topic: Entity, command: Send, before: dict[str, Load] | None) -> None:
+def _check_arrivals(book: StoreState, topic: Entity, command: Send, before: dict[str, Load] | None) -> None:
     """Only who gets the message needs room for it. It is found out once, here: what follows is in the same step."""
     router = book.router(topic)
     if router.takes_all:
@@ -202,7 +202,7 @@ def dedup_key(entity: Entity, command: Send) -> str | None:
     return command.who.message_id if entity.settings.dedup_ns else None
 
 
-def count_new(book: Book, commands: Sequence[Send], now_ns: i64) -> int:
+def count_new(book: StoreState, commands: Sequence[Send], now_ns: i64) -> int:
     """How many of these sends would be stored: those that neither the entity nor the batch knows already."""
     used: set[tuple[str, str]] = set()
     count = 0
@@ -218,7 +218,7 @@ def count_new(book: Book, commands: Sequence[Send], now_ns: i64) -> int:
     return count
 
 
-def _check_former(book: Book, command: Send, before: dict[str, Load] | None) -> None:
+def _check_former(book: StoreState, command: Send, before: dict[str, Load] | None) -> None:
     """A dead letter is never refused, as everywhere; else there has to be room, and a session where one is needed."""
     entity = former_place(book, command.entity)
     if is_sub_queue(command.entity):
@@ -230,6 +230,6 @@ def _check_former(book: Book, command: Send, before: dict[str, Load] | None) -> 
     check_quota(entity, command.size, before)
 
 
-def former_place(book: Book, name: str) -> Entity:
+def former_place(book: StoreState, name: str) -> Entity:
     """The entity; that of a dead-letter queue, which may not have been made yet."""
     return target_of(book, name.rpartition("/")[0] if is_sub_queue(name) else name)

@@ -11,7 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from unibus.core.codec.codec import decode
-from unibus.core.lifecycle.routed_message import Parcel
+from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import arrive_by_rules
 from unibus.core.lifecycle.state.changes import (
     Activated,
@@ -27,13 +27,13 @@ from unibus.core.lifecycle.state.changes import (
     Sent,
 )
 from unibus.core.lifecycle.state.entity import Entity
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 
 _ENDED: Final = (Cancelled, Purged, Forgotten)
 
 
 @final
-class Past:
+class EntityHistory:
     """Told every change of the log in its order. `found` has then, by sequence, the seq of the change with the data."""
 
     def __init__(self, entity: int, after_sequence: int, since_ns: int) -> None:
@@ -76,7 +76,7 @@ class Past:
 
 
 @final
-class Beginning:
+class Backfill:
     """A subscription that begins in the past. Made before the subscription is, and told the log as Past is.
 
     What the topic still holds is not of the past: its first subscription gets that anyway, and what is scheduled comes.
@@ -85,7 +85,7 @@ class Beginning:
     def __init__(self, topic: Entity, after_sequence: int, since_ns: int) -> None:
         self._topic: i64 = topic.number
         self._held = set(topic.entries)
-        self._past = Past(topic.number, after_sequence, since_ns)
+        self._past = EntityHistory(topic.number, after_sequence, since_ns)
         self._changes: dict[int, Sent | Passed] = {}
 
     def see(self, seq: int, change: Change) -> None:
@@ -97,7 +97,7 @@ class Beginning:
         elif isinstance(change, Expired):
             self._past.found.pop(change.sequence, None)
 
-    def copy_to(self, book: Book, subscription: Entity, now_ns: i64) -> int:
+    def copy_to(self, book: StoreState, subscription: Entity, now_ns: i64) -> int:
         """What its own time-to-live has ended meanwhile stays in the past."""
         copies = 0
         for sequence, seq in self._past.found.items():
@@ -108,7 +108,7 @@ class Beginning:
             ttl_ns = 0 if cold is None else cold.ttl_ns
             left_ns = change.at_ns + ttl_ns - now_ns if ttl_ns else 0
             if left_ns >= 0:
-                parcel = Parcel(change.who, change.priority, left_ns)
+                parcel = RoutedMessage(change.who, change.priority, left_ns)
                 parcel.data = change.data
                 parcel.dedup_key = None if cold is None else cold.dedup_key
                 copies += arrive_by_rules(book, subscription, parcel, now_ns)

@@ -37,13 +37,13 @@ from unibus.core.lifecycle.moving import (
 from unibus.core.lifecycle.sending import send
 from unibus.core.lifecycle.sessions import change_session, check_session
 from unibus.core.lifecycle.settling import cancel, check_words, lock_of, locked_entry, renew, scheduled_entry, settle
-from unibus.core.lifecycle.state.entity import Entry, Session
-from unibus.core.lifecycle.state.state import Book, Load
+from unibus.core.lifecycle.state.entity import Session, StoredMessage
+from unibus.core.lifecycle.state.state import Load, StoreState
 from unibus.errors import UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
 
-def run(book: Book, commands: Sequence[Command], now_ns: i64) -> list[object]:
+def run(book: StoreState, commands: Sequence[Command], now_ns: i64) -> list[object]:
     """Carry out all of them or raise. One result for each: a SendResult, the end of a lock, or None.
 
     `book.deciding` is True from the first change on: the caller ends it once the changes are on their way to the log.
@@ -64,12 +64,12 @@ def run(book: Book, commands: Sequence[Command], now_ns: i64) -> list[object]:
         book.batch = None
 
 
-def check(book: Book, commands: Sequence[Command], now_ns: i64) -> dict[str, Load]:
+def check(book: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[str, Load]:
     """Raise the error of the first that is refused. Returns what was granted to their sends, by entity."""
     if len(commands) > BATCH_COMMANDS_MAX:
         raise UsageError(f"{len(commands)} commands in one batch", f"at most {BATCH_COMMANDS_MAX}")
     before: dict[str, Load] = {}
-    settled: set[Entry] = set()
+    settled: set[StoredMessage] = set()
     left: set[tuple[str, str]] = set()
     positions: set[str] = set()
     for command in commands:
@@ -114,7 +114,7 @@ def check(book: Book, commands: Sequence[Command], now_ns: i64) -> dict[str, Loa
 
 
 def _check_by_hand(
-    book: Book, command: Move | Remove, settled: set[Entry], before: dict[str, Load], now_ns: i64
+    book: StoreState, command: Move | Remove, settled: set[StoredMessage], before: dict[str, Load], now_ns: i64
 ) -> None:
     if isinstance(command, Move):
         entry = check_move(book, command, before, now_ns)
@@ -124,7 +124,7 @@ def _check_by_hand(
         _once(settled, entry)
 
 
-def _once(settled: set[Entry], entry: Entry) -> None:
+def _once(settled: set[StoredMessage], entry: StoredMessage) -> None:
     if entry in settled:
         raise UsageError(f"{entry.entity.name!r} #{entry.sequence} is settled twice in one batch")
     settled.add(entry)
@@ -137,7 +137,7 @@ def _not_left(left: set[tuple[str, str]], session: Session | None) -> None:
         raise UsageError(f"{where} is released before the last command that uses it")
 
 
-def _do(book: Book, command: Command, now_ns: i64) -> object:
+def _do(book: StoreState, command: Command, now_ns: i64) -> object:
     if isinstance(command, Send):
         return send(book, command, now_ns)
     if isinstance(command, Settle):

@@ -10,16 +10,16 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from unibus.core.flow.expiry import is_expired
-from unibus.core.lifecycle.routed_message import Parcel
+from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import route
 from unibus.core.lifecycle.sessions import session_over
 from unibus.core.lifecycle.settling import expire, give_back
 from unibus.core.lifecycle.state.apply import note, note_completed, note_delivered
 from unibus.core.lifecycle.state.changes import Activated, Advanced, Renewed, Routed, SessionTaken
-from unibus.core.lifecycle.state.deadlines import Timed
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, TOPIC, Entity, Entry, Session, lock_ns_of
-from unibus.core.lifecycle.state.ready_queue import Waiting
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.deadlines import DeadlineItem
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, TOPIC, Entity, Session, StoredMessage, lock_ns_of
+from unibus.core.lifecycle.state.ready_queue import ReadyQueue
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED
 from unibus.core.lifecycle.state.windows import CLOCK, has_window_from_later
 from unibus.errors import MessageNotFound, MessageTooLarge, SessionRequired
@@ -28,7 +28,7 @@ DUE_PER_CALL: Final = 1_000
 """So many at once, then others get their turn."""
 
 
-def fire(book: Book, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool:
+def fire(book: StoreState, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool:
     """Do what is due by now: end locks, expire messages, make scheduled ones visible. True if there may be more."""
     done: i64 = 0
     book.deciding = True
@@ -42,7 +42,7 @@ def fire(book: Book, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool:
     return done == at_most
 
 
-def limit_durations(book: Book, now_ns: i64) -> None:
+def limit_durations(book: StoreState, now_ns: i64) -> None:
     """At open: no lock and no dedup window lasts longer than its duration from now on. One that does was made under a
     later clock, which was set back since. What is scheduled or expires does so by the wall clock, and stays."""
     book.deciding = True
@@ -52,7 +52,7 @@ def limit_durations(book: Book, now_ns: i64) -> None:
     book.deciding = False
 
 
-def _limit_locks(book: Book, now_ns: i64) -> None:
+def _limit_locks(book: StoreState, now_ns: i64) -> None:
     for entity in list(book.entities.values()):
         if entity.locked:
             until_ns = now_ns + lock_ns_of(entity)
@@ -68,11 +68,11 @@ def _limit_locks(book: Book, now_ns: i64) -> None:
                 note(book, taken)
 
 
-def _fire(book: Book, item: Timed, now_ns: i64) -> None:
+def _fire(book: StoreState, item: DeadlineItem, now_ns: i64) -> None:
     if isinstance(item, Session):
         session_over(book, item, "lock_expired", now_ns)
         return
-    assert isinstance(item, Entry)
+    assert isinstance(item, StoredMessage)
     if item.state == LOCKED:
         item.entity.locks_expired += 1
         give_back(book, item, "lock_expired", 0, item.overlay, now_ns)
@@ -82,14 +82,14 @@ def _fire(book: Book, item: Timed, now_ns: i64) -> None:
         activate(book, item, now_ns)
 
 
-def activate(book: Book, entry: Entry, now_ns: i64) -> None:
+def activate(book: StoreState, entry: StoredMessage, now_ns: i64) -> None:
     """A scheduled message takes its place at the end, as if it were sent now; one that was delayed has its own."""
     entity = entry.entity
     entity.used(now_ns)
     if entry.delayed:
         note(book, Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
     elif entity.kind == TOPIC or entity.settings.forward_to:
-        parcel = Parcel(entry.who, entry.priority, max(0, entry.expires_ns - entry.due_ns))
+        parcel = RoutedMessage(entry.who, entry.priority, max(0, entry.expires_ns - entry.due_ns))
         parcel.source = entry
         parcel.hops = entry.hops
         route(book, entity, parcel, None, now_ns)
@@ -103,7 +103,7 @@ def activate(book: Book, entry: Entry, now_ns: i64) -> None:
 class Claimed:
     """A message as it was handed out. `data` may still be on disk: then `entry` tells where."""
 
-    def __init__(self, entry: Entry, token: bytes, until_ns: int, delivery_count: int) -> None:
+    def __init__(self, entry: StoredMessage, token: bytes, until_ns: int, delivery_count: int) -> None:
         self.entry = entry
         self.entity = entry.entity.name
         self.sequence: i64 = entry.sequence
@@ -120,7 +120,7 @@ class Claimed:
 
 
 def claim(
-    book: Book,
+    book: StoreState,
     entity: Entity,
     session: Session | None,
     tokens: list[bytes],
@@ -150,26 +150,26 @@ def claim(
     return claimed
 
 
-def _next(book: Book, waiting: Waiting, now_ns: i64) -> Entry | None:
+def _next(book: StoreState, waiting: ReadyQueue, now_ns: i64) -> StoredMessage | None:
     while True:
         entry = waiting.pop()
         if entry is None:
             return None
-        assert isinstance(entry, Entry)
+        assert isinstance(entry, StoredMessage)
         if not is_expired(entry.expires_ns, now_ns):
             return entry
         expire(book, entry, now_ns)
 
 
 def claim_deferred(
-    book: Book, entries: list[Entry], tokens: list[bytes], lock: bool, consumer: str, now_ns: i64
+    book: StoreState, entries: list[StoredMessage], tokens: list[bytes], lock: bool, consumer: str, now_ns: i64
 ) -> list[Claimed]:
     """Hand out messages that `deferred_entries` found."""
     book.deciding = True
     return [hand_out(book, entry, token, lock, consumer, now_ns) for entry, token in zip(entries, tokens, strict=True)]
 
 
-def hand_out(book: Book, entry: Entry, token: bytes, lock: bool, consumer: str, now_ns: i64) -> Claimed:
+def hand_out(book: StoreState, entry: StoredMessage, token: bytes, lock: bool, consumer: str, now_ns: i64) -> Claimed:
     entity = entry.entity
     count = entry.delivery_count + 1
     if lock:
@@ -184,12 +184,14 @@ def hand_out(book: Book, entry: Entry, token: bytes, lock: bool, consumer: str, 
     return claimed
 
 
-def deferred_entries(entity: Entity, session: Session | None, sequences: list[int], bytes_max: i64 = 0) -> list[Entry]:
+def deferred_entries(
+    entity: Entity, session: Session | None, sequences: list[int], bytes_max: i64 = 0
+) -> list[StoredMessage]:
     """Deferred messages by their sequences: all of them, or MessageNotFound.
 
     MessageTooLarge for several that are larger than `bytes_max` together; 0 is no limit. One alone is always given.
     """
-    found: dict[int, Entry] = {}
+    found: dict[int, StoredMessage] = {}
     size: i64 = 0
     for sequence in sequences:
         entry = entity.entries.get(sequence)

@@ -6,8 +6,8 @@ from typing import Final, TypeAlias, final
 from mypy_extensions import i64, mypyc_attr
 
 from unibus.core.envelope.message import Message
-from unibus.core.lifecycle.state.changes import Overlay, Settings, Who
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.changes import HeaderOverrides, MessageRef, Settings
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.routing import Arrival
 from unibus.core.lifecycle.state.rules import Rule
 
@@ -33,10 +33,10 @@ BY_TOKEN: Final = -1
 # What holds only data is no business of the cycle collector (decision 0006): there are thousands of them.
 @final
 @mypyc_attr(acyclic=True)
-class Former:
+class ImportedState:
     """How a message stood where it was exported. `expires_ns` is an instant; 0: it never expires."""
 
-    def __init__(self, delivery_count: int, expires_ns: int, overlay: Overlay | None) -> None:
+    def __init__(self, delivery_count: int, expires_ns: int, overlay: HeaderOverrides | None) -> None:
         self.delivery_count: i64 = delivery_count
         self.expires_ns: i64 = expires_ns
         self.overlay = overlay
@@ -51,7 +51,7 @@ class Send:
     queue, not forwarded, and whether its key is known or not. Its `ttl_ns` says nothing then.
     """
 
-    def __init__(self, entity: str, who: Who, data: bytes, priority: int) -> None:
+    def __init__(self, entity: str, who: MessageRef, data: bytes, priority: int) -> None:
         self.entity = entity
         self.who = who
         self.size: i64 = len(data)
@@ -62,7 +62,7 @@ class Send:
         self.dedup_key: str | None = None
         self.makes: i64 = 0  # The kind of entity to make when it is missing; 0 for none.
         self.raises = False
-        self.former: Former | None = None
+        self.former: ImportedState | None = None
         self.message: Message | None = None  # What `data` holds, for who has to look into it.
         self.arrivals: list[Arrival] | None = None  # Who of a topic gets it: found when the batch is checked.
 
@@ -86,9 +86,9 @@ class Settle:
         self.description = ""
         self.signature = ""
         self.delay_ns: i64 = 0
-        self.overlay: Overlay | None = None
+        self.overlay: HeaderOverrides | None = None
         self.processed_key: str | None = None
-        self.entry: Entry | None = None  # Found when the batch is checked, for when it is carried out.
+        self.entry: StoredMessage | None = None  # Found when the batch is checked, for when it is carried out.
 
 
 @final
@@ -184,10 +184,10 @@ class Move:
         self.sequence: i64 = sequence
         self.target = target
         self.action = MOVE_RETRY
-        self.overlay: Overlay | None = None
+        self.overlay: HeaderOverrides | None = None
         self.ttl_ns: i64 = 0
         self.data: bytes | None = None
-        self.who: Who | None = None
+        self.who: MessageRef | None = None
         self.raises = True
 
 
@@ -224,7 +224,7 @@ class Advance:
 class Forget:
     """History shall not replay what an entity stored up to `sequence`; with `who` only that one message."""
 
-    def __init__(self, entity: str, sequence: int, who: Who | None = None) -> None:
+    def __init__(self, entity: str, sequence: int, who: MessageRef | None = None) -> None:
         self.entity = entity
         self.sequence: i64 = sequence
         self.who = who

@@ -29,7 +29,7 @@ from unibus.core.lifecycle.state.entity import (
 )
 from unibus.core.lifecycle.state.rules import Rule, rule_set_of
 from unibus.core.lifecycle.state.settings import STATUS_RECEIVE_DISABLED, STATUS_SEND_DISABLED
-from unibus.core.lifecycle.state.state import Book, owner_name
+from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.errors import EntityExists, EntityNotFound, NameInvalid, UsageError
 
 _FIXED = ("requires_session", "enable_partitioning")
@@ -61,7 +61,7 @@ def has_setting(kind: int, name: str) -> bool:
     return kinds is None or kind in kinds
 
 
-def check_declare(book: Book, command: Declare, alone: bool) -> None:
+def check_declare(book: StoreState, command: Declare, alone: bool) -> None:
     if not alone:
         raise UsageError("entities are created and deleted outside of a transaction")
     if command.kind == NAMESPACE:
@@ -115,7 +115,7 @@ def _check_kind(entity: str, kind: int, settings: Settings) -> None:
         raise UsageError(f"a {KIND_NAMES[kind]} such as {entity!r} cannot be {status}", "use 'active' or 'disabled'")
 
 
-def _check_place(book: Book, command: Declare) -> None:
+def _check_place(book: StoreState, command: Declare) -> None:
     if command.kind != SUBSCRIPTION:
         check_number(book, command.kind, book.kinds.get(command.kind, 0))
         return
@@ -132,7 +132,7 @@ def _changed(entity: Entity, settings: Settings) -> bool:
     return any([now[name] != value for name, value in settings.items()])
 
 
-def declare_entity(book: Book, command: Declare, now_ns: i64) -> None:
+def declare_entity(book: StoreState, command: Declare, now_ns: i64) -> None:
     found = book.find_any(command.name)
     if found is None:
         declare(book, command.name, command.kind, command.settings, now_ns)
@@ -143,7 +143,7 @@ def declare_entity(book: Book, command: Declare, now_ns: i64) -> None:
         note(book, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
 
 
-def check_rule(book: Book, command: SetRule | DropRule, alone: bool) -> None:
+def check_rule(book: StoreState, command: SetRule | DropRule, alone: bool) -> None:
     if not alone:
         raise UsageError("rules are created and deleted outside of a transaction")
     subscription = _subscription(book, command.entity)
@@ -161,14 +161,14 @@ def check_rule(book: Book, command: SetRule | DropRule, alone: bool) -> None:
     rule_set_of(rules.text_with(command.rule), rules.mode, None, rules)  # It must be readable, and not one too many.
 
 
-def _subscription(book: Book, name: str) -> Entity:
+def _subscription(book: StoreState, name: str) -> Entity:
     found = book.find(name)
     if found is None or found.kind != SUBSCRIPTION:
         raise EntityNotFound(f"there is no subscription {name!r}", "topic/Subscriptions/name")
     return found
 
 
-def set_rule(book: Book, command: SetRule | DropRule, now_ns: i64) -> None:
+def set_rule(book: StoreState, command: SetRule | DropRule, now_ns: i64) -> None:
     subscription = _subscription(book, command.entity)
     subscription.used(now_ns)
     rules = subscription.rule_set(book.new_id)
@@ -183,7 +183,7 @@ def set_rule(book: Book, command: SetRule | DropRule, now_ns: i64) -> None:
     note(book, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings))
 
 
-def check_drop(book: Book, command: Drop, alone: bool) -> None:
+def check_drop(book: StoreState, command: Drop, alone: bool) -> None:
     if not alone:
         raise UsageError("entities are created and deleted outside of a transaction")
     found = book.find(command.name)
@@ -193,7 +193,7 @@ def check_drop(book: Book, command: Drop, alone: bool) -> None:
         raise UsageError(f"{found.name!r} is deleted only with its entity", "receive its messages instead")
 
 
-def drop_entity(book: Book, command: Drop, now_ns: i64) -> None:
+def drop_entity(book: StoreState, command: Drop, now_ns: i64) -> None:
     found = book.find(command.name)
     assert found is not None
     for subscription in found.subscriptions:
@@ -201,7 +201,7 @@ def drop_entity(book: Book, command: Drop, now_ns: i64) -> None:
     _drop(book, found, now_ns)
 
 
-def drop_idle(book: Book, now_ns: i64) -> None:
+def drop_idle(book: StoreState, now_ns: i64) -> None:
     """Delete what nobody has used for as long as its settings say, and find out when to look again."""
     book.idle_check_ns = NEVER
     for entity in list(book.idlers.values()):
@@ -214,7 +214,7 @@ def drop_idle(book: Book, now_ns: i64) -> None:
             book.idle_check_ns = at_ns
 
 
-def _drop(book: Book, entity: Entity, now_ns: i64) -> None:
+def _drop(book: StoreState, entity: Entity, now_ns: i64) -> None:
     if entity.dead is not None:
         _drop(book, entity.dead, now_ns)
     note(book, Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))

@@ -15,8 +15,8 @@ from unibus.core.envelope.message import Message
 from unibus.core.envelope.message_properties import HeaderValue
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Send
-from unibus.core.lifecycle.state.changes import Overlay, Who
-from unibus.core.lifecycle.state.overrides import put_over
+from unibus.core.lifecycle.state.changes import HeaderOverrides, MessageRef
+from unibus.core.lifecycle.state.overrides import apply_overrides
 from unibus.errors import HeaderInvalid, MessageTooLarge, StoreDamaged, UsageError
 from unibus.limits import BODY_BYTES_MAX, MESSAGE_ID_CHARS_MAX
 
@@ -37,11 +37,11 @@ def send_of(message: Message, entity: str) -> Send:
         raise UsageError(f"the id of a message has at most {MESSAGE_ID_CHARS_MAX} characters")
     cold = message.cold
     if cold is None:
-        plain = Send(entity, Who(message_id, size), data, message.priority)
+        plain = Send(entity, MessageRef(message_id, size), data, message.priority)
         plain.message = message
         return plain
     _check_session(cold.session_id)
-    who = Who(message_id, size, cold.session_id, cold.correlation_id, message.trace_id)
+    who = MessageRef(message_id, size, cold.session_id, cold.correlation_id, message.trace_id)
     command = Send(entity, who, data, message.priority)
     command.message = message
     command.ttl_ns = cold.ttl_ns
@@ -64,11 +64,11 @@ def message_of(claimed: Claimed) -> Message:
     message.sequence = claimed.sequence
     message.delivery_count = claimed.delivery_count
     message.expires_ns = claimed.expires_ns
-    put_over(message, claimed.overlay)
+    apply_overrides(message, claimed.overlay)
     return message
 
 
-def overlay_of(properties: dict[str, HeaderValue] | None) -> Overlay | None:
+def overrides_of(properties: dict[str, HeaderValue] | None) -> HeaderOverrides | None:
     """Headers that a settlement puts over those that were sent."""
     if not properties:
         return None

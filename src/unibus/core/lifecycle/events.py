@@ -10,7 +10,7 @@ import msgspec
 
 from unibus.core.flow.deadletter import is_sub_queue, refusal_of
 from unibus.core.lifecycle.state import changes
-from unibus.core.lifecycle.state.changes import Change, Overlay, Who
+from unibus.core.lifecycle.state.changes import Change, HeaderOverrides, MessageRef
 from unibus.core.lifecycle.state.entity import KIND_NAMES
 
 
@@ -106,7 +106,7 @@ class _Shape:
 
 
 _SHAPES: Final = {change: _Shape(change, kind) for change, kind in _KINDS.items()}
-_NOBODY: Final = Who("", 0)
+_NOBODY: Final = MessageRef("", 0)
 
 
 def kind_of(change: Change) -> str:
@@ -116,7 +116,7 @@ def kind_of(change: Change) -> str:
 
 
 def is_about(change: Change, message_id: str) -> bool:
-    who: Who | None = getattr(change, "who", None)
+    who: MessageRef | None = getattr(change, "who", None)
     return who is not None and who.message_id == message_id
 
 
@@ -179,6 +179,6 @@ def _attrs(seq: int, change: Any, shape: _Shape, names: dict[int, str]) -> dict[
     return found or None
 
 
-def refusal_at(channel: str, overlay: Overlay | None) -> str:
+def refusal_at(channel: str, overlay: HeaderOverrides | None) -> str:
     """Why an entity refused the message that arrives in its dead-letter queue; empty for any other arrival."""
     return refusal_of(overlay) if overlay is not None and is_sub_queue(channel) else ""

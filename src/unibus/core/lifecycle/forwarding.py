@@ -15,10 +15,10 @@ from mypy_extensions import i64
 
 from unibus.core.flow.deadletter import ENTITY_DISABLED, MESSAGE_SIZE_EXCEEDED, QUOTA_EXCEEDED
 from unibus.core.lifecycle.admission import check_message, check_quota, is_stored_in
-from unibus.core.lifecycle.routed_message import Parcel
+from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, TOPIC, Entity
 from unibus.core.lifecycle.state.routing import Arrival
-from unibus.core.lifecycle.state.state import Book, Load
+from unibus.core.lifecycle.state.state import Load, StoreState
 from unibus.errors import EntityDisabled, MessageTooLarge, QuotaExceeded
 
 
@@ -34,7 +34,7 @@ class Admission:
         self.arrivals: list[Arrival] | None = None  # Of a topic with rules: found once, for the fan-out too.
 
 
-def ask(book: Book, target: Entity, parcel: Parcel, now_ns: i64) -> Admission:
+def ask(book: StoreState, target: Entity, parcel: RoutedMessage, now_ns: i64) -> Admission:
     """`parcel` is the message as it arrives at the target."""
     admission = Admission()
     if target.kind == DEAD_LETTERS:
@@ -62,7 +62,7 @@ def _refuse(admission: Admission, reason: str, description: str) -> None:
     admission.description = description
 
 
-def _dedup_key(book: Book, target: Entity, parcel: Parcel) -> str | None:
+def _dedup_key(book: StoreState, target: Entity, parcel: RoutedMessage) -> str | None:
     """As for a send: the sender's own key, or the id where the target compares ids.
 
     A message that was stored before has its own key only in its data. That is read where the target compares ids; a
@@ -78,7 +78,7 @@ def _dedup_key(book: Book, target: Entity, parcel: Parcel) -> str | None:
     return parcel.who.message_id
 
 
-def _check_room(book: Book, target: Entity, parcel: Parcel) -> list[Arrival] | None:
+def _check_room(book: StoreState, target: Entity, parcel: RoutedMessage) -> list[Arrival] | None:
     """Whether every entity that would store it has room, beside what the batch has checked already."""
     arrivals: list[Arrival] | None = None
     stores: list[Entity] = []

@@ -13,17 +13,17 @@ store's lock. Whether the state is the one that the log describes is another que
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from unibus.core.lifecycle.state.deadlines import Timed
-from unibus.core.lifecycle.state.entity import SUBSCRIPTION, Entity, Entry, Session
-from unibus.core.lifecycle.state.ready_queue import Waiting
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.deadlines import DeadlineItem
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION, Entity, Session, StoredMessage
+from unibus.core.lifecycle.state.ready_queue import ReadyQueue
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES
 
 K = TypeVar("K")
 _HELD = (ACTIVE, LOCKED, SCHEDULED, DEFERRED)
 
 
-def violations(book: Book) -> list[str]:
+def violations(book: StoreState) -> list[str]:
     """Every invariant that does not hold, in words. Empty: all hold."""
     found: list[str] = []
     held_bytes = 0
@@ -45,7 +45,7 @@ def violations(book: Book) -> list[str]:
     return found
 
 
-def _tokens(book: Book) -> Iterator[str]:
+def _tokens(book: StoreState) -> Iterator[str]:
     """An index of lock tokens is exactly the locked messages: one more would settle a message that is gone."""
     locked = {
         entry.token: entry
@@ -81,7 +81,7 @@ def _covers(ordered: list[int], entity: Entity, wanted: list[int]) -> bool:
     return ordered == sorted(set(ordered)) and [each for each in ordered if each in entity.entries] == wanted
 
 
-def _entity(book: Book, number: int, entity: Entity) -> Iterator[str]:
+def _entity(book: StoreState, number: int, entity: Entity) -> Iterator[str]:
     name = entity.name
     if number != entity.number or entity.deleted or book.find_any(name) is not entity:
         yield f"{name!r} is listed as entity {number}, and its name does not lead to it"
@@ -112,11 +112,11 @@ def _entity(book: Book, number: int, entity: Entity) -> Iterator[str]:
         yield f"{name!r} offers a session that does not exist"
 
 
-def _places(waiting: Waiting) -> set[int]:
+def _places(waiting: ReadyQueue) -> set[int]:
     return {id(each) for each in waiting.items()}
 
 
-def _entry(entity: Entity, sequence: int, entry: Entry, ready: set[int]) -> Iterator[str]:
+def _entry(entity: Entity, sequence: int, entry: StoredMessage, ready: set[int]) -> Iterator[str]:
     if entry.sequence != sequence or entry.entity is not entity:
         yield f"is stored as #{entry.sequence} of {entry.entity.name!r}"
     if sequence > entity.sequence:
@@ -133,7 +133,7 @@ def _entry(entity: Entity, sequence: int, entry: Entry, ready: set[int]) -> Iter
     yield from _timed(entry)
 
 
-def _timed(item: Timed) -> Iterator[str]:
+def _timed(item: DeadlineItem) -> Iterator[str]:
     deadline_ns = item.deadline_ns()
     if deadline_ns and (item.timers < 1 or item.timed_ns > deadline_ns):
         yield "has a deadline that no timer watches"
@@ -152,7 +152,7 @@ def _session(entity: Entity, session: Session) -> Iterator[str]:
     yield from _timed(session)
 
 
-def sequence_problem(book: Book) -> str:
+def sequence_problem(book: StoreState) -> str:
     """The first message with a sequence that its entity has not given yet; empty if there is none.
 
     The one invariant that is checked at every recovery: neither number has a checksum of its own in every store, and a
@@ -164,7 +164,7 @@ def sequence_problem(book: Book) -> str:
     return ""
 
 
-def differences(book: Book, other: Book, now_ns: int) -> list[str]:
+def differences(book: StoreState, other: StoreState, now_ns: int) -> list[str]:
     """Where two states of one store differ, in words: the one in memory, and the one that its log describes."""
     found: list[str] = []
     if book.seq != other.seq:
@@ -179,7 +179,7 @@ def differences(book: Book, other: Book, now_ns: int) -> list[str]:
     return found
 
 
-def _entities(book: Book) -> dict[int, object]:
+def _entities(book: StoreState) -> dict[int, object]:
     return {
         number: (each.name, each.kind, each.settings.given, each.sequence, each.created_ns, each.updated_ns)
         for number, each in book.entities.items()

@@ -8,17 +8,17 @@ from mypy_extensions import i64
 
 from unibus.core.lifecycle.admission import check_room, target_of
 from unibus.core.lifecycle.commands import Advance, Forget, Move, Remove, SendResult
-from unibus.core.lifecycle.routed_message import Parcel
+from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import is_taken, route
 from unibus.core.lifecycle.state.apply import note
 from unibus.core.lifecycle.state.changes import Advanced, Forgotten, Moved, Pruned, Purged
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, Entry
-from unibus.core.lifecycle.state.state import Book, Load
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, StoredMessage
+from unibus.core.lifecycle.state.state import Load, StoreState
 from unibus.core.lifecycle.state.states import LOCKED, STATE_NAMES
 from unibus.errors import MessageNotFound, PositionMoved, SessionRequired, UsageError
 
 
-def waiting_entry(book: Book, name: str, sequence: int, raises: bool) -> Entry | None:
+def waiting_entry(book: StoreState, name: str, sequence: int, raises: bool) -> StoredMessage | None:
     """The message, if it is there and nobody works on it."""
     entity = target_of(book, name) if raises else book.find(name)
     entry = None if entity is None else entity.entries.get(sequence)
@@ -30,7 +30,7 @@ def waiting_entry(book: Book, name: str, sequence: int, raises: bool) -> Entry |
     return None
 
 
-def check_move(book: Book, command: Move, before: dict[str, Load], now_ns: i64) -> Entry | None:
+def check_move(book: StoreState, command: Move, before: dict[str, Load], now_ns: i64) -> StoredMessage | None:
     """Raise what speaks against it. `before` holds what the batch has sent so far."""
     target = target_of(book, command.target)
     if target.kind == DEAD_LETTERS:
@@ -50,7 +50,7 @@ def check_move(book: Book, command: Move, before: dict[str, Load], now_ns: i64) 
     return entry
 
 
-def move(book: Book, command: Move, now_ns: i64) -> SendResult | None:
+def move(book: StoreState, command: Move, now_ns: i64) -> SendResult | None:
     """Carry out a move that was checked. None where there was nothing to move."""
     entry = waiting_entry(book, command.entity, command.sequence, False)
     if entry is None:
@@ -75,11 +75,11 @@ def move(book: Book, command: Move, now_ns: i64) -> SendResult | None:
     return SendResult(target.name, target.sequence, parcel.who.message_id, False)
 
 
-def _moved(entry: Entry, command: Move) -> Parcel:
+def _moved(entry: StoredMessage, command: Move) -> RoutedMessage:
     """The message as it will arrive at the target."""
     # Another identity comes with other data only: what is stored is known by the id that stands in it.
     who = entry.who if command.who is None or command.data is None else command.who
-    parcel = Parcel(who, entry.priority, command.ttl_ns)
+    parcel = RoutedMessage(who, entry.priority, command.ttl_ns)
     parcel.overlay = entry.overlay if command.overlay is None else command.overlay
     if command.data is None:
         parcel.source = entry
@@ -88,7 +88,7 @@ def _moved(entry: Entry, command: Move) -> Parcel:
     return parcel
 
 
-def remove_by_hand(book: Book, command: Remove, now_ns: i64) -> bool:
+def remove_by_hand(book: StoreState, command: Remove, now_ns: i64) -> bool:
     entry = waiting_entry(book, command.entity, command.sequence, command.raises)
     if entry is None:
         return False
@@ -96,7 +96,7 @@ def remove_by_hand(book: Book, command: Remove, now_ns: i64) -> bool:
     return True
 
 
-def check_advance(book: Book, command: Advance, before: set[str]) -> None:
+def check_advance(book: StoreState, command: Advance, before: set[str]) -> None:
     if command.name in before:
         raise UsageError(f"position {command.name!r} advances twice in one batch")
     before.add(command.name)
@@ -110,11 +110,11 @@ def check_advance(book: Book, command: Advance, before: set[str]) -> None:
         raise UsageError(f"position {command.name!r} cannot go back from {stands} to {command.to}")
 
 
-def advance(book: Book, command: Advance, now_ns: i64) -> None:
+def advance(book: StoreState, command: Advance, now_ns: i64) -> None:
     note(book, Advanced(now_ns, 0, 0, command.name, command.to))
 
 
-def forget(book: Book, command: Forget, now_ns: i64) -> None:
+def forget(book: StoreState, command: Forget, now_ns: i64) -> None:
     entity: Entity = target_of(book, command.entity)
     if command.who is None:
         note(book, Pruned(now_ns, entity.number, command.sequence))

@@ -30,25 +30,25 @@ from unibus.core.flow.deadletter import (
 )
 from unibus.core.flow.expiry import effective_ttl_ns, expires_at_ns
 from unibus.core.lifecycle.admission import ENABLE, dedup_key, former_place, is_stored_in, target_of
-from unibus.core.lifecycle.commands import Former, Send, SendResult
+from unibus.core.lifecycle.commands import ImportedState, Send, SendResult
 from unibus.core.lifecycle.forwarding import Admission, ask
-from unibus.core.lifecycle.routed_message import Parcel
+from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.state.apply import note, note_sent
 from unibus.core.lifecycle.state.changes import (
     Copied,
     Declared,
     Delivered,
     Duplicated,
-    Overlay,
+    HeaderOverrides,
+    MessageRef,
     Passed,
     Returned,
     Routed,
     Settings,
-    Who,
 )
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, Entry
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, StoredMessage
 from unibus.core.lifecycle.state.routing import Arrival, Router
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import ACTIVE
 from unibus.errors import EntityDisabled, EntityNotFound, UsageError
 from unibus.limits import FORWARD_HOPS_MAX
@@ -59,7 +59,7 @@ _NO_SETTINGS: Final[Settings] = {}
 _DEAD_LETTER_SETTINGS: Final[Settings] = {"default_ttl": None}
 
 
-def entries_of(book: Book, name: str) -> Iterable[Entry]:
+def entries_of(book: StoreState, name: str) -> Iterable[StoredMessage]:
     """The messages of an entity, to look at. A dead-letter queue that had no letter yet has none."""
     if book.find(name) is None and is_sub_queue(name):
         target_of(book, name.rpartition("/")[0])
@@ -68,8 +68,8 @@ def entries_of(book: Book, name: str) -> Iterable[Entry]:
 
 
 def page_of(
-    book: Book, name: str, session_id: str | None, from_sequence: int, count: int, bytes_max: i64 = 0
-) -> list[Entry]:
+    book: StoreState, name: str, session_id: str | None, from_sequence: int, count: int, bytes_max: i64 = 0
+) -> list[StoredMessage]:
     """Some of them in order of sequence, for a peek; those of one session where it is named.
 
     The one that reaches `bytes_max` is the last; 0: there is no such limit.
@@ -89,7 +89,7 @@ def page_of(
     return page
 
 
-def queue_of(book: Book, name: str, now_ns: i64) -> Entity:
+def queue_of(book: StoreState, name: str, now_ns: i64) -> Entity:
     """The entity to receive from; a dead-letter queue that had no letter yet is made."""
     found = book.find(name)
     if found is None:
@@ -102,7 +102,7 @@ def queue_of(book: Book, name: str, now_ns: i64) -> Entity:
     return found
 
 
-def receiving_from(book: Book, name: str, now_ns: i64) -> Entity:
+def receiving_from(book: StoreState, name: str, now_ns: i64) -> Entity:
     """The same for whoever wants messages or a session of it: then its status has to allow that."""
     found = book.find(name)
     if found is None:
@@ -114,7 +114,7 @@ def receiving_from(book: Book, name: str, now_ns: i64) -> Entity:
     return found
 
 
-def _owner_of_sub_queue(book: Book, name: str) -> Entity:
+def _owner_of_sub_queue(book: StoreState, name: str) -> Entity:
     """The queue or subscription whose dead-letter queue has this name."""
     owner = book.find(name.rpartition("/")[0]) if is_sub_queue(name) else None
     if owner is None or owner.kind == TOPIC or owner.kind == DEAD_LETTERS:
@@ -127,7 +127,7 @@ def _status(entity: Entity) -> str:
     return owner.settings.status
 
 
-def send(book: Book, command: Send, now_ns: i64) -> SendResult:
+def send(book: StoreState, command: Send, now_ns: i64) -> SendResult:
     """Store a message that was checked."""
     if command.former is not None:
         return _store_former(book, command, command.former, now_ns)
@@ -146,13 +146,13 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     copies: i64 = 1
     duplicates = book.forwarded_duplicates
     if visible_ns or is_stored_in(entity):
-        entry = Entry(entity, sequence, who, command.priority, command.data)
+        entry = StoredMessage(entity, sequence, who, command.priority, command.data)
         if command.ttl_ns or settings.ttl_ns:
             ttl_ns = effective_ttl_ns(command.ttl_ns, settings.ttl_ns)
             entry.expires_ns = expires_at_ns(visible_ns or now_ns, ttl_ns)
         note_sent(book, entry, key, now_ns, visible_ns)
     else:
-        parcel = Parcel(who, command.priority, command.ttl_ns)
+        parcel = RoutedMessage(who, command.priority, command.ttl_ns)
         parcel.data = command.data
         parcel.message = command.message
         parcel.arrivals = command.arrivals
@@ -165,7 +165,7 @@ def send(book: Book, command: Send, now_ns: i64) -> SendResult:
     return result
 
 
-def _store_former(book: Book, command: Send, former: Former, now_ns: i64) -> SendResult:
+def _store_former(book: StoreState, command: Send, former: ImportedState, now_ns: i64) -> SendResult:
     """As it was elsewhere. What it had been through is told by a delivery that comes back, and needs no other words."""
     entity = former_place(book, command.entity)
     who = command.who
@@ -178,7 +178,7 @@ def _store_former(book: Book, command: Send, former: Former, now_ns: i64) -> Sen
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     if entity.kind == TOPIC and entity.subscriptions and not visible_ns:
         # It waited there for the first subscription, and here there is one.
-        parcel = Parcel(who, command.priority, max(1, former.expires_ns - now_ns) if former.expires_ns else 0)
+        parcel = RoutedMessage(who, command.priority, max(1, former.expires_ns - now_ns) if former.expires_ns else 0)
         parcel.data = command.data
         parcel.overlay = former.overlay
         parcel.dedup_key = command.dedup_key
@@ -186,7 +186,7 @@ def _store_former(book: Book, command: Send, former: Former, now_ns: i64) -> Sen
         return SendResult(entity.name, sequence, who.message_id, False)
     count = former.delivery_count
     was_out = count > 0 or former.overlay is not None
-    entry = Entry(entity, sequence, who, command.priority, command.data)
+    entry = StoredMessage(entity, sequence, who, command.priority, command.data)
     entry.expires_ns = former.expires_ns
     note_sent(book, entry, key, now_ns, 0 if was_out else visible_ns)
     if was_out:
@@ -195,7 +195,7 @@ def _store_former(book: Book, command: Send, former: Former, now_ns: i64) -> Sen
     return SendResult(entity.name, sequence, who.message_id, False)
 
 
-def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> i64:
+def route(book: StoreState, entity: Entity, parcel: RoutedMessage, key: str | None, now_ns: i64) -> i64:
     """Route a message from an entity to where it is stored. Returns how many copies were stored.
 
     0: it reached a topic with no subscription whose rules match. A publisher expects that; a caller that removes the
@@ -212,7 +212,7 @@ def route(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i
     return 1
 
 
-def _forward(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> i64:
+def _forward(book: StoreState, entity: Entity, parcel: RoutedMessage, key: str | None, now_ns: i64) -> i64:
     """To where the entity forwards, or into its dead letters with the reason why that cannot be."""
     name = entity.settings.forward_to
     ttl_ns = entity.settings.ttl_ns
@@ -232,7 +232,7 @@ def _forward(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns
     return admit(book, target, parcel.onward(entity, ttl_ns), admission, now_ns)
 
 
-def admit(book: Book, target: Entity, parcel: Parcel, admission: Admission, now_ns: i64) -> i64:
+def admit(book: StoreState, target: Entity, parcel: RoutedMessage, admission: Admission, now_ns: i64) -> i64:
     """Carry out the answer of a target that did not refuse. Returns how many copies were stored."""
     key = admission.key
     if admission.is_duplicate and key is not None:
@@ -243,7 +243,7 @@ def admit(book: Book, target: Entity, parcel: Parcel, admission: Admission, now_
     return route(book, target, parcel, key, now_ns)
 
 
-def _fan_out(book: Book, topic: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> i64:
+def _fan_out(book: StoreState, topic: Entity, parcel: RoutedMessage, key: str | None, now_ns: i64) -> i64:
     """Route a message of a topic to the subscriptions whose rules match. Returns how many copies were stored."""
     # What is stored in a subscription was granted its room before; forwards come after that and get what is left.
     ttl_ns = topic.settings.ttl_ns
@@ -275,7 +275,7 @@ def _fan_out(book: Book, topic: Entity, parcel: Parcel, key: str | None, now_ns:
     return stored
 
 
-def _arrive(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64) -> i64:
+def _arrive(book: StoreState, arrival: Arrival, parcel: RoutedMessage, now_ns: i64) -> i64:
     if arrival.error:
         _bury(book, arrival.entity, parcel, None, FILTER_EVALUATION_FAILED, arrival.error, now_ns)
         return 1
@@ -285,7 +285,9 @@ def _arrive(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64) -> i64:
     return route(book, arrival.entity, parcel, None, now_ns)
 
 
-def _changed_by_action(book: Book, changed: Message, subscription: Entity, before: Parcel) -> Parcel:
+def _changed_by_action(
+    book: StoreState, changed: Message, subscription: Entity, before: RoutedMessage
+) -> RoutedMessage:
     """A rule action makes another message, with data of its own.
 
     It lives as long as the message that it was made of, unless the action sets a time to live: what was sent with the
@@ -295,8 +297,8 @@ def _changed_by_action(book: Book, changed: Message, subscription: Entity, befor
     cold = changed.cold
     session_id = None if cold is None else cold.session_id
     correlation_id = None if cold is None else cold.correlation_id
-    who = Who(changed.id, len(data), session_id, correlation_id, changed.trace_id)
-    parcel = Parcel(who, changed.priority, before.ttl_ns)
+    who = MessageRef(changed.id, len(data), session_id, correlation_id, changed.trace_id)
+    parcel = RoutedMessage(who, changed.priority, before.ttl_ns)
     own_ns = _sent_ttl_ns(changed)
     if own_ns != _sent_ttl_ns(before.content(book)):
         topic = subscription.topic
@@ -314,7 +316,7 @@ def _sent_ttl_ns(message: Message) -> i64:
     return 0 if cold is None else cold.ttl_ns
 
 
-def is_taken(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> bool:
+def is_taken(book: StoreState, entity: Entity, parcel: RoutedMessage, now_ns: i64) -> bool:
     """Whether `route` would store the message at least once. Changes nothing."""
     if entity.kind == TOPIC and not is_stored_in(entity):
         router = book.router(entity)
@@ -335,7 +337,7 @@ def is_taken(book: Book, entity: Entity, parcel: Parcel, now_ns: i64) -> bool:
     return True  # Stored in the entity, or in its dead-letter queue.
 
 
-def _is_arrival_taken(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64) -> bool:
+def _is_arrival_taken(book: StoreState, arrival: Arrival, parcel: RoutedMessage, now_ns: i64) -> bool:
     if arrival.error:
         return True
     if arrival.message is not None:
@@ -343,7 +345,7 @@ def _is_arrival_taken(book: Book, arrival: Arrival, parcel: Parcel, now_ns: i64)
     return is_taken(book, arrival.entity, parcel, now_ns)
 
 
-def arrive_by_rules(book: Book, subscription: Entity, parcel: Parcel, now_ns: i64) -> int:
+def arrive_by_rules(book: StoreState, subscription: Entity, parcel: RoutedMessage, now_ns: i64) -> int:
     """At one subscription, if its rules say so. Gives how many copies that makes."""
     router = Router([subscription], book.new_id)
     if router.takes_all:
@@ -355,7 +357,7 @@ def arrive_by_rules(book: Book, subscription: Entity, parcel: Parcel, now_ns: i6
     return len(arrivals)
 
 
-def _pass(book: Book, entity: Entity, parcel: Parcel, key: str | None, copies: int, now_ns: i64) -> None:
+def _pass(book: StoreState, entity: Entity, parcel: RoutedMessage, key: str | None, copies: int, now_ns: i64) -> None:
     data = b"" if parcel.carrier or parcel.source is not None else parcel.data
     entity.sent += 1
     note(book, Passed(now_ns, entity.number, entity.sequence + 1, parcel.who, parcel.priority, key, copies, data))
@@ -363,7 +365,7 @@ def _pass(book: Book, entity: Entity, parcel: Parcel, key: str | None, copies: i
         parcel.carrier = book.seq
 
 
-def store_copy(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_ns: i64) -> None:
+def store_copy(book: StoreState, entity: Entity, parcel: RoutedMessage, key: str | None, now_ns: i64) -> None:
     """Store the message. Duplicate detection knows it by `key` from now on; None: it does not."""
     sequence = entity.sequence + 1
     expires_ns = expires_at_ns(now_ns, effective_ttl_ns(parcel.ttl_ns, entity.settings.ttl_ns))
@@ -372,7 +374,7 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_
     # rule action with a forward writes such a record in between: what is stored after it carries its data itself.
     # (`book.carrier` is 0 too while nothing was written with data.)
     if source is None and (not parcel.carrier or parcel.carrier != book.carrier):
-        entry = Entry(entity, sequence, parcel.who, parcel.priority, parcel.data)
+        entry = StoredMessage(entity, sequence, parcel.who, parcel.priority, parcel.data)
         entry.expires_ns = expires_ns
         entry.overlay = parcel.overlay
         entry.hops = parcel.hops
@@ -399,12 +401,12 @@ def store_copy(book: Book, entity: Entity, parcel: Parcel, key: str | None, now_
     )
 
 
-def hand_kept(book: Book, subscription: Entity, now_ns: i64) -> None:
+def hand_kept(book: StoreState, subscription: Entity, now_ns: i64) -> None:
     """The first subscription of a topic gets what came while there was none."""
     topic = subscription.topic
     kept = [] if topic is None else [entry for entry in topic.entries.values() if entry.state == ACTIVE]
     for entry in kept:
-        parcel = Parcel(entry.who, entry.priority, max(1, entry.expires_ns - now_ns) if entry.expires_ns else 0)
+        parcel = RoutedMessage(entry.who, entry.priority, max(1, entry.expires_ns - now_ns) if entry.expires_ns else 0)
         parcel.source = entry
         parcel.hops = entry.hops
         parcel.overlay = entry.overlay
@@ -413,7 +415,7 @@ def hand_kept(book: Book, subscription: Entity, now_ns: i64) -> None:
 
 
 def _bury(
-    book: Book, entity: Entity, parcel: Parcel, key: str | None, reason: str, description: str, now_ns: i64
+    book: StoreState, entity: Entity, parcel: RoutedMessage, key: str | None, reason: str, description: str, now_ns: i64
 ) -> None:
     """A message that cannot be stored where it arrived: into the dead letters of that entity."""
     _pass(book, entity, parcel, key, 1, now_ns)
@@ -425,7 +427,7 @@ def _bury(
 
 
 def death_record(
-    overlay: Overlay | None,
+    overlay: HeaderOverrides | None,
     reason: str,
     description: str,
     signature: str,
@@ -433,13 +435,13 @@ def death_record(
     entity: str,
     consumer: str,
     now_ns: int,
-) -> Overlay:
-    record: Overlay = dict(overlay) if overlay is not None else {}
+) -> HeaderOverrides:
+    record: HeaderOverrides = dict(overlay) if overlay is not None else {}
     record.update(dead_letter_headers(reason, description, signature, attempts, entity, consumer, now_ns))
     return record
 
 
-def dead_letters_of(book: Book, entity: Entity, now_ns: i64) -> Entity:
+def dead_letters_of(book: StoreState, entity: Entity, now_ns: i64) -> Entity:
     """The dead-letter sub-queue of an entity, made with the first letter. That of a sub-queue is itself."""
     if entity.kind == DEAD_LETTERS:
         return entity
@@ -448,7 +450,7 @@ def dead_letters_of(book: Book, entity: Entity, now_ns: i64) -> Entity:
     return entity.dead
 
 
-def declare(book: Book, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
+def declare(book: StoreState, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
     number = book.numbered + 1
     name = exact_text(name)
     note(book, Declared(now_ns, number, book.retired.get(name.casefold(), 0), name, kind, settings))

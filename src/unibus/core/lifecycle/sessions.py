@@ -10,13 +10,13 @@ from unibus.core.lifecycle.settling import give_back
 from unibus.core.lifecycle.state.apply import note
 from unibus.core.lifecycle.state.changes import SessionLeft, SessionStated, SessionTaken
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, Session
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import MessageTooLarge, SessionLocked, SessionLockLost, SessionNotAllowed, UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX, SESSION_STATE_BYTES_MAX
 
 
 def accept(
-    book: Book, entity: Entity, session_id: str | None, token: bytes, consumer: str, now_ns: i64
+    book: StoreState, entity: Entity, session_id: str | None, token: bytes, consumer: str, now_ns: i64
 ) -> Session | None:
     """Take a session by its id, or the next that is free and has messages. None when there is none to take."""
     if not entity.settings.requires_session or entity.kind == DEAD_LETTERS:
@@ -44,7 +44,7 @@ def accept(
     return entity.sessions[session_id]
 
 
-def held_session(book: Book, name: str, session_id: str, token: bytes, now_ns: i64) -> Session:
+def held_session(book: StoreState, name: str, session_id: str, token: bytes, now_ns: i64) -> Session:
     entity = target_of(book, name)
     found = entity.sessions.get(session_id)
     if found is None or found.token != token or found.until_ns <= now_ns:
@@ -52,7 +52,7 @@ def held_session(book: Book, name: str, session_id: str, token: bytes, now_ns: i
     return found
 
 
-def check_session(book: Book, command: SessionCommand, now_ns: i64) -> Session:
+def check_session(book: StoreState, command: SessionCommand, now_ns: i64) -> Session:
     session = held_session(book, command.entity, command.session_id, command.token, now_ns)
     if command.verb == SET_SESSION_STATE and command.state is not None:
         if len(command.state) > SESSION_STATE_BYTES_MAX:
@@ -62,7 +62,7 @@ def check_session(book: Book, command: SessionCommand, now_ns: i64) -> Session:
     return session
 
 
-def change_session(book: Book, command: SessionCommand, now_ns: i64) -> int:
+def change_session(book: StoreState, command: SessionCommand, now_ns: i64) -> int:
     """Renew, leave or set the state. Gives the end of the lock."""
     session = held_session(book, command.entity, command.session_id, command.token, now_ns)
     entity = session.entity
@@ -85,7 +85,7 @@ def session_ids(entity: Entity, updated_after_ns: i64, skip: int, top: int) -> l
     return lists.page_after(updated_after_ns, skip, top) if updated_after_ns else lists.page(skip, top)
 
 
-def session_over(book: Book, session: Session, reason: str, now_ns: i64) -> None:
+def session_over(book: StoreState, session: Session, reason: str, now_ns: i64) -> None:
     """Its receiver is gone: what it had not settled goes back to its place, and the session is free."""
     entity = session.entity
     if reason == "lock_expired":

@@ -23,7 +23,7 @@ from unibus.core.flow.deadletter import (
 from unibus.core.lifecycle.admission import target_of
 from unibus.core.lifecycle.commands import ABANDON, BY_TOKEN, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
 from unibus.core.lifecycle.forwarding import ask
-from unibus.core.lifecycle.routed_message import Parcel
+from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import admit, dead_letters_of, death_record, store_copy
 from unibus.core.lifecycle.state.apply import note, note_completed
 from unibus.core.lifecycle.state.changes import (
@@ -31,13 +31,13 @@ from unibus.core.lifecycle.state.changes import (
     DeadLettered,
     Deferred,
     Expired,
-    Overlay,
+    HeaderOverrides,
     Processed,
     Renewed,
     Returned,
 )
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, Entry, lock_ns_of
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, StoredMessage, lock_ns_of
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound, SessionLockLost
 from unibus.limits import FORWARD_HOPS_MAX
@@ -46,7 +46,7 @@ _LOST: Final = "it was settled, or the lock ended and the message is redelivered
 _OTHER: Final = "give the entity and the id that came with the lock token"
 
 
-def locked_entry(book: Book, name: str, sequence: int, token: bytes, now_ns: i64) -> Entry:
+def locked_entry(book: StoreState, name: str, sequence: int, token: bytes, now_ns: i64) -> StoredMessage:
     """The message whose lock this is, or LockLost."""
     entity = target_of(book, name)
     entry = entity.entries.get(sequence)
@@ -61,7 +61,7 @@ def locked_entry(book: Book, name: str, sequence: int, token: bytes, now_ns: i64
     return entry
 
 
-def entry_by_token(book: Book, name: str, message_id: str, token: bytes, now_ns: i64) -> Entry:
+def entry_by_token(book: StoreState, name: str, message_id: str, token: bytes, now_ns: i64) -> StoredMessage:
     """The message that is locked with this token. LockLost if there is none.
 
     MessageNotFound if it is not the one that the caller names: the lock is another message's, and stays.
@@ -78,7 +78,7 @@ def entry_by_token(book: Book, name: str, message_id: str, token: bytes, now_ns:
     return locked_entry(book, entry.entity.name, entry.sequence, token, now_ns)
 
 
-def lock_of(book: Book, command: Settle | Renew, now_ns: i64) -> Entry:
+def lock_of(book: StoreState, command: Settle | Renew, now_ns: i64) -> StoredMessage:
     """The locked message that a command is about, found in the way that it asks for."""
     if command.sequence != BY_TOKEN:
         return locked_entry(book, command.entity, command.sequence, command.token, now_ns)
@@ -93,7 +93,7 @@ def check_words(command: Settle) -> None:
     command.signature = plain_text("the signature", command.signature)
 
 
-def settle(book: Book, command: Settle, now_ns: i64) -> None:
+def settle(book: StoreState, command: Settle, now_ns: i64) -> None:
     """End a lock that was checked."""
     entry = command.entry
     assert entry is not None
@@ -115,13 +115,15 @@ def settle(book: Book, command: Settle, now_ns: i64) -> None:
         release(book, entry, now_ns)
 
 
-def merged(overlay: Overlay | None, more: Overlay | None) -> Overlay | None:
+def merged(overlay: HeaderOverrides | None, more: HeaderOverrides | None) -> HeaderOverrides | None:
     if overlay is None or more is None:
         return more if overlay is None else overlay
     return {**overlay, **more}
 
 
-def give_back(book: Book, entry: Entry, reason: str, delay_ns: i64, overlay: Overlay | None, now_ns: i64) -> None:
+def give_back(
+    book: StoreState, entry: StoredMessage, reason: str, delay_ns: i64, overlay: HeaderOverrides | None, now_ns: i64
+) -> None:
     """A delivery that came to nothing: to the dead letters if it was the last one allowed."""
     entity = entry.entity
     if entry.delivery_count >= entity.settings.delivery_count_max and entity.kind != DEAD_LETTERS:
@@ -135,19 +137,19 @@ def give_back(book: Book, entry: Entry, reason: str, delay_ns: i64, overlay: Ove
     )
 
 
-def release(book: Book, entry: Entry, now_ns: i64) -> None:
+def release(book: StoreState, entry: StoredMessage, now_ns: i64) -> None:
     """Back as if it had never been delivered: nobody has looked at it."""
     count = entry.delivery_count - 1
     note(book, Returned(now_ns, entry.entity.number, entry.sequence, entry.who, count, "released", 0, entry.overlay))
 
 
 def bury(
-    book: Book,
-    entry: Entry,
+    book: StoreState,
+    entry: StoredMessage,
     reason: str,
     description: str,
     signature: str,
-    overlay: Overlay | None,
+    overlay: HeaderOverrides | None,
     now_ns: i64,
 ) -> None:
     """Into the dead letters. A dead letter that is dead-lettered again stays where it is, with the new reason."""
@@ -155,7 +157,7 @@ def bury(
     entity.dead_lettered += 1
     consumer = entry.consumer
     source = _source_of(book, entry, overlay)
-    letter = Parcel(entry.who, entry.priority, 0)
+    letter = RoutedMessage(entry.who, entry.priority, 0)
     letter.source = entry
     letter.hops = entry.hops + 1
     letter.overlay = death_record(
@@ -180,7 +182,7 @@ def bury(
     )
 
 
-def _source_of(book: Book, entry: Entry, overlay: Overlay | None) -> str:
+def _source_of(book: StoreState, entry: StoredMessage, overlay: HeaderOverrides | None) -> str:
     """Where a message died. Among the dead letters it did so before: a retry brings it back there."""
     entity = entry.entity
     if entity.kind != DEAD_LETTERS:
@@ -193,7 +195,7 @@ def _source_of(book: Book, entry: Entry, overlay: Overlay | None) -> str:
     return entity.name if entity.owner is None else entity.owner.name
 
 
-def _forward_dead(book: Book, entry: Entry, letter: Parcel, now_ns: i64) -> bool:
+def _forward_dead(book: StoreState, entry: StoredMessage, letter: RoutedMessage, now_ns: i64) -> bool:
     """Store a dead letter where its entity forwards them to. False where it has to stay: it is never dropped.
 
     It stays where the target refuses it or knows it already, and where no rule of a topic matches it.
@@ -212,7 +214,7 @@ def _forward_dead(book: Book, entry: Entry, letter: Parcel, now_ns: i64) -> bool
     return False
 
 
-def _forward_target(book: Book, entry: Entry) -> Entity | None:
+def _forward_target(book: StoreState, entry: StoredMessage) -> Entity | None:
     """Where dead letters of this entity are forwarded to. None: they stay here.
 
     The hop limit holds for them too: two queues that forward their dead letters to each other would circulate a message
@@ -226,7 +228,7 @@ def _forward_target(book: Book, entry: Entry) -> Entity | None:
     return None if found is entity else found
 
 
-def expire(book: Book, entry: Entry, now_ns: i64) -> None:
+def expire(book: StoreState, entry: StoredMessage, now_ns: i64) -> None:
     """Its time is over: to the dead letters where the entity says so, else gone and counted."""
     if entry.entity.settings.dead_letter_on_expiration and entry.entity.kind != DEAD_LETTERS:
         bury(book, entry, TTL_EXPIRED, "the message was not received in time", "", entry.overlay, now_ns)
@@ -245,7 +247,7 @@ def expire(book: Book, entry: Entry, now_ns: i64) -> None:
     )
 
 
-def renew(book: Book, command: Renew, now_ns: i64) -> int:
+def renew(book: StoreState, command: Renew, now_ns: i64) -> int:
     """The new end of the lock."""
     entry = lock_of(book, command, now_ns)
     if entry.session is not None:
@@ -255,7 +257,7 @@ def renew(book: Book, command: Renew, now_ns: i64) -> int:
     return until_ns
 
 
-def scheduled_entry(book: Book, command: Cancel) -> Entry:
+def scheduled_entry(book: StoreState, command: Cancel) -> StoredMessage:
     entity = target_of(book, command.entity)
     entry = entity.entries.get(command.sequence)
     if entry is None or entry.state != SCHEDULED or entry.delayed:
@@ -266,6 +268,6 @@ def scheduled_entry(book: Book, command: Cancel) -> Entry:
     return entry
 
 
-def cancel(book: Book, command: Cancel, now_ns: i64) -> None:
+def cancel(book: StoreState, command: Cancel, now_ns: i64) -> None:
     entry = scheduled_entry(book, command)
     note(book, Cancelled(now_ns, entry.entity.number, entry.sequence, entry.who))

@@ -13,7 +13,7 @@ code is compiled: it may run beside a change, and then answers as before it or a
 from typing import final
 
 from unibus.core.atomic import LOCK, atomic
-from unibus.core.topics.interest import Holder, Interest, union
+from unibus.core.topics.interest import Interest, PeerInterests, union
 from unibus.core.topics.pattern import EXACT, Pattern, name_bytes, name_text
 from unibus.core.topics.prefixes import Prefix, PrefixTable
 from unibus.core.topics.wildcards import Wildcard, WildcardTree
@@ -45,7 +45,7 @@ class SubscriptionIndex:
     def __init__(self) -> None:
         self.version = 0
         self._size = 0
-        self._holders: dict[int, Holder] = {}
+        self._holders: dict[int, PeerInterests] = {}
         self._exact: dict[str, Exact] = {}
         self._prefixes = PrefixTable()
         self._wildcards = WildcardTree()
@@ -95,7 +95,7 @@ class SubscriptionIndex:
                     f"peer {peer} already holds {PREFIXES_PER_PEER_MAX} patterns", "use a shorter prefix or a wildcard"
                 )
         else:
-            holder = Holder(peer)
+            holder = PeerInterests(peer)
             self._holders[peer] = holder
         if interest is None:
             interest = self._insert(pattern)

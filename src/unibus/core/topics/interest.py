@@ -1,8 +1,8 @@
 """The two ends of a subscription: a pattern that somebody wants, and a peer that wants patterns.
 
-An `Interest` knows its peers, a `Holder` knows its interests; together they make matching a lookup and the removal of
-a peer as cheap as what that peer held. Most interests have one peer and, inside a process, most peers have one
-interest, so both are stored without any container for one. An interest with one peer holds that peer's own 1-tuple:
+An `Interest` knows its peers, a `PeerInterests` knows its interests; together they make matching a lookup and the
+removal of a peer as cheap as what that peer held. Most interests have one peer and, inside a process, most peers have
+one interest, so both are stored without any container for one. An interest with one peer holds that peer's own 1-tuple:
 to answer a match costs no allocation.
 """
 
@@ -90,7 +90,7 @@ class Interest:
 
 
 @final
-class Holder:
+class PeerInterests:
     """One peer and how often it asked for each of its interests."""
 
     __slots__ = ("_counts", "_only", "alone")

@@ -21,7 +21,7 @@ from unibus.endpoints.server_control import ServerControl
 T = TypeVar("T")
 
 
-class Serving(Protocol):
+class ServingBroker(Protocol):
     """The server's hold on its bus."""
 
     @property
@@ -70,7 +70,7 @@ class Service:
 
     def __init__(
         self,
-        serving: Serving,
+        serving: ServingBroker,
         authorization: Authorization,
         observer: Observer,
         body_bytes_max: int,

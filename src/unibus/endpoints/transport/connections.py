@@ -38,7 +38,7 @@ class Connection(Protocol):
         """Close now, whatever is in flight."""
 
 
-class Deadlines:
+class ConnectionDeadlines:
     """How many ticks a peer has."""
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -58,7 +58,7 @@ class Connections:
 
     def __init__(self, settings: ServerSettings, drained: set[object]) -> None:
         self.settings = settings
-        self.deadlines = Deadlines(settings)
+        self.deadlines = ConnectionDeadlines(settings)
         self.tick = 0
         self.accepted = 0
         self.refused = 0

@@ -41,7 +41,9 @@ class Protocols:
 
     def protocol_for(self, first: int, peer: object, is_tls: bool) -> asyncio.Protocol:
         if not is_tls and not self._accepts_plain(peer):
-            return Refusal(self.connections, "plain text from an address that needs TLS", _plain_answer(first))
+            return ConnectionRefusal(
+                self.connections, "plain text from an address that needs TLS", _plain_answer(first)
+            )
         made = self._protocols.get(first)
         return self._http() if made is None else made(self.connections)
 
@@ -91,7 +93,7 @@ class InsideTls(asyncio.Protocol):
             self._transport.abort()
 
 
-class Refusal(asyncio.Protocol):
+class ConnectionRefusal(asyncio.Protocol):
     """A connection that is not served: one line in the log, one answer, closed."""
 
     def __init__(self, connections: Connections, reason: str, answer: bytes) -> None:
@@ -128,7 +130,7 @@ class Refusal(asyncio.Protocol):
             self._transport.abort()
 
 
-class AmqpNotYet(Refusal):
+class AmqpNotYet(ConnectionRefusal):
     """AMQP clients are answered in their own protocol, so that they report a version and not a broken connection."""
 
     def __init__(self, connections: Connections) -> None:

@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 from unibus.bus.names import checked_name
 from unibus.core.envelope.fields import seconds_ns, set_fields
 from unibus.core.envelope.message import restored
-from unibus.core.envelope.message_properties import TEXT_FIELDS, Cold
+from unibus.core.envelope.message_properties import TEXT_FIELDS, MessageProperties
 from unibus.core.envelope.priority import checked_priority
 from unibus.core.lifecycle.commands import Send
 from unibus.core.lifecycle.envelope import send_of
@@ -149,12 +149,12 @@ def command_of(entity: str, body: object, fields: dict[str, Any], otherwise: str
         raise UsageError(f"message_id {message_id!r:.80}", f"1 to {MESSAGE_ID_CHARS_MAX} characters")
     priority = fields.pop("priority", None)
     delay = fields.pop("delay", None)
-    cold: Cold | None = None  # Most messages need none, and are smaller without.
+    cold: MessageProperties | None = None  # Most messages need none, and are smaller without.
     if fields or delay is not None:
         content_type = fields.get("content_type")
         if content_type is not None and isinstance(body, (str, bytes)) and is_json(content_type):
             body = _decoded(body)
-        cold = Cold()
+        cold = MessageProperties()
         set_fields(cold, fields)
         if delay is not None:
             cold.scheduled_at_ns = now_ns + seconds_ns("delay", _plain_seconds(delay))

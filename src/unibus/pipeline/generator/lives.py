@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from unibus.pipeline.generator.rows import ATTR, Row, Rows, Values, filled
+from unibus.pipeline.generator.rows import ATTR, GeneratedRows, Row, Values, filled
 from unibus.pipeline.generator.world import (
     MINUTE_US,
     REASONS,
@@ -57,7 +57,7 @@ class Lives:
 class Fates:
     """Draws what becomes of messages of one domain. `buried` collects their dead letters."""
 
-    def __init__(self, domain: Domain, rows: Rows, chance: np.random.Generator, numbers: "Numbers") -> None:
+    def __init__(self, domain: Domain, rows: GeneratedRows, chance: np.random.Generator, numbers: "Numbers") -> None:
         self._domain = domain
         self._habits: Habits = domain.habits
         self._rows = rows

@@ -13,7 +13,7 @@ from unibus.pipeline.reports.channels import channels
 from unibus.pipeline.reports.consumers import consumers
 from unibus.pipeline.reports.failures import failures
 from unibus.pipeline.reports.latency import latency
-from unibus.pipeline.reports.request import Request
+from unibus.pipeline.reports.request import ReportRequest
 from unibus.pipeline.reports.sql import NAMES, sql
 from unibus.pipeline.reports.sql_errors import in_words
 from unibus.pipeline.reports.stopping import stopping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("unibus")
 
-REPORTS: Final[dict[str, "Callable[[SparkSession, Lake, Request], Answer]"]] = {
+REPORTS: Final[dict[str, "Callable[[SparkSession, Lake, ReportRequest], Answer]"]] = {
     "channels": channels,
     "latency": latency,
     "failures": failures,
@@ -36,7 +36,7 @@ REPORTS: Final[dict[str, "Callable[[SparkSession, Lake, Request], Answer]"]] = {
 QUESTIONS: Final = {**REPORTS, "sql": sql}
 
 
-def answer(spark: "SparkSession", lake: "Lake", request: Request, gone: threading.Event | None = None) -> Answer:
+def answer(spark: "SparkSession", lake: "Lake", request: ReportRequest, gone: threading.Event | None = None) -> Answer:
     """With how long it took. UsageError for what is no question, QueryStopped when time is over or who asked is `gone`;
     what Spark raises is told in words."""
     question = QUESTIONS.get(request.question)
@@ -77,7 +77,7 @@ def _again_if_lost(ask: Callable[[], Answer], stopped: threading.Event) -> Answe
     raise AssertionError("the last attempt returns or raises")
 
 
-def _stopped(request: Request, gone: threading.Event | None) -> QueryStopped:
+def _stopped(request: ReportRequest, gone: threading.Event | None) -> QueryStopped:
     if gone is not None and gone.is_set():
         return QueryStopped("the query was stopped: nobody waits for the answer any more")
     return QueryStopped(

@@ -8,7 +8,7 @@ from unibus.capture.schema import CAME
 from unibus.pipeline.reports.answer import Answer, Column
 from unibus.pipeline.reports.collecting import collected
 from unibus.pipeline.reports.periods import Period, chosen, numbers
-from unibus.pipeline.reports.request import Request
+from unibus.pipeline.reports.request import ReportRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,7 @@ COLUMNS: Final = [
 ]
 
 
-def channels(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
+def channels(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> Answer:
     rows = chosen(lake.view(spark, "channel_minute"), request, "minute").where(F.col("channel") != "")
     period = Period.of(rows, "minute", MINUTE_US)
     if period is None:

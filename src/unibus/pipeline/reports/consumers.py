@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from unibus.pipeline.reports.answer import Answer, Column
 from unibus.pipeline.reports.collecting import collected
 from unibus.pipeline.reports.periods import chosen
-from unibus.pipeline.reports.request import Request
+from unibus.pipeline.reports.request import ReportRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Column_
@@ -29,7 +29,7 @@ COLUMNS: Final = [
 ]
 
 
-def consumers(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
+def consumers(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> Answer:
     rows = chosen(lake.view(spark, "messages"), request, "last_at", "microsecond")
     ordered = worked(rows).orderBy(F.desc("completed"), "domain", "channel", "consumer")
     found = collected(ordered.limit(request.limit + 1))

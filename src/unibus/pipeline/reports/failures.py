@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from unibus.pipeline.reports.answer import Answer, Column, Plot
 from unibus.pipeline.reports.collecting import collected
 from unibus.pipeline.reports.periods import Period, chosen, moment, numbers
-from unibus.pipeline.reports.request import Request
+from unibus.pipeline.reports.request import ReportRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +29,7 @@ COLUMNS: Final = [
 ]
 
 
-def failures(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
+def failures(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> Answer:
     rows = chosen(lake.view(spark, "failures"), request, "hour", "hour")
     period = Period.of(rows, "hour", HOUR_US)
     if period is None:

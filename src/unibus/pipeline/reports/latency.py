@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from unibus.pipeline.reports.answer import Answer, Column, Plot, Value
 from unibus.pipeline.reports.periods import chosen
-from unibus.pipeline.reports.request import Request
+from unibus.pipeline.reports.request import ReportRequest
 from unibus.pipeline.storage.histogram import lower_us, quantile_us, upper_us
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ ERROR: Final = math.sqrt(upper_us(20) / lower_us(20)) - 1
 Counts = list[tuple[int, int]]
 
 
-def latency(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
+def latency(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> Answer:
     rows = chosen(lake.view(spark, "latency_hist"), request, "minute").where(F.col("outcome") == "completed")
     found = by_channel(rows).orderBy(F.desc("n"), "domain", "channel").collect()
     answer = Answer(COLUMNS, [_row(row) for row in found[: request.limit]], more=len(found) > request.limit)

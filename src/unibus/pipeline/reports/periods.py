@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from unibus.pipeline.reports.answer import Value
-from unibus.pipeline.reports.request import Request
+from unibus.pipeline.reports.request import ReportRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,7 +28,7 @@ def like(pattern: str) -> str:
     return escaped.replace("*", "%").replace("?", "_")
 
 
-def chosen(rows: "DataFrame", request: Request, when: str, unit: str = "minute") -> "DataFrame":
+def chosen(rows: "DataFrame", request: ReportRequest, when: str, unit: str = "minute") -> "DataFrame":
     """Rows of the channels and the time that were asked for. Time counts by the whole unit of the column."""
     if request.channel is not None:
         rows = rows.where(F.col("channel").like(like(request.channel)))

@@ -13,7 +13,7 @@ SQL_ROWS: Final = 1_000
 SQL_TIME_S: Final = 60.0
 
 
-class Request(msgspec.Struct, frozen=True):
+class ReportRequest(msgspec.Struct, frozen=True):
     """`question` is a name of `asking.QUESTIONS`, "sql" or "trace"; the rest is what those take."""
 
     question: str
@@ -25,7 +25,7 @@ class Request(msgspec.Struct, frozen=True):
     time_s: float = SQL_TIME_S
 
 
-class Found(msgspec.Struct):
+class FoundEvents(msgspec.Struct):
     """The events of an id, in the order of time. `by` is the column that has it, "" if none does."""
 
     id: str
@@ -35,7 +35,7 @@ class Found(msgspec.Struct):
     """Segments, and whole sources, that could not be read."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ReportRefusal(msgspec.Struct, frozen=True):
     """An error of ours on its way."""
 
     kind: str
@@ -43,8 +43,8 @@ class Refusal(msgspec.Struct, frozen=True):
     hint: str
 
     @staticmethod
-    def of(error: BusError) -> "Refusal":
-        return Refusal(type(error).__name__, error.what, error.hint)
+    def of(error: BusError) -> "ReportRefusal":
+        return ReportRefusal(type(error).__name__, error.what, error.hint)
 
     def as_error(self) -> BusError:
         return _kinds(BusError).get(self.kind, BusError)(self.what, self.hint)
@@ -62,5 +62,5 @@ class Reply(msgspec.Struct):
     """One of the three."""
 
     answer: Answer | None = None
-    found: Found | None = None
-    refusal: Refusal | None = None
+    found: FoundEvents | None = None
+    refusal: ReportRefusal | None = None

@@ -9,7 +9,7 @@ from unibus.errors import QueryInvalid
 from unibus.pipeline.lake import HISTORY
 from unibus.pipeline.reports.answer import Answer, Column, Kind
 from unibus.pipeline.reports.collecting import collected
-from unibus.pipeline.reports.request import Request
+from unibus.pipeline.reports.request import ReportRequest
 from unibus.pipeline.reports.sources import opened_sources
 from unibus.pipeline.reports.sql_text import ABOUT_TABLES, HARMLESS, JAVA, OPENING, tokens, wrapped
 from unibus.pipeline.storage.tables import TABLES
@@ -29,7 +29,7 @@ _NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "float", "d
 PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
-def sql(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
+def sql(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> Answer:
     text = wrapped(request.text, request.limit + 1)
     register(spark, lake, {token.plain for token in tokens(request.text)})
     for name, value in HARMLESS.items():

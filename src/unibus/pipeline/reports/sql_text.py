@@ -48,7 +48,7 @@ _TOKEN: Final = re.compile(
 )
 
 
-class Token(NamedTuple):
+class SqlToken(NamedTuple):
     kind: str
     text: str
     at: int
@@ -60,11 +60,11 @@ class Token(NamedTuple):
         return self.text.strip("`").upper().lower()
 
 
-def tokens(sql: str) -> Iterator[Token]:
+def tokens(sql: str) -> Iterator[SqlToken]:
     for found in _TOKEN.finditer(sql):
         kind = found.lastgroup or "sign"
         if kind != "space":
-            yield Token(kind, found[0], found.start())
+            yield SqlToken(kind, found[0], found.start())
 
 
 def wrapped(sql: str, limit: int) -> str:
@@ -81,7 +81,7 @@ def wrapped(sql: str, limit: int) -> str:
     return f"SELECT * FROM (\n{sql}\n) LIMIT {limit}"
 
 
-def _check(found: list[Token]) -> None:
+def _check(found: list[SqlToken]) -> None:
     for at, token in enumerate(found):
         following = found[at + 1].text if at + 1 < len(found) else ""
         if token.kind == "sign" and token.text == ";":

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unibus.capture.event_source import EventSource, Piece
+from unibus.capture.event_source import EventPiece, EventSource
 from unibus.errors import BusError
-from unibus.pipeline.plan import Range, last_ranges
+from unibus.pipeline.plan import HistoryRange, last_ranges
 from unibus.pipeline.reports.answer import Value, plain
 from unibus.pipeline.set_aside import ERRORS, checked
 
@@ -69,8 +69,8 @@ def standing(lake: "Lake", sources: Sequence[EventSource]) -> Standing:
     )
 
 
-def _lag(source: EventSource, before: Sequence[Range]) -> DomainLag:
-    start = next((each for each in before if _is_of(each, source)), Range(source.domain, 0, 0))
+def _lag(source: EventSource, before: Sequence[HistoryRange]) -> DomainLag:
+    start = next((each for each in before if _is_of(each, source)), HistoryRange(source.domain, 0, 0))
     up_to = start.up_to
     lag = DomainLag(start.domain, source.where, up_to, up_to, 0, 0.0)
     try:
@@ -89,7 +89,7 @@ def _lag(source: EventSource, before: Sequence[Range]) -> DomainLag:
     return lag
 
 
-def _is_of(span: Range, source: EventSource) -> bool:
+def _is_of(span: HistoryRange, source: EventSource) -> bool:
     """By the place, where the source is damaged so that its domain is not known."""
     return span.domain == source.domain if source.domain else span.place == source.where
 
@@ -97,7 +97,7 @@ def _is_of(span: Range, source: EventSource) -> bool:
 def _first_us(source: EventSource, after: int, last: int) -> int | None:
     """When the first event behind a position happened."""
     for piece in source.pieces(after, last):
-        few = Piece(piece.first, min(piece.last, piece.first + 999), 0, 0, piece.path)
+        few = EventPiece(piece.first, min(piece.last, piece.first + 999), 0, 0, piece.path)
         for batch in source.read(few, ("seq", "ts")):
             if batch.num_rows:
                 return int(batch["ts"].cast("int64")[0].as_py())

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from unibus.core.flow.deadletter import SUB_QUEUE
 from unibus.pipeline.reports.answer import Answer, Column, Plot, Value
 from unibus.pipeline.reports.periods import like, moment
-from unibus.pipeline.reports.request import Request
+from unibus.pipeline.reports.request import ReportRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -45,7 +45,7 @@ _WHY: Final = {
 }
 
 
-def stuck(spark: "SparkSession", lake: "Lake", request: Request) -> Answer:
+def stuck(spark: "SparkSession", lake: "Lake", request: ReportRequest) -> Answer:
     """`since_us`: only those to which nothing has happened since then."""
     messages = lake.view(spark, "messages")
     last = last_us(messages, lake.view(spark, "channel_minute"))
@@ -77,7 +77,7 @@ def _as_of(last: dict[str, int]) -> str:
     return f"as of the last event that the lake has of each domain: {first} to {latest} UTC"
 
 
-def waiting(messages: "DataFrame", request: Request, last: dict[str, int]) -> "DataFrame":
+def waiting(messages: "DataFrame", request: ReportRequest, last: dict[str, int]) -> "DataFrame":
     """Open, and neither due later nor delivered under a lock that has not ended, with the time of its domain."""
     known = F.create_map(*[F.lit(value) for pair in last.items() for value in pair])
     rows = messages.where("open").withColumn(_NOW, known[F.col("domain")].cast("long"))

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from unibus.capture.event_source import EventSource, Piece
+from unibus.capture.event_source import EventPiece, EventSource
 from unibus.capture.schema import EVENTS
 from unibus.core.lifecycle.events import Event
 from unibus.errors import CaptureDamaged, StoreDamaged
 from unibus.pipeline.reports.bloom import groups_that_may_hold
-from unibus.pipeline.reports.request import Found
+from unibus.pipeline.reports.request import FoundEvents
 
 MESSAGE: Final = "message_id"
 WIDER: Final = ("correlation_id", "trace_id")
@@ -27,15 +27,15 @@ EVENTS_MAX: Final = 100_000
 """Beyond that it is no way of a message any more, but a load."""
 
 
-def find_events(sources: Sequence[EventSource], wanted: str) -> Found:
+def find_events(sources: Sequence[EventSource], wanted: str) -> FoundEvents:
     """By message id; where there is none, by correlation id or trace id, whichever has it."""
     reading = Reading(wanted)
     for columns in ((MESSAGE,), WIDER):
         events = reading.events(sources, columns)
         if events:
             by = next(name for name in columns if any(getattr(each, name) == wanted for each in events))
-            return Found(wanted, by, events, sorted(reading.unread))
-    return Found(wanted, "", [], sorted(reading.unread))
+            return FoundEvents(wanted, by, events, sorted(reading.unread))
+    return FoundEvents(wanted, "", [], sorted(reading.unread))
 
 
 class Reading:
@@ -45,7 +45,7 @@ class Reading:
         self.unread: set[str] = set()
         self._wanted = wanted
 
-    def _pieces(self, source: EventSource) -> list[Piece]:
+    def _pieces(self, source: EventSource) -> list[EventPiece]:
         """A source that is damaged hides only what is in it, and is named."""
         try:
             return source.pieces(source.first() - 1, source.last()) if source.last() else []
@@ -68,7 +68,7 @@ class Reading:
         found = list({(each.domain, each.seq): each for each in found}.values())
         return sorted(found, key=lambda each: (each.ts, each.domain, each.seq))[:EVENTS_MAX]
 
-    def _tried(self, piece: Piece, columns: Sequence[str]) -> pa.Table:
+    def _tried(self, piece: EventPiece, columns: Sequence[str]) -> pa.Table:
         """A segment that is damaged hides what is in it, and not all the rest."""
         assert piece.path is not None
         try:
@@ -97,7 +97,7 @@ class Reading:
             mask = pc.or_(mask, each)
         return mask
 
-    def _events_in_store(self, source: EventSource, piece: Piece, columns: Sequence[str]) -> Iterator[Event]:
+    def _events_in_store(self, source: EventSource, piece: EventPiece, columns: Sequence[str]) -> Iterator[Event]:
         for batch in source.read(piece):
             mask = self._mask(batch.select(list(columns)))
             yield from events_of(pa.Table.from_batches([batch.filter(mask)]))

@@ -23,8 +23,8 @@ from typing import Final
 import msgspec
 
 from unibus.errors import DecodeError, StoreBusy
-from unibus.pipeline.reports.request import Refusal, Reply, Request
-from unibus.pipeline.serving.client import ADDRESS, Address
+from unibus.pipeline.reports.request import Reply, ReportRefusal, ReportRequest
+from unibus.pipeline.serving.client import ADDRESS, ServingAddress
 from unibus.stores.files.owner import Owner
 
 SOCKET: Final = "serve.sock"
@@ -32,16 +32,16 @@ REQUEST_BYTES_MAX: Final = 1 << 20
 PATH_BYTES_MAX: Final = 100
 """Of the name of a socket: systems allow little more."""
 
-Answering = Callable[[Request, threading.Event], Reply]
+Answering = Callable[[ReportRequest, threading.Event], Reply]
 """The event is set when whoever asked has gone."""
 
 
 @contextlib.contextmanager
-def open_door(lake: Path, connect: str, answering: Answering) -> Iterator[Address]:
+def open_door(lake: Path, connect: str, answering: Answering) -> Iterator[ServingAddress]:
     """Questions are answered, by threads, until the block is left. StoreBusy if another server is there."""
     owner = lock_door(lake)
     place = _place(lake)
-    address = Address(os.getpid(), str(place), connect, os.path.realpath(lake))
+    address = ServingAddress(os.getpid(), str(place), connect, os.path.realpath(lake))
     try:
         place.unlink(missing_ok=True)
         with _Server(str(place), answering) as server:
@@ -81,7 +81,7 @@ def _place(lake: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix="unibus-")) / SOCKET
 
 
-def _publish(lake: Path, address: Address) -> None:
+def _publish(lake: Path, address: ServingAddress) -> None:
     part = lake / f"{ADDRESS}.part{os.getpid()}"
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(msgspec.json.encode(address))
@@ -115,9 +115,11 @@ class _Asked(socketserver.StreamRequestHandler):
 
     def _reply(self, line: bytes, gone: threading.Event) -> Reply:
         try:
-            request = msgspec.json.decode(line, type=Request)
+            request = msgspec.json.decode(line, type=ReportRequest)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return Reply(refusal=Refusal.of(DecodeError(f"this is no question: {error}", "is the client as new?")))
+            return Reply(
+                refusal=ReportRefusal.of(DecodeError(f"this is no question: {error}", "is the client as new?"))
+            )
         return self.server.answering(request, gone)
 
 

@@ -42,7 +42,7 @@ from unibus.pipeline.storage.files import (
     sync_folder,
     write_file,
 )
-from unibus.pipeline.storage.tables import Table
+from unibus.pipeline.storage.tables import LakeTable
 from unibus.stores.files.disk import RealFiles
 from unibus.stores.files.disk import replace as replace_file
 from unibus.stores.files.private import keep_mode, make_folder
@@ -67,7 +67,7 @@ _CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 class DeltaFolder:
     """One table. Keeps what it has read of the log, and looks for more at `refresh`."""
 
-    def __init__(self, path: str, table: Table) -> None:
+    def __init__(self, path: str, table: LakeTable) -> None:
         self.path = path
         self.table = table
         self._delta: DeltaTable | None = None
@@ -280,12 +280,12 @@ def _is_parquet(path: str) -> bool:
     return True
 
 
-def _stats(file: File, table: Table) -> str:
+def _stats(file: File, table: LakeTable) -> str:
     bounds = {"minValues": _told(file.low, table), "maxValues": _told(file.high, table)}
     return json.dumps({"numRecords": file.rows, **bounds, "nullCount": {}})
 
 
-def _told(values: dict[str, int], table: Table) -> dict[str, object]:
+def _told(values: dict[str, int], table: LakeTable) -> dict[str, object]:
     moments = {each.name for each in table.schema if pa.types.is_timestamp(each.type)}
     return {
         name: f"{START + value * MICROSECOND:%Y-%m-%dT%H:%M:%S.%fZ}" if name in moments else value

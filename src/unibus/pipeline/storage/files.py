@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unibus.pipeline.storage.tables import Table
+from unibus.pipeline.storage.tables import LakeTable
 from unibus.stores.files.disk import RealFiles
 from unibus.stores.files.private import make_file, make_folder
 
@@ -39,7 +39,7 @@ class File:
         return self.path.rpartition("/")[2]
 
 
-def path_of(name: str, table: Table, open_: bool | None) -> str:
+def path_of(name: str, table: LakeTable, open_: bool | None) -> str:
     """Where a file of a table belongs. Delta's log has the value of the partition, but some readers, such as Polars,
     take it from the path, as Hive wrote it."""
     return f"{table.partition}={partition_value(open_)}/{name}" if table.partition else name
@@ -49,7 +49,7 @@ def partition_value(open_: bool | None) -> str:
     return "true" if open_ else "false"
 
 
-def write_file(folder: str, name: str, rows: pa.Table, table: Table, open_: bool | None = None) -> File:
+def write_file(folder: str, name: str, rows: pa.Table, table: LakeTable, open_: bool | None = None) -> File:
     """Anywhere, also on an executor: no commit is needed for it. On the disk when it returns, all but its name."""
     place = path_of(name, table, open_)
     path = os.path.join(folder, place)

@@ -1,7 +1,8 @@
 """The tables of a lake: their columns, and how rows of one key become one row.
 
-Rows of an additive table are parts: several may have the same key, and whoever reads adds them up as `Table.adds` says.
-That is what makes a batch cheap: it appends its own parts and looks at no older ones. Compaction adds up for good.
+Rows of an additive table are parts: several may have the same key, and whoever reads adds them up as `LakeTable.adds`
+says. That is what makes a batch cheap: it appends its own parts and looks at no older ones. Compaction adds up for
+good.
 
 To change a table: append columns that may be null. An older lake is read as if it had them (see delta.py).
 """
@@ -31,7 +32,7 @@ def _columns(*named: tuple[str, pa.DataType]) -> pa.Schema:
 
 
 @dataclass(frozen=True)
-class Table:
+class LakeTable:
     name: str
     schema: pa.Schema
     adds: dict[str, str] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class Table:
 _CHANNEL: Final = (("domain", _TEXT), ("channel", _TEXT), ("channel_key", _NUMBER))
 _FEW: Final = ("domain", "channel", "channel_key")
 
-MESSAGES: Final = Table(
+MESSAGES: Final = LakeTable(
     "messages",
     _columns(
         ("open", pa.bool_()),
@@ -86,7 +87,7 @@ MESSAGES: Final = Table(
 """One row per message. Closed: what its last event told, `outcome` is how it ended and `last_at` when. Open: where it
 stands, see jobs/opened.py; `due_at` is when its lock ends, or when it becomes visible."""
 
-CHANNEL_MINUTE: Final = Table(
+CHANNEL_MINUTE: Final = LakeTable(
     "channel_minute",
     _columns(
         *_CHANNEL, ("minute", MOMENT), ("kind", _TEXT), ("kind_code", pa.int8()), ("n", _NUMBER), ("bytes", _NUMBER)
@@ -97,7 +98,7 @@ CHANNEL_MINUTE: Final = Table(
 )
 """Every event is counted once. `bytes` are those of the messages that the events were about."""
 
-LATENCY_HIST: Final = Table(
+LATENCY_HIST: Final = LakeTable(
     "latency_hist",
     _columns(
         *_CHANNEL,
@@ -116,7 +117,7 @@ LATENCY_HIST: Final = Table(
 """How long messages took that ended in this minute. `measure`: waiting (until first delivered), total. For buckets see
 histogram.py."""
 
-FAILURES: Final = Table(
+FAILURES: Final = LakeTable(
     "failures",
     _columns(
         *_CHANNEL,
@@ -135,7 +136,7 @@ FAILURES: Final = Table(
 )
 """dead_lettered, expired, and returned: each attempt that came to nothing."""
 
-TRACES: Final = Table(
+TRACES: Final = LakeTable(
     "traces",
     _columns(
         ("id", _TEXT),
@@ -153,9 +154,9 @@ TRACES: Final = Table(
 )
 """Where the messages of one trace id, or of one correlation id, went. `id_kind`: trace, correlation."""
 
-CHANNELS: Final = Table("channels", _columns(*_CHANNEL, ("first_batch", _NUMBER)), few=("domain",))
+CHANNELS: Final = LakeTable("channels", _columns(*_CHANNEL, ("first_batch", _NUMBER)), few=("domain",))
 
-QUARANTINE: Final = Table(
+QUARANTINE: Final = LakeTable(
     "quarantine",
     _columns(
         ("domain", _TEXT),
@@ -171,7 +172,7 @@ QUARANTINE: Final = Table(
 """Ranges of history of which nothing was counted. `reason`: gap (the store forgot it), gone (no segment has it any
 more), missing, size, crc, unreadable, schema."""
 
-BATCHES: Final = Table(
+BATCHES: Final = LakeTable(
     "batches",
     _columns(
         ("number", _NUMBER),
@@ -186,7 +187,7 @@ BATCHES: Final = Table(
 )
 """One row per batch, and the last table that a batch writes. `ranges` has every domain that the lake knows."""
 
-TABLES: Final[dict[str, Table]] = {
+TABLES: Final[dict[str, LakeTable]] = {
     each.name: each
     for each in (MESSAGES, CHANNEL_MINUTE, LATENCY_HIST, FAILURES, TRACES, CHANNELS, QUARANTINE, BATCHES)
 }

@@ -2,15 +2,15 @@
 
 from unibus.core.lifecycle.invariants import differences, violations
 from unibus.core.lifecycle.state.deadlines import NEVER
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.seam.journal import Journal
 
 
-def checked(book: Book, journal: Journal, now_ns: int) -> list[str]:
+def checked(book: StoreState, journal: Journal, now_ns: int) -> list[str]:
     """Whether the state keeps its invariants and is the one that the journal describes. The caller sees to it that
     neither is changed meanwhile."""
     found = violations(book)
-    other = Book(NEVER)
+    other = StoreState(NEVER)
     try:
         if journal.reload(other):
             found += violations(other)

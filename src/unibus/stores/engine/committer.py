@@ -17,15 +17,15 @@ from mypy_extensions import i64
 
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.state.changes import Change
-from unibus.core.lifecycle.state.entity import Entry
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import GONE
 from unibus.errors import BusError, BusForked, StoreFailed, StoreFull
 from unibus.stores.engine.snapshot import Snapshot
-from unibus.stores.engine.wake_ups import HistoryWatchers
-from unibus.stores.seam.commit_placement import Pace
-from unibus.stores.seam.journal import Journal, Slice
-from unibus.stores.seam.pending import Commits, Outcome, Pending
+from unibus.stores.engine.wake_ups import HistoryWakeUps
+from unibus.stores.seam.commit_placement import CommitPlacement
+from unibus.stores.seam.journal import Journal, SnapshotSlice
+from unibus.stores.seam.pending import CommitResult, Committing, Pending
 from unibus.threads import DaemonThread
 
 log = logging.getLogger("unibus")
@@ -38,10 +38,10 @@ SLOW_S: Final = 1.0
 
 
 @final
-class Group(Outcome):
+class CommitGroup(CommitResult):
     """What is written and answered together."""
 
-    def __init__(self, commits: Commits) -> None:
+    def __init__(self, commits: Committing) -> None:
         super().__init__(commits)
         self.waiting: i64 = 0  # How many answers depend on it.
         self.absent: list[Claimed] = []  # Handed out, with their data still on disk.
@@ -53,7 +53,7 @@ class Committer:
     """`lock` is the store's: it is held while memory changes, and never while anything is written."""
 
     def __init__(
-        self, journal: Journal, book: Book, lock: threading.RLock, snapshot: Snapshot, watchers: HistoryWatchers
+        self, journal: Journal, book: StoreState, lock: threading.RLock, snapshot: Snapshot, watchers: HistoryWakeUps
     ) -> None:
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = _nobody
@@ -66,17 +66,17 @@ class Committer:
         self._snapshot = snapshot
         self._watchers = watchers
         self.committing = threading.Lock()  # Taken before `lock` where both are needed.
-        self._group = Group(self)
+        self._group = CommitGroup(self)
         self._unsynced = True  # Something that was written may not be on disk yet.
         self._kicks = threading.Lock()  # Closed while the writer has nothing to do; a kick opens it.
         self._kicks.acquire()
-        self.pace = Pace()
+        self.pace = CommitPlacement()
         self._asked_ns: i64 = 0  # When a loop left its commit to the writer.
         self._soon: asyncio.AbstractEventLoop | None = None
         self._closing = False
         self._writer: threading.Thread | None = None
 
-    def add(self, sync: bool, absent: list[Claimed] | None = None) -> Group:
+    def add(self, sync: bool, absent: list[Claimed] | None = None) -> CommitGroup:
         """Who gets its answer with the book's fresh changes. The caller holds the lock, and kicks or leads after it."""
         group = self._group
         group.waiting += 1
@@ -126,7 +126,7 @@ class Committer:
             except RuntimeError:
                 return  # Somebody else was quicker.
 
-    def lead(self, outcome: Outcome) -> None:
+    def lead(self, outcome: CommitResult) -> None:
         """Commit in this thread, unless another one does so for us meanwhile."""
         while not outcome.done:
             if not self.commit() and self.failure is not None:
@@ -172,12 +172,12 @@ class Committer:
                 self._watchers.wake()
         return True
 
-    def is_alone(self, outcome: Outcome | None) -> bool:
+    def is_alone(self, outcome: CommitResult | None) -> bool:
         """Whether somebody has just asked for a write, which needs no sync, and nobody else waits for one."""
         group = self._group
         return outcome is group and group.waiting == 1 and not group.sync
 
-    def _commit(self) -> Group | None:
+    def _commit(self) -> CommitGroup | None:
         """What has collected is written and its outcome settled. Whoever waits is told by the caller."""
         group = self._group
         try:
@@ -199,14 +199,14 @@ class Committer:
             group.settle(None)
         return group
 
-    def _write_group(self, group: Group) -> bool:
+    def _write_group(self, group: CommitGroup) -> bool:
         """False if there is nothing to write. The next group begins with the first thing that is taken from memory."""
         with self._lock:
             changes = self._book.fresh
             part, unread = self._next_part(group, len(changes))
             if not changes and not group.waiting and part is None and unread is None:
                 return False
-            self._group = Group(self)
+            self._group = CommitGroup(self)
             self._book.take()
             shed, self._book.to_shed = self._book.to_shed, []
         if unread is not None:
@@ -217,7 +217,7 @@ class Committer:
                 self._book.shed(shed)
         return True
 
-    def _next_part(self, group: Group, count: int) -> tuple[Slice | None, Exception | None]:
+    def _next_part(self, group: CommitGroup, count: int) -> tuple[SnapshotSlice | None, Exception | None]:
         """A piece of a snapshot, or why there is none: what it takes from disk is lost to the snapshot if it fails."""
         if self.failure is not None:
             return None, None
@@ -231,12 +231,12 @@ class Committer:
         except Exception as error:
             return None, error
 
-    def _write(self, group: Group, changes: list[Change], part: Slice | None) -> None:
+    def _write(self, group: CommitGroup, changes: list[Change], part: SnapshotSlice | None) -> None:
         if self.failure is not None:
             # Not the failure itself: a Ctrl-C that stopped the store in another thread is none of this thread's.
             raise self.as_failure()
         if part is None and group.sync and not changes and self._unsynced:
-            part = Slice()  # Nothing of its own to write, but it answers for what was written before.
+            part = SnapshotSlice()  # Nothing of its own to write, but it answers for what was written before.
         if changes or part is not None:
             self._journal.append(self.written + 1, changes, group.sync, part)
             group.has_changes = bool(changes)
@@ -285,14 +285,14 @@ class Committer:
             group = self.add(True)
         Pending(None, group).wait()
 
-    def bodies(self, entries: list[Entry]) -> dict[Entry, bytes]:
+    def bodies(self, entries: list[StoredMessage]) -> dict[StoredMessage, bytes]:
         """The data of messages that is on disk only. No row goes meanwhile; what is gone already is left out."""
         with self.committing:
             with self._lock:
                 there = [entry for entry in entries if entry.state != GONE]
             return self._journal.bodies(there)
 
-    def fetch(self, entry: Entry) -> bytes:
+    def fetch(self, entry: StoredMessage) -> bytes:
         """The same in the middle of a decision, under the store's lock. If it fails, memory may hold half of what was
         decided: that must never be written, so the store stops."""
         try:
@@ -335,7 +335,7 @@ class Committer:
         self.flush()
         with self._lock:
             left = self._group
-            self._group = Group(self)
+            self._group = CommitGroup(self)
         left.decide(self.as_failure)  # Only a store that has stopped leaves anybody waiting.
 
 

@@ -19,15 +19,15 @@ from mypy_extensions import i64
 from unibus.clock import Clock, Timers
 from unibus.core.lifecycle import batch
 from unibus.core.lifecycle.admission import target_of
-from unibus.core.lifecycle.backfill import Beginning
+from unibus.core.lifecycle.backfill import Backfill
 from unibus.core.lifecycle.claiming import Claimed, claim, claim_deferred, deferred_entries, fire, limit_durations
 from unibus.core.lifecycle.commands import Command, Declare, SendResult
 from unibus.core.lifecycle.declaring import drop_idle
 from unibus.core.lifecycle.sending import entries_of, page_of, queue_of, receiving_from
 from unibus.core.lifecycle.sessions import accept, held_session
 from unibus.core.lifecycle.state.deadlines import NEVER
-from unibus.core.lifecycle.state.entity import Entry, Session
-from unibus.core.lifecycle.state.state import Book, owner_name
+from unibus.core.lifecycle.state.entity import Session, StoredMessage
+from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.core.lifecycle.state.states import GONE
 from unibus.errors import BusClosed, StoreFailed
 from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
@@ -41,7 +41,7 @@ from unibus.stores.engine.snapshot_limits import SnapshotLimits
 from unibus.stores.engine.space import Space
 from unibus.stores.engine.switch_interval import switching
 from unibus.stores.engine.tokens import Tokens
-from unibus.stores.engine.wake_ups import Watchers
+from unibus.stores.engine.wake_ups import WakeUps
 from unibus.stores.files.held_files import HINT
 from unibus.stores.seam.catalog import EmbeddedCatalog
 from unibus.stores.seam.durability import Durability
@@ -49,8 +49,8 @@ from unibus.stores.seam.forked import ForkedJournal, keep_for_ever, on_fork, ope
 from unibus.stores.seam.info_of import info_of
 from unibus.stores.seam.journal import Journal, checked_level
 from unibus.stores.seam.moment import StoreCopy, copy_of
-from unibus.stores.seam.pending import Pending, answered
-from unibus.stores.seam.store import EntityInfo, SessionLock, StoreHealth, Wish
+from unibus.stores.seam.pending import Pending, resolved
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth
 
 log = logging.getLogger("unibus")
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class EmbeddedStore:
         self._book.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
         limits = snapshot_limits or SnapshotLimits()
         self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every, limits)
-        self._watchers = Watchers(self._book, self._lock)
+        self._watchers = WakeUps(self._book, self._lock)
         self._committer = Committer(journal, self._book, self._lock, self._snapshot, self._watchers.history)
         self._retention = Retention(self._committer, self._snapshot, self._lock, timers, self.now_ns)
         # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
@@ -144,7 +144,7 @@ class EmbeddedStore:
                 raise
         return self._answer(pending)
 
-    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
+    def claim(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
         with self._lock:
             try:
                 claimed = _claimed(self._book, self._tokens, wish, self._begin())
@@ -187,7 +187,7 @@ class EmbeddedStore:
                             self._space.admit([declare])
                         batch.check(book, [declare], now_ns)
                         topic = target_of(book, owner_name(declare.name, declare.kind))
-                        beginning = Beginning(topic, after_sequence, since_ns)
+                        beginning = Backfill(topic, after_sequence, since_ns)
                         for seq, change in self._journal.changes_after(0):
                             beginning.see(seq, change)
                         batch.run(book, [declare], now_ns)
@@ -326,13 +326,13 @@ class EmbeddedStore:
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
         with self._lock:
             now_ns = self._begin()
-            return answered(held_session(self._book, lock.entity, lock.session_id, lock.token, now_ns).state)
+            return resolved(held_session(self._book, lock.entity, lock.session_id, lock.token, now_ns).state)
 
     def entities(self) -> Pending[list[EntityInfo]]:
         with self._lock:
             self._begin()
             found = [info_of(entity) for entity in self._book.visible()]
-        return answered(sorted(found, key=lambda info: info.name))
+        return resolved(sorted(found, key=lambda info: info.name))
 
     def was_processed(self, entity: str, key: str) -> bool:
         with self._lock:
@@ -343,22 +343,22 @@ class EmbeddedStore:
             self._begin()
             return self._book.positions.get(name, 0)
 
-    def held(self, entity: str | None = None) -> list[Entry]:
+    def held(self, entity: str | None = None) -> list[StoredMessage]:
         with self._lock:
             self._begin()
             if entity is not None:
                 return list(entries_of(self._book, entity))
             return [entry for each in self._book.entities.values() for entry in each.entries.values()]
 
-    def find(self, entity: str, sequence: int) -> Entry | None:
+    def find(self, entity: str, sequence: int) -> StoredMessage | None:
         with self._lock:
             self._begin()
             found = self._book.find(entity)
             return None if found is None else found.entries.get(sequence)
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
-        found: dict[Entry, bytes] = {}
-        absent: list[Entry] = []
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+        found: dict[StoredMessage, bytes] = {}
+        absent: list[StoredMessage] = []
         with self._lock:
             self._begin()
             for entry in entries:
@@ -432,15 +432,15 @@ class EmbeddedStore:
         self._closing.run(self.url, steps)
 
 
-def _empty_book(journal: Journal, memory_budget: int, most: dict[int, int] | None) -> Book:
-    book = Book(memory_budget)
+def _empty_book(journal: Journal, memory_budget: int, most: dict[int, int] | None) -> StoreState:
+    book = StoreState(memory_budget)
     book.saves = journal.snapshots
     book.new_id = uuid4
     book.most.update(most or {})
     return book
 
 
-def _claimed(book: Book, tokens: Tokens, wish: Wish, now_ns: i64) -> list[Claimed]:
+def _claimed(book: StoreState, tokens: Tokens, wish: ClaimRequest, now_ns: i64) -> list[Claimed]:
     """Hand out what was asked for: deferred messages by their sequences, or the next ones."""
     entity = receiving_from(book, wish.entity, now_ns)
     session: Session | None = None

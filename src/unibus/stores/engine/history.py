@@ -12,9 +12,9 @@ from typing import Final
 from unibus.core.lifecycle.admission import target_of
 from unibus.core.lifecycle.events import Event
 from unibus.core.lifecycle.state.changes import Change
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.engine.committer import Committer
-from unibus.stores.engine.wake_ups import HistoryWatchers
+from unibus.stores.engine.wake_ups import HistoryWakeUps
 from unibus.stores.seam.journal import Journal
 from unibus.stores.seam.replay_index import ReplayIndex
 
@@ -30,11 +30,11 @@ class EmbeddedHistory:
         self,
         journal: Journal,
         committer: Committer,
-        book: Book,
+        book: StoreState,
         lock: threading.RLock,
         check: Callable[[], int],
         syncs: bool,
-        watchers: HistoryWatchers,
+        watchers: HistoryWakeUps,
     ) -> None:
         self._journal = journal
         self._committer = committer

@@ -15,11 +15,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from unibus.core.lifecycle.state.entity import FOREVER_NS, Entity, Entry
-from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, Book
+from unibus.core.lifecycle.state.entity import FOREVER_NS, Entity, StoredMessage
+from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState
 from unibus.core.lifecycle.state.states import GONE
 from unibus.stores.engine.snapshot_limits import SnapshotLimits
-from unibus.stores.seam.journal import EntityRow, Journal, Slice, Summary
+from unibus.stores.seam.journal import EntityRow, Journal, SnapshotSlice, Summary
 
 PART_ENTRIES = 500  # Not final, so that tests can make pieces of one message.
 PART_BYTES: Final = 4_000_000
@@ -38,7 +38,7 @@ class Snapshot:
     def __init__(
         self,
         journal: Journal,
-        book: Book,
+        book: StoreState,
         now_ns: Callable[[], int],
         covered: int,
         every: int,
@@ -59,13 +59,13 @@ class Snapshot:
         self._running = False
         self._copies_saved = False
         self._begun_at = 0
-        self._entries: list[Entry] = []
+        self._entries: list[StoredMessage] = []
         self._gone: list[tuple[int, int]] = []
         self._marks: list[tuple[int, int, str, int]] = []
         self._dropped: list[int] = []
         self._entities: list[Entity] = []  # Those of the beginning: the log may speak of one that is deleted by now.
         self._numbered = 0  # Entities up to this one have rows.
-        self._held: Slice | None = None  # A piece that found no space,
+        self._held: SnapshotSlice | None = None  # A piece that found no space,
         self._resume_ns = 0  # and when it is tried again.
 
     def is_due(self, seq: int) -> bool:
@@ -111,7 +111,7 @@ class Snapshot:
         self._wanted = self._book.seq
         return True
 
-    def next_part(self, seq: int, wanted: set[tuple[int, int]]) -> Slice | None:
+    def next_part(self, seq: int, wanted: set[tuple[int, int]]) -> SnapshotSlice | None:
         """The next piece, if there is one to write; `seq` is that of the last change in the group it goes with.
 
         Rows that are `wanted` are read once the group is written: they stay until the next piece.
@@ -138,11 +138,11 @@ class Snapshot:
             gone = self._gone[-PART_ENTRIES:]
             del self._gone[-PART_ENTRIES:]
             self._gone += [key for key in gone if key in wanted]
-            return Slice(gone=[key for key in gone if key not in wanted])
+            return SnapshotSlice(gone=[key for key in gone if key not in wanted])
         self._entries = self._late_copies()
         return self._entries_part() if self._entries else self._last_part(seq)
 
-    def wrote(self, part: Slice) -> None:
+    def wrote(self, part: SnapshotSlice) -> None:
         """The piece was written, or put off: then it is kept as it is. A row that is older than the log is no matter,
         because the log is played from the snapshot's beginning over it.
         """
@@ -163,7 +163,7 @@ class Snapshot:
             self._since_ns = 0
             self._due_weight = self._next_weight()
 
-    def _late_copies(self) -> list[Entry]:
+    def _late_copies(self) -> list[StoredMessage]:
         """Copies, made since, of messages from before: what they are copies of may be in no row, and not in the log."""
         return [
             entry
@@ -184,9 +184,11 @@ class Snapshot:
         self._entities = list(book.entities.values())
         self._entries.reverse()  # Taken from the end.
 
-    def _entries_part(self) -> Slice:
+    def _entries_part(self) -> SnapshotSlice:
         """Some messages, and the entities that are new: recovery may find this piece without the last one."""
-        part = Slice(entities=[row_of(each) for each in self._book.entities.values() if each.number > self._numbered])
+        part = SnapshotSlice(
+            entities=[row_of(each) for each in self._book.entities.values() if each.number > self._numbered]
+        )
         self._numbered = self._book.numbered
         size = 0
         while self._entries and len(part.entries) < PART_ENTRIES and size < PART_BYTES:
@@ -200,7 +202,7 @@ class Snapshot:
                 entry.saved = True
         return part
 
-    def _last_part(self, seq: int) -> Slice:
+    def _last_part(self, seq: int) -> SnapshotSlice:
         book = self._book
         now_ns = self._now_ns()
         sessions = {}
@@ -226,7 +228,7 @@ class Snapshot:
             over,
             dict(book.positions),
         )
-        return Slice(last=summary)
+        return SnapshotSlice(last=summary)
 
 
 def row_of(entity: Entity) -> EntityRow:

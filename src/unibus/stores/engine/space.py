@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from unibus.clock import Timers
 from unibus.core.lifecycle.commands import Command, Declare, Move, Send, SetRule
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreFull
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.seam.journal import Journal
@@ -32,7 +32,7 @@ _HINT: Final = "free space on the disk; it works again when there is space, and 
 class Space:
     """For a store with a reserve. Called under the lock of the store where nothing else is said."""
 
-    def __init__(self, journal: Journal, book: Book, timers: Timers) -> None:
+    def __init__(self, journal: Journal, book: StoreState, timers: Timers) -> None:
         self._reserve: Reserve = journal.reserve
         self._url = journal.url
         self._book = book

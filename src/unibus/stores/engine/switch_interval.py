@@ -14,7 +14,7 @@ from unibus.stores.seam.forked import renew
 INTERVAL_S: Final = 0.00025
 
 
-class Switching:
+class SwitchInterval:
     """The stores that are open share it. What was there before comes back with the last of them.
 
     A store names itself, so that it counts once: one whose `close()` was interrupted restores a second time.
@@ -47,6 +47,6 @@ class Switching:
         self._open = set()
 
 
-switching: Final = Switching()
+switching: Final = SwitchInterval()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=switching.forget_in_child)

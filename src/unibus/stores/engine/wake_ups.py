@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable
 
 from unibus.core.lifecycle.state.entity import Entity
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 
 log = logging.getLogger("unibus")
 
 
-class HistoryWatchers:
+class HistoryWakeUps:
     """Those that are called once when history has grown. A commit looks at `calls`, and does nothing while it is empty.
 
     `add` and `wake` replace the list under a lock of their own: a commit must not wait for the store's.
@@ -45,11 +45,11 @@ class HistoryWatchers:
                 log.exception("a reader of history could not be notified")
 
 
-class Watchers:
+class WakeUps:
     """The watchers of one store. Calls are made without its lock."""
 
-    def __init__(self, book: Book, lock: threading.RLock) -> None:
-        self.history = HistoryWatchers()
+    def __init__(self, book: StoreState, lock: threading.RLock) -> None:
+        self.history = HistoryWakeUps()
         self._book = book
         self._lock = lock
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from unibus.core.lifecycle.invariants import differences, violations
 from unibus.core.lifecycle.state.deadlines import NEVER
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import BusError, StoreBusy, StoreDamaged, StoreUnavailable, UsageError
 from unibus.stores.files.owner import busy_elsewhere, checked_links
 from unibus.stores.inspection.files import StoreFiles
@@ -197,7 +197,7 @@ def _no_owner(kind: str, path: str) -> Iterator[None]:
 def _verify(kind: str, path: str, salvage: Salvage) -> None:
     """Open the new store as every program would, and compare it with what was salvaged."""
     journal: Journal = SqliteJournal(path) if kind == SQLITE else JsonFileJournal(path)
-    book = Book(NEVER)
+    book = StoreState(NEVER)
     try:
         journal.load(book)
         for entry in salvage.unreadable:

@@ -10,8 +10,8 @@ from unibus.core.lifecycle.invariants import differences, sequence_problem, viol
 from unibus.core.lifecycle.state.apply import replay
 from unibus.core.lifecycle.state.changes import Change, Copied, Declared, Passed, Sent
 from unibus.core.lifecycle.state.deadlines import NEVER
-from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC, Entry
-from unibus.core.lifecycle.state.state import Book, owner_name
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC, StoredMessage
+from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.errors import BusError, StoreDamaged, StoreVersion
 from unibus.stores.inspection.fan_out import half_sends
 from unibus.stores.inspection.files import LoggedGroup, StoreFiles
@@ -31,11 +31,11 @@ class Salvage:
     """
 
     def __init__(self, files: StoreFiles) -> None:
-        self.book = Book(0)  # No data in memory: a store may be larger than that.
+        self.book = StoreState(0)  # No data in memory: a store may be larger than that.
         self.inspection = Inspection(files.url)
         self.repaired: dict[int, list[Change]] = {}
-        self.bodies: dict[Entry, bytes] = {}
-        self.unreadable: set[Entry] = set()
+        self.bodies: dict[StoredMessage, bytes] = {}
+        self.unreadable: set[StoredMessage] = set()
         self.history_from = 1
         self._files = files
         self._covered = 0
@@ -174,7 +174,7 @@ class Salvage:
             for start in range(0, len(entries), _BODIES_AT_ONCE):
                 self._read(entries[start : start + _BODIES_AT_ONCE])
 
-    def _read(self, entries: list[Entry]) -> None:
+    def _read(self, entries: list[StoredMessage]) -> None:
         try:
             self._files.bodies(entries)
         except StoreVersion:
@@ -208,7 +208,7 @@ class Salvage:
         """Where the log still has everything, it leads to the state that the snapshot began with."""
         if not self._covered or self.inspection.findings:
             return
-        past = Book(NEVER)
+        past = StoreState(NEVER)
         past.replaying = True
         for group in self._files.groups(0):
             if group.problem or group.first != past.seq + 1:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from unibus.core.lifecycle.state.changes import Change
-from unibus.core.lifecycle.state.entity import Entry
-from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, Book
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState
 from unibus.stores.engine.snapshot import row_of
 from unibus.stores.files.disk import Files, RealFiles
 from unibus.stores.files.private import make_file
@@ -17,11 +17,11 @@ from unibus.stores.inspection.files import StoreFiles
 from unibus.stores.inspection.salvage import Salvage
 from unibus.stores.jsonfile.folder import begin, check_place
 from unibus.stores.jsonfile.forms import instant_text
-from unibus.stores.jsonfile.log import Log
+from unibus.stores.jsonfile.log import JsonLog
 from unibus.stores.jsonfile.snapshot import Snapshots
-from unibus.stores.jsonfile.state import Cursor, Cursors, write_cursors
-from unibus.stores.seam.journal import Slice, Summary
-from unibus.stores.sqlite.file import Transaction, open_file
+from unibus.stores.jsonfile.state import CursorRecord, Cursors, write_cursors
+from unibus.stores.seam.journal import SnapshotSlice, Summary
+from unibus.stores.sqlite.file import SqliteTransaction, open_file
 from unibus.stores.sqlite.rows import checksum, insert, pack, save_part, save_summary
 
 _MESSAGES_AT_ONCE: Final = 500
@@ -32,7 +32,7 @@ def write_sqlite(path: str, salvage: Salvage, files: StoreFiles) -> None:
     connection = open_file(path, files.domain, None, False)
     try:
         log_bytes = 0
-        with Transaction(connection):
+        with SqliteTransaction(connection):
             for first, changes in _history(salvage, files):
                 records = pack(changes)
                 row = (first, first + len(changes) - 1, changes[0].at_ns, checksum(records), records)
@@ -53,7 +53,7 @@ def write_jsonfile(folder: str, salvage: Salvage, files: StoreFiles) -> None:
     check_place(disk, folder)
     disk.make_folder(folder)
     begin(disk, folder, files.domain)
-    log, snapshots = Log(disk, f"{folder}/wal"), Snapshots(disk, folder)
+    log, snapshots = JsonLog(disk, f"{folder}/wal"), Snapshots(disk, folder)
     try:
         log.last = salvage.history_from - 1
         log.begin()
@@ -65,7 +65,7 @@ def write_jsonfile(folder: str, salvage: Salvage, files: StoreFiles) -> None:
         for part in _parts(salvage, files):
             snapshots.take(part)
         snapshots.finish(summary_of(salvage.book), instant_text(time.time_ns()))
-        readers = {each.name: Cursor(each.seq, each.missed) for each in files.readers()}
+        readers = {each.name: CursorRecord(each.seq, each.missed) for each in files.readers()}
         if readers or salvage.history_from > 1:
             write_cursors(disk, folder, Cursors(oldest=salvage.history_from, readers=readers))
     finally:
@@ -80,23 +80,23 @@ def _history(salvage: Salvage, files: StoreFiles) -> Iterator[tuple[int, list[Ch
             yield group.first, list(salvage.repaired.get(group.first, group.changes))
 
 
-def _parts(salvage: Salvage, files: StoreFiles) -> Iterator[Slice]:
+def _parts(salvage: Salvage, files: StoreFiles) -> Iterator[SnapshotSlice]:
     entities = list(salvage.book.entities.values())
-    yield Slice(entities=[row_of(each) for each in entities])
+    yield SnapshotSlice(entities=[row_of(each) for each in entities])
     entries = [entry for each in entities for entry in each.entries.values() if entry not in salvage.unreadable]
     for start in range(0, len(entries), _MESSAGES_AT_ONCE):
         some = entries[start : start + _MESSAGES_AT_ONCE]
         data = {**files.bodies([entry for entry in some if entry not in salvage.bodies]), **_known(salvage, some)}
-        yield Slice(
+        yield SnapshotSlice(
             entries=[(entry.entity.number, entry.sequence, entry.as_saved(), data[entry]) for entry in some],
         )
 
 
-def _known(salvage: Salvage, entries: list[Entry]) -> Mapping[Entry, bytes]:
+def _known(salvage: Salvage, entries: list[StoredMessage]) -> Mapping[StoredMessage, bytes]:
     return {entry: salvage.bodies[entry] for entry in entries if entry in salvage.bodies}
 
 
-def summary_of(book: Book) -> Summary:
+def summary_of(book: StoreState) -> Summary:
     """All that a snapshot holds besides messages."""
     marks: list[tuple[int, int, str, int]] = []
     for entity in book.entities.values():

@@ -13,7 +13,7 @@ import msgspec
 
 from unibus.core.codec.codec import decode, decode_json, encode, encode_json
 from unibus.core.codec.wire import tagged, untagged
-from unibus.core.lifecycle.state.changes import Overlay, SavedSession, Who
+from unibus.core.lifecycle.state.changes import HeaderOverrides, MessageRef, SavedSession
 from unibus.errors import BusError
 
 _SECOND_NS: Final = 1_000_000_000
@@ -26,7 +26,7 @@ pack: Final = msgspec.msgpack.Encoder().encode
 _unpack_overlay: Final = msgspec.msgpack.Decoder(dict[str, object]).decode
 
 
-class WhoForm(msgspec.Struct, omit_defaults=True):
+class MessageRefForm(msgspec.Struct, omit_defaults=True):
     message_id: str
     size: int
     session_id: str | None = None
@@ -46,12 +46,12 @@ class SessionForm(msgspec.Struct, omit_defaults=True):
     stated_ns: int = 0
 
 
-def who_form(who: Who) -> WhoForm:
-    return WhoForm(who.message_id, who.size, who.session_id, who.correlation_id, who.trace_id)
+def who_form(who: MessageRef) -> MessageRefForm:
+    return MessageRefForm(who.message_id, who.size, who.session_id, who.correlation_id, who.trace_id)
 
 
-def who_of(form: WhoForm) -> Who:
-    return Who(form.message_id, form.size, form.session_id, form.correlation_id, form.trace_id)
+def who_of(form: MessageRefForm) -> MessageRef:
+    return MessageRef(form.message_id, form.size, form.session_id, form.correlation_id, form.trace_id)
 
 
 def session_form(saved: SavedSession) -> SessionForm:
@@ -98,7 +98,7 @@ def data_of(document: msgspec.Raw, data: bytes) -> bytes:
 # Headers that a settlement wrote
 
 
-def overlay_form(overlay: Overlay | None) -> tuple[Overlay | None, bytes]:
+def overlay_form(overlay: HeaderOverrides | None) -> tuple[HeaderOverrides | None, bytes]:
     """As JSON, or packed where that would not be the same."""
     if overlay is None:
         return None, b""
@@ -111,13 +111,13 @@ def overlay_form(overlay: Overlay | None) -> tuple[Overlay | None, bytes]:
         return None, packed
 
 
-def overlay_of(form: Overlay | None, packed: bytes) -> Overlay | None:
+def overlay_of(form: HeaderOverrides | None, packed: bytes) -> HeaderOverrides | None:
     if packed:
         return _unpack_overlay(packed)
     return None if form is None else _overlay_of(form)
 
 
-def _overlay_of(form: Overlay) -> Overlay:
+def _overlay_of(form: HeaderOverrides) -> HeaderOverrides:
     return {name: tagged(untagged(value), True) for name, value in form.items()}
 
 

@@ -47,7 +47,7 @@ class Listed(msgspec.Struct, omit_defaults=True):
     number: int = 0
 
 
-class Rows:
+class ItemRows:
     """Where the items of one file stand, by a number that grows from one to the next."""
 
     def __init__(self, path: str) -> None:
@@ -66,7 +66,7 @@ class Rows:
         return self.offsets[at], self.lengths[at]
 
 
-class Window:
+class ItemWindow:
     """A file that is read mostly forward, in large pieces."""
 
     def __init__(self, files: Files, path: str) -> None:
@@ -98,9 +98,9 @@ def is_whole(block: bytes) -> bool:
 
 def write_items(
     files: Files, path: str, head: dict[str, object], items: Iterable[tuple[int, bytes]]
-) -> tuple[Rows, Listed]:
+) -> tuple[ItemRows, Listed]:
     """Write and sync a new file. The items come with their keys, in order."""
-    rows = Rows(path)
+    rows = ItemRows(path)
     opening = msgspec.json.format(msgspec.json.encode(head), indent=2).removesuffix(b"\n}")
     pieces = [opening + b',\n  "items": [']
     offset, crc, held = len(pieces[0]), 0, 0

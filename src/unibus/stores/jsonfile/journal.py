@@ -21,8 +21,8 @@ from typing import Final
 
 from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
 from unibus.core.lifecycle.state.changes import Change
-from unibus.core.lifecycle.state.entity import Entry
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import BusError, StoreFailed, StoreFull
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.files.disk import Files, RealFiles, has_no_space
@@ -32,13 +32,13 @@ from unibus.stores.files.reserve import Reserve
 from unibus.stores.jsonfile.folder import begin, check_place, own, unavailable
 from unibus.stores.jsonfile.forms import instant_text
 from unibus.stores.jsonfile.lines import mentions
-from unibus.stores.jsonfile.load import Loading
-from unibus.stores.jsonfile.log import Log
+from unibus.stores.jsonfile.load import JsonLoading
+from unibus.stores.jsonfile.log import JsonLog
 from unibus.stores.jsonfile.snapshot import PART, Snapshots
 from unibus.stores.jsonfile.state import (
     CURSORS,
     STATE,
-    Cursor,
+    CursorRecord,
     Cursors,
     State,
     read_cursors,
@@ -47,7 +47,7 @@ from unibus.stores.jsonfile.state import (
     write_state,
 )
 from unibus.stores.seam.durability import Durability
-from unibus.stores.seam.journal import Slice
+from unibus.stores.seam.journal import SnapshotSlice
 from unibus.stores.seam.log_end import NOT_IN_ORDER, NOT_LOADED
 
 log = logging.getLogger("unibus")
@@ -87,7 +87,7 @@ class JsonFileJournal:
         self._files: Files = RealFiles() if files is None else files
         self.held = HeldFiles(self._files.identity)
         self.reserve = reserve or Reserve("", 0)
-        self._log = Log(self._files, f"{self._folder}/wal", self.reserve, self.held)
+        self._log = JsonLog(self._files, f"{self._folder}/wal", self.reserve, self.held)
         self._snapshots = Snapshots(self._files, self._folder)
         try:
             check_place(self._files, self._folder)
@@ -105,13 +105,13 @@ class JsonFileJournal:
 
     # Opening
 
-    def load(self, book: Book) -> int:
+    def load(self, book: StoreState) -> int:
         try:
             with self._mutex:
                 state = read_state(self._files, self._folder)
                 self._cursors = read_cursors(self._files, self._folder)
                 self._log.find()
-                Loading(self._files, self._folder, state, self._snapshots, self._log).run(book)
+                JsonLoading(self._files, self._folder, state, self._snapshots, self._log).run(book)
                 self._settle(state)
                 self.held.hold(self._folder, f"{self._folder}/{STATE}")
                 if self._owner is not None:
@@ -122,12 +122,12 @@ class JsonFileJournal:
         self._names = book.known
         return state.covers
 
-    def reload(self, book: Book) -> bool:
+    def reload(self, book: StoreState) -> bool:
         with self._reading():
             # Objects of their own: those of the journal know what is being written.
-            log, snapshots = Log(self._files, f"{self._folder}/wal"), Snapshots(self._files, self._folder)
+            log, snapshots = JsonLog(self._files, f"{self._folder}/wal"), Snapshots(self._files, self._folder)
             log.find()
-            Loading(self._files, self._folder, read_state(self._files, self._folder), snapshots, log).run(book)
+            JsonLoading(self._files, self._folder, read_state(self._files, self._folder), snapshots, log).run(book)
         return True
 
     def _settle(self, state: State) -> None:
@@ -149,7 +149,7 @@ class JsonFileJournal:
 
     # Writing
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         with self._mutex, self._writing():
             self.held.check()
             if changes:
@@ -161,7 +161,7 @@ class JsonFileJournal:
             elif self._log.is_full():
                 _goes_along(self.reserve, self._log.roll)
 
-    def _take(self, part: Slice) -> None:
+    def _take(self, part: SnapshotSlice) -> None:
         if not self._snapshots.is_running():
             self._log.roll()  # What the snapshot covers ends here, and with it a segment.
         self._snapshots.take(part)
@@ -194,8 +194,8 @@ class JsonFileJournal:
 
     # Reading
 
-    def bodies(self, entries: Iterable[Entry]) -> dict[Entry, bytes]:
-        found: dict[Entry, bytes] = {}
+    def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
+        found: dict[StoredMessage, bytes] = {}
         with self._reading():
             for entry in entries:
                 if entry.home_entity:
@@ -255,14 +255,14 @@ class JsonFileJournal:
     def missed(self, name: str) -> int:
         """How many events were forgotten before this reader had read them."""
         with self._mutex:
-            return self._cursors.readers.get(name, Cursor()).missed
+            return self._cursors.readers.get(name, CursorRecord()).missed
 
     def move_cursor(self, name: str, seq: int) -> None:
         with self._mutex:
-            before = self._cursors.readers.get(name, Cursor())
-            self._keep_cursors(self._cursors.oldest, {**self._cursors.readers, name: Cursor(seq, before.missed)})
+            before = self._cursors.readers.get(name, CursorRecord())
+            self._keep_cursors(self._cursors.oldest, {**self._cursors.readers, name: CursorRecord(seq, before.missed)})
 
-    def _keep_cursors(self, oldest: int, readers: dict[str, Cursor]) -> None:
+    def _keep_cursors(self, oldest: int, readers: dict[str, CursorRecord]) -> None:
         """On disk first: a reader must not be told of a place that a loss of power takes back.
 
         If that fails the log is none the worse for it, so the store goes on; the next try is another file.
@@ -293,7 +293,7 @@ class JsonFileJournal:
                 # Who has missed what is written down before anything goes, so that nothing is counted twice.
                 known = self.oldest_seq()
                 readers = {
-                    name: Cursor(cursor.seq, cursor.missed + max(0, oldest - max(cursor.seq + 1, known)))
+                    name: CursorRecord(cursor.seq, cursor.missed + max(0, oldest - max(cursor.seq + 1, known)))
                     for name, cursor in self._cursors.readers.items()
                 }
                 self._keep_cursors(oldest, readers)

@@ -21,7 +21,7 @@ from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import BusError, StoreVersion
 from unibus.stores.jsonfile.forms import (
     NO_DOCUMENT,
-    WhoForm,
+    MessageRefForm,
     checksum,
     data_of,
     instant_of,
@@ -44,13 +44,13 @@ _TAIL: Final[list[Any]] = [("group", int, 0), ("synced", int, 0)]
 # Fields that are written in another form than they are kept in.
 _FORMS: Final[dict[str, list[Any]]] = {
     "at_ns": [],
-    "who": [("who", WhoForm)],
+    "who": [("who", MessageRefForm)],
     "data": [("message", msgspec.Raw, NO_DOCUMENT), ("data", bytes, b"")],
     "overlay": [("overlay", dict[str, object] | None, None), ("overlay_packed", bytes, b"")],
 }
 
 
-class Line(NamedTuple):
+class JsonLine(NamedTuple):
     seq: int
     group: int  # The last seq of its group.
     synced: int
@@ -140,11 +140,11 @@ def is_whole(line: bytes) -> bool:
     return line[-10:-2] == checksum(line[:-_CRC_CHARS]).encode()
 
 
-def read_line(line: bytes, path: str, number: int) -> Line:
+def read_line(line: bytes, path: str, number: int) -> JsonLine:
     """A line that is whole. StoreVersion for one that this version does not know."""
     try:
         form = _decode(line)
-        return Line(form.seq, form.group or form.seq, form.synced, _change_of(form))
+        return JsonLine(form.seq, form.group or form.seq, form.synced, _change_of(form))
     except (msgspec.DecodeError, ValueError, BusError) as error:
         raise StoreVersion(
             f"{path}, line {number}: of a kind that this version does not know: {error}",

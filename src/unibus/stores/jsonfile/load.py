@@ -6,12 +6,12 @@ from unibus.core.lifecycle.invariants import sequence_problem
 from unibus.core.lifecycle.state.apply import replay
 from unibus.core.lifecycle.state.entity import KIND_NAMES, Entity
 from unibus.core.lifecycle.state.indexes import restore, restore_session
-from unibus.core.lifecycle.state.state import MARK_PROCESSED, Book
+from unibus.core.lifecycle.state.state import MARK_PROCESSED, StoreState
 from unibus.errors import StoreDamaged
 from unibus.stores.files.disk import Files
 from unibus.stores.jsonfile.forms import session_of
-from unibus.stores.jsonfile.items import ITEM, Listed, Rows, blame, is_as_listed, line_at, read_items
-from unibus.stores.jsonfile.log import Log, damaged
+from unibus.stores.jsonfile.items import ITEM, ItemRows, Listed, blame, is_as_listed, line_at, read_items
+from unibus.stores.jsonfile.log import JsonLog, damaged
 from unibus.stores.jsonfile.snapshot import ENTITY_FILES, MARK_NAMES, EntityForm, Snapshots, read_block
 from unibus.stores.jsonfile.state import State
 from unibus.stores.seam.log_end import check_end
@@ -20,17 +20,17 @@ _KINDS = {name: kind for kind, name in KIND_NAMES.items()}
 _read_entity = msgspec.json.Decoder(EntityForm).decode
 
 
-class Loading:
+class JsonLoading:
     """One recovery. Nothing is changed on disk."""
 
-    def __init__(self, files: Files, folder: str, state: State, snapshots: Snapshots, log: Log) -> None:
+    def __init__(self, files: Files, folder: str, state: State, snapshots: Snapshots, log: JsonLog) -> None:
         self._files = files
         self._folder = folder
         self._state = state
         self._snapshots = snapshots
         self._log = log
 
-    def run(self, book: Book) -> None:
+    def run(self, book: StoreState) -> None:
         state = self._state
         self.load_snapshot(book)
         book.seq = state.covers
@@ -46,7 +46,7 @@ class Loading:
         self._snapshots.covers = state.covers
         self._snapshots.listed = {listed.file: listed for listed in state.files}
 
-    def load_snapshot(self, book: Book) -> None:
+    def load_snapshot(self, book: StoreState) -> None:
         """The first half."""
         state = self._state
         book.replaying = True
@@ -67,7 +67,7 @@ class Loading:
                 return path
         raise blame(self._files, named, listed)
 
-    def _load_entities(self, book: Book) -> None:
+    def _load_entities(self, book: StoreState) -> None:
         state = self._state
         sequences = {counter.number: counter.last for counter in state.sequences}
         found = []
@@ -87,12 +87,12 @@ class Loading:
             if book.find(name) is None:
                 book.retired[name] = sequence
 
-    def _load_messages(self, book: Book, listed: Listed) -> None:
+    def _load_messages(self, book: StoreState, listed: Listed) -> None:
         path = self._path(listed)
         entity = book.entities.get(listed.number)
         if entity is None:
             raise damaged(path, 1, f"messages of entity {listed.number}, which does not exist")
-        rows = Rows(path)
+        rows = ItemRows(path)
         for offset, block in read_items(self._files, path, listed.bytes):
             try:
                 sequence, saved = read_block(block)
@@ -102,14 +102,14 @@ class Loading:
             restore(book, entity, sequence, saved)
         self._snapshots.rows[listed.number] = rows
 
-    def _load_sessions(self, book: Book) -> None:
+    def _load_sessions(self, book: StoreState) -> None:
         for number, sessions in self._state.sessions.items():
             entity = book.entities.get(number)
             for form in sessions if entity is not None else ():
                 assert entity is not None
                 restore_session(book, entity, session_of(form))
 
-    def _load_marks(self, book: Book) -> None:
+    def _load_marks(self, book: StoreState) -> None:
         processed = MARK_NAMES[MARK_PROCESSED]
         for number, kinds in self._state.marks.items():
             entity = book.entities.get(number)
@@ -119,7 +119,7 @@ class Loading:
                 for key, at_ns in sorted(keys.items(), key=lambda item: item[1]):
                     mark(key, at_ns)
 
-    def _replay(self, book: Book) -> None:
+    def _replay(self, book: StoreState) -> None:
         """The log after the snapshot. Up to `overlap` its changes may be older than what the snapshot has."""
         overlap = self._state.overlap
         for changes in self._log.recover(self._state.covers):

@@ -17,7 +17,7 @@ from unibus.errors import DAMAGED_HINT, StoreDamaged
 from unibus.stores.files.disk import Files, append_whole, replace
 from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.reserve import Reserve
-from unibus.stores.jsonfile.lines import Line, is_whole, line_of, read_line
+from unibus.stores.jsonfile.lines import JsonLine, is_whole, line_of, read_line
 
 SEGMENT_BYTES = 8_000_000  # Not final, so that tests can make small segments.
 _HINT_BYTES: Final = 65_536
@@ -27,15 +27,15 @@ _STEPS: Final = 4
 """Short of space, a segment is as long as this part of the reserve."""
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """A line of a segment."""
 
     offset: int
     number: int
-    line: Line
+    line: JsonLine
 
 
-class Segment:
+class LogSegment:
     """`hints` are places to begin reading at: (seq, offset, number of the line), each the beginning of a group."""
 
     def __init__(self, folder: str, first: int, size: int) -> None:
@@ -55,7 +55,7 @@ class Segment:
         return offset, number
 
 
-class Log:
+class JsonLog:
     """The segments of one folder. The caller sees to it that one thread at a time is here."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Log:
         """Without `reserve` and `held` it is only read, or no other code uses it yet."""
         self.last = 0
         self.reached = 0  # The last change that recovery found in the log itself.
-        self.segments: list[Segment] = []
+        self.segments: list[LogSegment] = []
         self._files = files
         self._folder = folder
         self._reserve = reserve or Reserve("", 0)
@@ -84,7 +84,7 @@ class Log:
         names = sorted(name for name in self._files.list(self._folder) if is_segment(name))
         for name in names:
             size = self._files.size(f"{self._folder}/{name}")
-            self.segments.append(Segment(self._folder, int(name.removesuffix(_ENDING)), size))
+            self.segments.append(LogSegment(self._folder, int(name.removesuffix(_ENDING)), size))
 
     def recover(self, after: int) -> Iterator[list[Change]]:
         """The groups after that change. What was being written at the end is left out, and cut off by `begin`."""
@@ -94,9 +94,9 @@ class Log:
                 raise damaged(segment.path, 1, f"changes {self.last + 1} to {segment.first - 1} are missing before it")
             yield from self._recover(segment, segment is self.segments[-1])
 
-    def _recover(self, segment: Segment, may_end: bool) -> Iterator[list[Change]]:
+    def _recover(self, segment: LogSegment, may_end: bool) -> Iterator[list[Change]]:
         data = self._files.read(segment.path)
-        group: list[Place] = []
+        group: list[LogPosition] = []
         end, number, expected = 0, 1, segment.first
         for place in places_of(data, segment.path, expected):
             number = place.number + 1
@@ -116,7 +116,7 @@ class Log:
         self._synced = end
         self._lines = data.count(b"\n", 0, end)
 
-    def _take(self, group: list[Place], end: int) -> list[Change]:
+    def _take(self, group: list[LogPosition], end: int) -> list[Change]:
         """Those that are after the snapshot."""
         changes = []
         for index, place in enumerate(group):
@@ -127,7 +127,7 @@ class Log:
         self.last += len(changes)
         return changes
 
-    def _check_end(self, segment: Segment, data: bytes, end: int, number: int, may_end: bool) -> None:
+    def _check_end(self, segment: LogSegment, data: bytes, end: int, number: int, may_end: bool) -> None:
         """After `end` there is no whole group, because of the line with that number. Was it ever there?"""
         if not may_end:
             raise damaged(segment.path, number, "it is not what was written, and the log goes on after it")
@@ -153,7 +153,7 @@ class Log:
 
     def _create(self, first: int) -> None:
         """The new segment is the last one when it is there; if it cannot be, the one before stays that."""
-        segment = Segment(self._folder, first, 0)
+        segment = LogSegment(self._folder, first, 0)
         # An administrator may have opened the log to a group: that holds for the next segment, too.
         handle = self._files.create(segment.path, self.segments[-1].path if self.segments else "")
         self._files.sync_folder(self._folder)
@@ -237,7 +237,7 @@ class Log:
                     if not seq or self.segments[self._index_of(seq)] is not segment:
                         break
 
-    def _read(self, segment: Segment, first: int, mentioned: bytes = b"") -> Iterator[tuple[int, Change]]:
+    def _read(self, segment: LogSegment, first: int, mentioned: bytes = b"") -> Iterator[tuple[int, Change]]:
         base, number = segment.begin_at(first)
         data = self._files.read(segment.path, base, segment.size - base)
         end = 0
@@ -289,7 +289,7 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
-    def last_ns(self, segment: Segment) -> int:
+    def last_ns(self, segment: LogSegment) -> int:
         """When the last change of a segment happened."""
         if not segment.last_ns:
             for _, change in self._read(segment, segment.first):
@@ -303,7 +303,7 @@ class Log:
             del self.segments[0]
 
 
-def _first_of(segment: Segment) -> int:
+def _first_of(segment: LogSegment) -> int:
     return segment.first
 
 
@@ -321,7 +321,7 @@ def lines_of(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
         end = data.find(b"\n", start)
 
 
-def places_of(data: bytes, path: str, expected: int) -> Iterator[Place]:
+def places_of(data: bytes, path: str, expected: int) -> Iterator[LogPosition]:
     """The lines of a segment, as long as they are whole and their seqs have no gap."""
     for index, (offset, text) in enumerate(lines_of(data, 0)):
         if not is_whole(text):
@@ -329,7 +329,7 @@ def places_of(data: bytes, path: str, expected: int) -> Iterator[Place]:
         line = read_line(text, path, index + 1)
         if line.seq != expected + index:
             return
-        yield Place(offset, index + 1, line)
+        yield LogPosition(offset, index + 1, line)
 
 
 def damaged(path: str, number: int, what: str) -> StoreDamaged:

@@ -22,7 +22,7 @@ from unibus.errors import StoreDamaged
 from unibus.stores.files.disk import Files, append_whole, has_no_space
 from unibus.stores.jsonfile.forms import (
     NO_DOCUMENT,
-    WhoForm,
+    MessageRefForm,
     data_of,
     message_form,
     overlay_form,
@@ -31,11 +31,11 @@ from unibus.stores.jsonfile.forms import (
     who_form,
     who_of,
 )
-from unibus.stores.jsonfile.items import ITEM, Listed, Rows, Window, block_of, is_whole, line_at, write_items
+from unibus.stores.jsonfile.items import ITEM, ItemRows, ItemWindow, Listed, block_of, is_whole, line_at, write_items
 from unibus.stores.jsonfile.log import damaged
 from unibus.stores.jsonfile.names import stem_of
 from unibus.stores.jsonfile.state import Counter, State, read_state, write_state
-from unibus.stores.seam.journal import EntityRow, Slice, Summary
+from unibus.stores.seam.journal import EntityRow, SnapshotSlice, Summary
 
 PART: Final = "snapshot.part"
 MARK_NAMES: Final = {MARK_SENT: "sent", MARK_PROCESSED: "processed"}
@@ -71,7 +71,7 @@ class MessageForm(msgspec.Struct, omit_defaults=True):
     priority: int
     delivery_count: int
     enqueued_ns: int
-    who: WhoForm
+    who: MessageRefForm
     expires_ns: int = 0
     due_ns: int = 0
     first_delivered_ns: int = 0
@@ -147,7 +147,7 @@ class Snapshots:
         self.covers = 0
         self.generation = 0
         self.listed: dict[str, Listed] = {}
-        self.rows: dict[int, Rows] = {}  # By the entity's number.
+        self.rows: dict[int, ItemRows] = {}  # By the entity's number.
         self._files = files
         self._folder = folder
         self._declared: dict[str, list[tuple[int, bytes]]] = {}  # What the files of entities have, if we wrote them.
@@ -165,7 +165,7 @@ class Snapshots:
 
     # Pieces
 
-    def take(self, part: Slice) -> None:
+    def take(self, part: SnapshotSlice) -> None:
         if not self.is_running():
             self._handle = self._files.create(self._path(PART))
             self._part_bytes = 0
@@ -200,11 +200,11 @@ class Snapshots:
 
     def _blocks(self, number: int, keys: list[int]) -> Iterator[tuple[int, bytes]]:
         """As they stand there. What is damaged is not carried on."""
-        windows: dict[str, Window] = {}
+        windows: dict[str, ItemWindow] = {}
         for key in keys:
             path, offset, length = self._place(number, key)
             if path not in windows:
-                windows[path] = Window(self._files, path)
+                windows[path] = ItemWindow(self._files, path)
             yield key, windows[path].block(offset, length)
 
     # The end
@@ -224,7 +224,7 @@ class Snapshots:
         self._clear()
         self.tidy(state)
 
-    def _switch(self, before: State, summary: Summary, written: str) -> tuple[State, dict[int, Rows]]:
+    def _switch(self, before: State, summary: Summary, written: str) -> tuple[State, dict[int, ItemRows]]:
         files = self._files
         generation = before.generation + 1
         self._entities.update((row.number, row) for row in summary.entities)
@@ -257,7 +257,7 @@ class Snapshots:
             self._declared[name] = items
         return fresh
 
-    def _write_messages(self, summary: Summary, generation: int, fresh: dict[str, Listed]) -> dict[int, Rows]:
+    def _write_messages(self, summary: Summary, generation: int, fresh: dict[str, Listed]) -> dict[int, ItemRows]:
         """Files of entities that changed are written, the others stay. `fresh` gets all of them."""
         kept = {listed.number: listed for listed in self.listed.values() if listed.number}
         changed = {*self._taken, *self._gone}
@@ -292,7 +292,7 @@ class Snapshots:
 
     def _write(
         self, name: str, generation: int, head: dict[str, object], items: Iterator[tuple[int, bytes]]
-    ) -> tuple[Rows, Listed]:
+    ) -> tuple[ItemRows, Listed]:
         rows, listed = write_items(self._files, self.fresh_path(name, generation), head, items)
         listed.file, listed.generation = name, generation
         return rows, listed

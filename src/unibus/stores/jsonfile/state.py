@@ -57,7 +57,7 @@ class State(msgspec.Struct):
     """Files of the snapshot before, which nobody needs any more."""
 
 
-class Cursor(msgspec.Struct):
+class CursorRecord(msgspec.Struct):
     """How far a reader of history has come, and how much was forgotten before it had read it."""
 
     seq: int = 0
@@ -69,7 +69,7 @@ class Cursors(msgspec.Struct):
 
     unibus: str = "cursors"
     oldest: int = 1
-    readers: dict[str, Cursor] = {}
+    readers: dict[str, CursorRecord] = {}
 
 
 class _Known(msgspec.Struct):

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 
 from unibus.core.lifecycle.events import Event
-from unibus.core.lifecycle.state.entity import Entry
-from unibus.stores.seam.pending import Pending, answered
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.stores.seam.pending import Pending, resolved
 from unibus.stores.seam.store import EntityInfo, StoreHealth
 from unibus.stores.seam.store_view import StoreReader
 
@@ -21,13 +21,13 @@ class OutsideStore:
         return self
 
     def entities(self) -> Pending[list[EntityInfo]]:
-        return answered(self._reader.entities())
+        return resolved(self._reader.entities())
 
-    def held(self, entity: str | None = None) -> list[Entry]:
+    def held(self, entity: str | None = None) -> list[StoredMessage]:
         self._reader.entities()
         return [entry for entry in self._reader.held() if entity is None or entry.entity.name == entity]
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         return self._reader.data_of(entries)
 
     def events_after(self, seq: int, limit: int = 1_000, kinds: Collection[str] = ()) -> tuple[list[Event], int]:

@@ -16,8 +16,8 @@ from unibus.stores.query.formatting import instant_text
 from unibus.stores.query.functions import FUNCTIONS
 from unibus.stores.query.guard import CANCELLED, MEMORY, SIZE, TIME, Guard
 from unibus.stores.query.result import QueryResult, Value
-from unibus.stores.query.sandbox import Parameters, Sandbox, Statement
-from unibus.stores.query.table_source import Source
+from unibus.stores.query.sandbox import Parameters, Sandbox, SandboxStatement
+from unibus.stores.query.table_source import TableSource
 from unibus.stores.query.tables import TABLES
 from unibus.stores.seam.store import Store
 
@@ -53,7 +53,7 @@ class Query:
         self.guard.cancel()
 
     def run(self) -> QueryResult:
-        sandbox = Sandbox(Source(self._store, self.guard), self.guard)
+        sandbox = Sandbox(TableSource(self._store, self.guard), self.guard)
         try:
             statement = self._looked_at(sandbox)
             rows, truncated = sandbox.run(statement, self._parameters, self._rows_max)
@@ -63,7 +63,7 @@ class Query:
             sandbox.close()
         return QueryResult(statement.columns, rows, truncated, self.guard.seconds())
 
-    def _looked_at(self, sandbox: Sandbox) -> Statement:
+    def _looked_at(self, sandbox: Sandbox) -> SandboxStatement:
         """In a process where others query too it may look as if this one grew. It is believed at the third time."""
         for _ in range(2):
             try:

@@ -11,7 +11,7 @@ from typing import Final, Protocol, final
 from mypy_extensions import i64
 
 from unibus.core.lifecycle.events import Event
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entry
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, StoredMessage
 from unibus.errors import EntityNotFound
 from unibus.stores.query.guard import Guard
 from unibus.stores.seam.store import EntityInfo, Store
@@ -35,10 +35,10 @@ PLACE_BYTES: Final = 150
 
 
 @final
-class Segment:
+class RowSegment:
     """The messages of one entity, or, where there are none, events of those that were delivered."""
 
-    def __init__(self, channel: str, status: str, entries: list[Entry]) -> None:
+    def __init__(self, channel: str, status: str, entries: list[StoredMessage]) -> None:
         self.channel = channel
         self.status = status
         self.entries = entries
@@ -98,15 +98,15 @@ class HistoryPages:
 
 
 @final
-class Source:
+class TableSource:
     """The store as one query sees it."""
 
     def __init__(self, store: Store, guard: Guard) -> None:
         self.store = store
         self.guard = guard
-        self._all: list[Segment] | None = None
-        self._of: dict[str, list[Segment]] = {}
-        self._by_id: dict[str, list[Entry]] | None = None
+        self._all: list[RowSegment] | None = None
+        self._of: dict[str, list[RowSegment]] = {}
+        self._by_id: dict[str, list[StoredMessage]] | None = None
         self._looked_up = False
         self._targets: set[str] | None = None
         self._by_message: dict[str, list[Event]] | None = None
@@ -114,7 +114,7 @@ class Source:
 
     # What is held
 
-    def segments(self, channel: str | None) -> list[Segment]:
+    def segments(self, channel: str | None) -> list[RowSegment]:
         """By entity, in the order in which they were made; those of one channel only if it is named."""
         if channel is None:
             if self._all is None:
@@ -131,9 +131,9 @@ class Source:
             self._of[channel] = found
         return found
 
-    def split(self, entries: list[Entry]) -> list[Segment]:
+    def split(self, entries: list[StoredMessage]) -> list[RowSegment]:
         self.guard.keep(8 * len(entries))
-        found: list[Segment] = []
+        found: list[RowSegment] = []
         size: i64 = len(entries)
         start: i64 = 0
         at: i64 = 0
@@ -142,26 +142,26 @@ class Source:
             while at < size and entries[at].entity is entity:
                 at += 1
             status = FAILED if entity.kind == DEAD_LETTERS else PENDING
-            found.append(Segment(entity.name, status, entries[start:at]))
+            found.append(RowSegment(entity.name, status, entries[start:at]))
             start = at
         return found
 
-    def with_id(self, message_id: str) -> list[Entry]:
+    def with_id(self, message_id: str) -> list[StoredMessage]:
         """The first look is a walk; who looks again is joining, and gets an index."""
         if self._by_id is None and self._looked_up:
             self._by_id = self._index()
         if self._by_id is not None:
             return self._by_id.get(message_id, [])
         self._looked_up = True
-        found: list[Entry] = []
+        found: list[StoredMessage] = []
         for segment in self.segments(None):
             for entry in segment.entries:
                 if entry.who.message_id == message_id:
                     found.append(entry)
         return found
 
-    def _index(self) -> dict[str, list[Entry]]:
-        index: dict[str, list[Entry]] = {}
+    def _index(self) -> dict[str, list[StoredMessage]]:
+        index: dict[str, list[StoredMessage]] = {}
         for segment in self.segments(None):
             self.guard.keep(PLACE_BYTES * len(segment.entries))
             for entry in segment.entries:
@@ -208,7 +208,7 @@ class Source:
                 if event.message_id is not None:
                     index.setdefault(event.message_id, []).append(event)
 
-    def delivered_by_channel(self) -> list[Segment]:
+    def delivered_by_channel(self) -> list[RowSegment]:
         """All of it at once, for who wants it in order."""
         by_channel: dict[str, list[Event]] = {}
         pages = HistoryPages(self.store, self.guard, 0, None, (COMPLETED,))
@@ -227,21 +227,21 @@ class Source:
         return max(0, health.last_seq - health.oldest_seq + 1)
 
 
-def delivered_segment(channel: str, pages: Pages) -> Segment:
-    segment = Segment(channel, DELIVERED, [])
+def delivered_segment(channel: str, pages: Pages) -> RowSegment:
+    segment = RowSegment(channel, DELIVERED, [])
     segment.pages = pages
     return segment
 
 
 @final
-class Bodies:
+class QueryBodies:
     """The encoded envelopes of entries, read from disk a page at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._read: dict[Entry, bytes] = {}
+        self._read: dict[StoredMessage, bytes] = {}
 
-    def of(self, entries: list[Entry], at: i64) -> bytes | None:
+    def of(self, entries: list[StoredMessage], at: i64) -> bytes | None:
         """That of the entry at a place, together with those behind it. None when it is gone meanwhile."""
         entry = entries[at]
         data = entry.data
@@ -253,8 +253,8 @@ class Bodies:
         return data
 
 
-def page_of(entries: list[Entry], at: i64) -> list[Entry]:
-    page: list[Entry] = []
+def page_of(entries: list[StoredMessage], at: i64) -> list[StoredMessage]:
+    page: list[StoredMessage] = []
     size: i64 = 0
     for entry in entries[at : at + PAGE_BODIES]:
         size += entry.size

@@ -15,9 +15,9 @@ from unibus.core.lifecycle.sessions import session_ids
 from unibus.core.lifecycle.state.entity import SUBSCRIPTION, Entity
 from unibus.core.lifecycle.state.routing import FilterWatch
 from unibus.core.lifecycle.state.rules import RuleSet
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.seam.info_of import EntityInfo, info_of
-from unibus.stores.seam.pending import Pending, answered
+from unibus.stores.seam.pending import Pending, resolved
 
 
 @final
@@ -81,7 +81,7 @@ class Catalog(Protocol):
 class EmbeddedCatalog:
     """`begin` is the store's: it refuses what a closed store cannot answer, and lets time pass."""
 
-    def __init__(self, book: Book, lock: threading.RLock, begin: Callable[[], int]) -> None:
+    def __init__(self, book: StoreState, lock: threading.RLock, begin: Callable[[], int]) -> None:
         self._book = book
         self._lock = lock
         self._begin = begin
@@ -90,7 +90,7 @@ class EmbeddedCatalog:
         with self._lock:
             self._begin()
             found = self._book.find_any(name)
-            return answered(None if found is None else info_of(found))
+            return resolved(None if found is None else info_of(found))
 
     def find(self, name: str) -> Entity | None:
         return self._book.find_any(name)  # One look into a dict: no lock.
@@ -111,27 +111,27 @@ class EmbeddedCatalog:
         with self._lock:
             self._begin()
             listed = self._book.listing(kind, target_of(self._book, topic) if topic else None)
-            return answered([info_of(entity) for entity in listed[skip : skip + top]])
+            return resolved([info_of(entity) for entity in listed[skip : skip + top]])
 
     def rules(self, subscription: str) -> Pending[RuleSet | None]:
         with self._lock:
             self._begin()
             found = self._book.find(subscription)
             if found is None or found.kind != SUBSCRIPTION:
-                return answered(None)
-            return answered(found.rule_set(self._book.new_id))
+                return resolved(None)
+            return resolved(found.rule_set(self._book.new_id))
 
     def rule_counts(self, topic: str) -> Pending[RuleCounts]:
         with self._lock:
             self._begin()
             sets = [each.rule_set(self._book.new_id) for each in target_of(self._book, topic).subscriptions]
             rules = sum([len(each.rules) for each in sets])
-            return answered(RuleCounts(len(sets), rules, sum([each.correlations for each in sets])))
+            return resolved(RuleCounts(len(sets), rules, sum([each.correlations for each in sets])))
 
     def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
         with self._lock:
             self._begin()
-            return answered(session_ids(target_of(self._book, entity), updated_after_ns, skip, top))
+            return resolved(session_ids(target_of(self._book, entity), updated_after_ns, skip, top))
 
     def session_states(self, entity: str) -> Pending[dict[str, bytes]]:
         with self._lock:
@@ -140,7 +140,7 @@ class EmbeddedCatalog:
             for session in target_of(self._book, entity).sessions.values():
                 if session.state is not None:
                     found[session.id] = session.state
-            return answered(found)
+            return resolved(found)
 
     def count_new(self, commands: Sequence[Send]) -> int:
         with self._lock:

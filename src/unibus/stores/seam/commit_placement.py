@@ -26,7 +26,7 @@ _WEIGHT: Final = 8
 
 
 @final
-class Pace:
+class CommitPlacement:
     """`on_loops` False: no loop ever waits for the disk itself, also where that would be quicker. For servers."""
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 from unibus.core.lifecycle.events import Event
 from unibus.core.lifecycle.state.changes import Change, SavedEntry, SavedSession, Settings
-from unibus.core.lifecycle.state.entity import Entry
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import UsageError
 from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.reserve import Reserve
@@ -30,14 +30,14 @@ class EntityRow(NamedTuple):
 
 
 @dataclass
-class Slice:
+class SnapshotSlice:
     """A piece of a snapshot, written together with a group of changes. The last one says what the snapshot covers."""
 
     entries: list[tuple[int, int, SavedEntry, bytes]] = field(default_factory=list)
     gone: list[tuple[int, int]] = field(default_factory=list)
     entities: list[EntityRow] = field(default_factory=list)  # Those that are new.
     last: "Summary | None" = None
-    sources: list[Entry] = field(default_factory=list)  # Whose rows `entries` are, in their order.
+    sources: list[StoredMessage] = field(default_factory=list)  # Whose rows `entries` are, in their order.
     put_off: bool = False  # Set by a journal that had no space for it: the group was written without it.
 
     def is_empty(self) -> bool:
@@ -66,19 +66,19 @@ class Journal(Protocol):
     reserve: Reserve  # Space for the day when the disk is full.
     held: HeldFiles  # The files that it has open.
 
-    def load(self, book: Book) -> int:
+    def load(self, book: StoreState) -> int:
         """Play everything that was written into an empty book. StoreDamaged names what is wrong.
 
         Gives the seq that the last snapshot covers.
         """
 
-    def reload(self, book: Book) -> bool:
+    def reload(self, book: StoreState) -> bool:
         """Play everything that was written into another empty book, and change nothing. For checks.
 
         False: this journal does not keep enough for that.
         """
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         """Write a group; with `sync` it is on disk after that. A part that finds no space is put off.
 
         StoreFailed: unknown, and no more is taken. StoreFull: nothing of the group was written, and no more is taken.
@@ -87,7 +87,7 @@ class Journal(Protocol):
     def is_quick(self) -> bool:
         """Whether an append without sync would return at once: nobody is at the file, nothing has to be moved."""
 
-    def bodies(self, entries: Iterable[Entry]) -> dict[Entry, bytes]:
+    def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
         """The data of messages that are not in memory, all of which were written."""
 
     def events_after(

@@ -8,15 +8,17 @@ message is not copied, only kept.
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from unibus.core.lifecycle.state.entity import Entry
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.seam.info_of import EntityInfo, info_of
 
 
 class StoreCopy:
     """What an export reads, of one moment: as StoreReader has it."""
 
-    def __init__(self, infos: list[EntityInfo], entries: list[Entry], states: dict[str, dict[str, bytes]]) -> None:
+    def __init__(
+        self, infos: list[EntityInfo], entries: list[StoredMessage], states: dict[str, dict[str, bytes]]
+    ) -> None:
         self._infos = infos
         self._entries = entries
         self._states = states
@@ -27,10 +29,10 @@ class StoreCopy:
     def entities(self) -> list[EntityInfo]:
         return self._infos
 
-    def held(self) -> list[Entry]:
+    def held(self) -> list[StoredMessage]:
         return self._entries
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         return {entry: entry.data for entry in entries if entry.data is not None}
 
     def session_states(self, entity: str) -> dict[str, bytes]:
@@ -40,10 +42,10 @@ class StoreCopy:
         """There is nothing to close."""
 
 
-def copy_of(book: Book, bodies: Callable[[Iterable[Entry]], dict[Entry, bytes]]) -> StoreCopy:
+def copy_of(book: StoreState, bodies: Callable[[Iterable[StoredMessage]], dict[StoredMessage, bytes]]) -> StoreCopy:
     """To be called with the store's lock held, and while nothing is written. `bodies` reads what is on disk only."""
     entities = sorted(book.visible(), key=lambda each: each.name)
-    entries: list[Entry] = []
+    entries: list[StoredMessage] = []
     for entity in entities:
         held = [entry for _, entry in sorted(entity.entries.items())]
         found = bodies([entry for entry in held if entry.data is None])
@@ -55,9 +57,9 @@ def copy_of(book: Book, bodies: Callable[[Iterable[Entry]], dict[Entry, bytes]])
     return StoreCopy([info_of(entity) for entity in entities], entries, states)
 
 
-def _copied(entry: Entry, data: bytes | None) -> Entry:
+def _copied(entry: StoredMessage, data: bytes | None) -> StoredMessage:
     """With the fields that an export has; what is in no index needs no others."""
-    copy = Entry(entry.entity, entry.sequence, entry.who, entry.priority, data)
+    copy = StoredMessage(entry.entity, entry.sequence, entry.who, entry.priority, data)
     copy.state = entry.state
     copy.delivery_count = entry.delivery_count
     copy.expires_ns = entry.expires_ns

@@ -26,23 +26,23 @@ _RARE: Final = threading.Lock()  # For what two threads could do to one outcome 
 renew_in_child(_RARE)
 
 
-class Commits(Protocol):
+class Committing(Protocol):
     """Whoever makes things durable."""
 
-    def lead(self, outcome: "Outcome") -> None:
+    def lead(self, outcome: "CommitResult") -> None:
         """Commit in this thread until that is decided."""
 
     def kick(self) -> None:
         """Let another thread commit now."""
 
 
-class Outcome:
+class CommitResult:
     """How it went with everything that was written together; `failure` makes the error, one for each who waits.
 
     `commits` is who will decide it, and can be hurried; None where somebody else sees to that.
     """
 
-    def __init__(self, commits: Commits | None) -> None:
+    def __init__(self, commits: Committing | None) -> None:
         self.done = False
         self.failure: Callable[[], BaseException] | None = None
         self.commits = commits
@@ -148,7 +148,7 @@ class Pending(Generic[T_co]):
     `loop` is the one that is running where it was made, if any: then whoever awaits it does so there.
     """
 
-    def __init__(self, value: T_co, outcome: Outcome | None = None) -> None:
+    def __init__(self, value: T_co, outcome: CommitResult | None = None) -> None:
         self.value = value
         self.outcome = outcome
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -227,6 +227,6 @@ def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
         return
 
 
-def answered(value: T) -> Pending[T]:
+def resolved(value: T) -> Pending[T]:
     """An answer that needs no waiting."""
     return Pending(value)

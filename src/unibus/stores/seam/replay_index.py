@@ -11,14 +11,14 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from unibus.core.lifecycle.backfill import Past
+from unibus.core.lifecycle.backfill import EntityHistory
 from unibus.core.lifecycle.state.changes import Change, Passed, Sent
 
 READ_MAX: Final = 500
 """Messages that are read at once; fewer where they are large."""
 
 
-class Log(Protocol):
+class ReplayLog(Protocol):
     """What an index reads."""
 
     def some_after(self, seq: int) -> list[tuple[int, Change]]:
@@ -42,10 +42,10 @@ class ReplayPage:
 class ReplayIndex:
     """For any thread. `number` is that of the entity: one that was created again has another."""
 
-    def __init__(self, log: Log, number: int, after_sequence: int, since_ns: int) -> None:
+    def __init__(self, log: ReplayLog, number: int, after_sequence: int, since_ns: int) -> None:
         self.number: Final = number
         self._log = log
-        self._past = Past(number, after_sequence, since_ns)
+        self._past = EntityHistory(number, after_sequence, since_ns)
         self._lock = threading.Lock()
         self._seq = 0  # Up to where the log was read.
         self._oldest = 0

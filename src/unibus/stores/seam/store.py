@@ -14,9 +14,9 @@ import msgspec
 
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.commands import Command, Declare
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.stores.seam.catalog import Catalog
-from unibus.stores.seam.commit_placement import Pace
+from unibus.stores.seam.commit_placement import CommitPlacement
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.history import History
 from unibus.stores.seam.info_of import EntityInfo as EntityInfo
@@ -24,7 +24,7 @@ from unibus.stores.seam.moment import StoreCopy
 from unibus.stores.seam.pending import Pending
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ClaimRequest(msgspec.Struct, frozen=True):
     """What a receiver wants: up to `count` messages of an entity, now. Without `lock` they are removed.
 
     `session` holds an accepted session's id and token. `sequences` asks for deferred messages instead of the next.
@@ -76,7 +76,7 @@ class Store(Protocol):
 
     url: str
     durability: Durability
-    pace: Pace
+    pace: CommitPlacement
     """Where commits are made: a server lets the store's own thread do it always."""
 
     @property
@@ -94,7 +94,7 @@ class Store(Protocol):
         again. An embedded one needs none: it knows what it wrote, or it has stopped.
         """
 
-    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
+    def claim(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
         """What is there now, possibly nothing."""
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
@@ -132,13 +132,13 @@ class Store(Protocol):
     def position(self, name: str) -> int:
         """How far somebody has come whose work goes into the store (the command Advance); 0 for one that is new."""
 
-    def held(self, entity: str | None = None) -> list[Entry]:
+    def held(self, entity: str | None = None) -> list[StoredMessage]:
         """The messages that are there now, of one entity or of all. They go on living while the caller reads them."""
 
-    def find(self, entity: str, sequence: int) -> Entry | None:
+    def find(self, entity: str, sequence: int) -> StoredMessage | None:
         """One message, if it is there."""
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         """The encoded messages, but for those that are gone by now."""
 
     def copied(self) -> StoreCopy:

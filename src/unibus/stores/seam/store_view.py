@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from unibus.core.lifecycle.events import Event
 from unibus.core.lifecycle.state.changes import Change
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.stores.seam.history import History
 from unibus.stores.seam.store import EntityInfo, Store
 
@@ -51,13 +51,13 @@ class StoreReader(Protocol):
     def flows(self) -> dict[str, Flow]:
         """By the name of the entity, as of the last `entities`."""
 
-    def find(self, entity: str, sequence: int) -> Entry | None:
+    def find(self, entity: str, sequence: int) -> StoredMessage | None:
         """One message, as of the last `entities`."""
 
-    def held(self) -> list[Entry]:
+    def held(self) -> list[StoredMessage]:
         """All messages, by entity and then by sequence."""
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         """The encoded messages, but for those that are gone by now: none is, in the same `moment`."""
 
     def session_states(self, entity: str) -> dict[str, bytes]:
@@ -195,13 +195,13 @@ class OpenStoreReader:
     def flows(self) -> dict[str, Flow]:
         return self._flows
 
-    def find(self, entity: str, sequence: int) -> Entry | None:
+    def find(self, entity: str, sequence: int) -> StoredMessage | None:
         return self._store.find(entity, sequence)
 
-    def held(self) -> list[Entry]:
+    def held(self) -> list[StoredMessage]:
         return sorted(self._store.held(), key=lambda entry: (entry.entity.name, entry.sequence))
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         return self._store.data_of(entries)
 
     def session_states(self, entity: str) -> dict[str, bytes]:

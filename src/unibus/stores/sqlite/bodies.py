@@ -6,7 +6,7 @@ from typing import Final
 import apsw
 
 from unibus.core.lifecycle.state.changes import Change, Passed, Sent
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.stores.sqlite.file import damaged
 from unibus.stores.sqlite.rows import SEQUENCE_BITS, changes_of
 
@@ -14,7 +14,7 @@ GROUP: Final = "SELECT seq, last, crc, records FROM log WHERE seq <= ? ORDER BY 
 _CACHED_GROUPS: Final = 8
 
 
-class Bodies:
+class SqliteBodies:
     """Called by the journal, which holds its lock."""
 
     def __init__(self, connection: apsw.Connection, path: str) -> None:
@@ -22,21 +22,21 @@ class Bodies:
         self._path = path
         self._groups: dict[int, list[Change]] = {}
 
-    def of(self, entry: Entry) -> bytes:
+    def of(self, entry: StoredMessage) -> bytes:
         return self._saved(entry) if entry.home_entity else self._logged(entry)
 
     def forget(self) -> None:
         """Some of the log is gone."""
         self._groups.clear()
 
-    def _saved(self, entry: Entry) -> bytes:
+    def _saved(self, entry: StoredMessage) -> bytes:
         key = entry.home_entity << SEQUENCE_BITS | entry.home_sequence
         for data, crc in self._connection.execute("SELECT data, data_crc FROM messages WHERE key = ?", (key,)):
             if isinstance(data, bytes) and zlib.crc32(data) == crc:
                 return data
         raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
 
-    def _logged(self, entry: Entry) -> bytes:
+    def _logged(self, entry: StoredMessage) -> bytes:
         """From the group that its record is in. Neighbours are received together, so the last groups are kept."""
         wanted = entry.home_sequence
         for first, changes in self._groups.items():
@@ -53,7 +53,7 @@ class Bodies:
             self._path, f"the data of {entry.entity.name!r} #{entry.sequence}: the log has no change {wanted}"
         )
 
-    def _data_of(self, entry: Entry, change: Change) -> bytes:
+    def _data_of(self, entry: StoredMessage, change: Change) -> bytes:
         if isinstance(change, (Sent, Passed)) and change.who.message_id == entry.who.message_id:
             return change.data
         raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")

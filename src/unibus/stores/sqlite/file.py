@@ -94,14 +94,14 @@ def _migrate(connection: apsw.Connection, domain: str) -> None:
     """Each step and its version number in one transaction: a crash leaves the old schema or the new one."""
     for version, script in migrations():
         if version > connection.pragma("user_version"):
-            with Transaction(connection):
+            with SqliteTransaction(connection):
                 connection.execute(script)
                 connection.pragma("user_version", version)
                 connection.pragma("application_id", APPLICATION_ID)
                 connection.execute("INSERT OR IGNORE INTO meta VALUES ('domain', ?)", (domain,))
 
 
-class Transaction:
+class SqliteTransaction:
     """BEGIN … COMMIT. An error that made SQLite roll back by itself is raised as it is, and not hidden by another."""
 
     def __init__(self, connection: apsw.Connection) -> None:

@@ -14,9 +14,9 @@ from typing import Final
 import apsw
 
 from unibus.stores.files.reserve import Reserve
-from unibus.stores.seam.journal import Slice
+from unibus.stores.seam.journal import SnapshotSlice
 from unibus.stores.sqlite.checkpoints import Checkpoints
-from unibus.stores.sqlite.file import PAGE_BYTES, Transaction, is_no_space
+from unibus.stores.sqlite.file import PAGE_BYTES, SqliteTransaction, is_no_space
 from unibus.stores.sqlite.index import SqliteIndex
 from unibus.stores.sqlite.rows import save_part, save_summary
 
@@ -41,7 +41,7 @@ class Groups:
     def is_index_due(self) -> bool:
         return self.index is not None and self.index.is_due() and time.monotonic_ns() >= self._index_ns
 
-    def write(self, row: Row | None, part: Slice | None, oldest: int, log_bytes: int, last: int) -> None:
+    def write(self, row: Row | None, part: SnapshotSlice | None, oldest: int, log_bytes: int, last: int) -> None:
         """A group, without a row where it has no changes. `part.put_off` is set if there was no space for it."""
         if part is None and not self.is_index_due():
             self._write_row(row, last)
@@ -81,9 +81,9 @@ class Groups:
                 if not is_no_space(error, self._connection) or not self._reserve.release():
                     raise
 
-    def _write_more(self, row: Row | None, part: Slice | None, oldest: int, log_bytes: int, last: int) -> None:
+    def _write_more(self, row: Row | None, part: SnapshotSlice | None, oldest: int, log_bytes: int, last: int) -> None:
         block, wal_bytes = None, 0
-        with Transaction(self._connection):
+        with SqliteTransaction(self._connection):
             # The index first: it reads what it lacks out of the log, and this group is none of that.
             if self.index is not None and self.is_index_due():
                 block = self.index.save(oldest)

@@ -10,7 +10,7 @@ from unibus.errors import StoreFailed
 from unibus.stores.seam.store_view import PAGE_BYTES, PAGE_CHANGES
 from unibus.stores.sqlite.look import ReadOnlyFile
 from unibus.stores.sqlite.outside_cursors import show_cursor, shown_cursors
-from unibus.stores.sqlite.reader import Names
+from unibus.stores.sqlite.reader import EntityNames
 from unibus.stores.sqlite.rows import changes_of
 
 
@@ -21,10 +21,10 @@ class SqliteHistory:
         self._path = path
         self._file = ReadOnlyFile(path)
         self._file.on_replaced = self._begin_anew
-        self._names = Names(self._file)
+        self._names = EntityNames(self._file)
 
     def _begin_anew(self) -> None:
-        self._names = Names(self._file)
+        self._names = EntityNames(self._file)
 
     def close(self) -> None:
         self._file.close()

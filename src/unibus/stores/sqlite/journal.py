@@ -19,21 +19,21 @@ import msgspec
 
 from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
 from unibus.core.lifecycle.state.changes import Change
-from unibus.core.lifecycle.state.entity import Entry
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreFailed, StoreFull
 from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
 from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.forked import hold_at_fork
-from unibus.stores.seam.journal import Slice
+from unibus.stores.seam.journal import SnapshotSlice
 from unibus.stores.seam.log_end import NOT_IN_ORDER, NOT_LOADED, OLDEST, REACHED
-from unibus.stores.sqlite.bodies import GROUP, Bodies
+from unibus.stores.sqlite.bodies import GROUP, SqliteBodies
 from unibus.stores.sqlite.checkpoints import Checkpoints
 from unibus.stores.sqlite.file import (
     PAGE_BYTES,
-    Transaction,
+    SqliteTransaction,
     close_after_error,
     damaged,
     is_no_space,
@@ -42,7 +42,7 @@ from unibus.stores.sqlite.file import (
 )
 from unibus.stores.sqlite.groups import Groups
 from unibus.stores.sqlite.index import SqliteIndex
-from unibus.stores.sqlite.load import Loading, rows_after
+from unibus.stores.sqlite.load import SqliteLoading, rows_after
 from unibus.stores.sqlite.outside_cursors import shown_cursors
 from unibus.stores.sqlite.place import own_file
 from unibus.stores.sqlite.rows import (
@@ -108,7 +108,7 @@ class SqliteJournal:
             self.reserve.open()
             connection = open_file(self._path, domain, vfs, exclusive)
             self._connection = connection
-            self._bodies = Bodies(self._connection, self._path)
+            self._bodies = SqliteBodies(self._connection, self._path)
             with self._mutex:
                 self._checkpoints = Checkpoints(self._connection, self._path, self.reserve)
             self._groups = Groups(self._connection, self.reserve, self._checkpoints)
@@ -120,10 +120,10 @@ class SqliteJournal:
                 self._owner.release()
             raise
 
-    def load(self, book: Book) -> int:
+    def load(self, book: StoreState) -> int:
         try:
             with self._mutex:
-                loading = Loading(self._connection, self._path, book)
+                loading = SqliteLoading(self._connection, self._path, book)
                 covered = loading.run()
                 oldest = self._connection.execute("SELECT min(seq) FROM log").get
                 self._groups.index = SqliteIndex(self._connection, book.seq, self._rows_after)
@@ -144,14 +144,14 @@ class SqliteJournal:
         self.reserve.refill()
         return covered
 
-    def reload(self, book: Book) -> bool:
+    def reload(self, book: StoreState) -> bool:
         with self._at_the_file():
-            Loading(self._connection, self._path, book).run()
+            SqliteLoading(self._connection, self._path, book).run()
         return True
 
     # Writing
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         records = pack(changes)
         crc = checksum(records)
         last = first_seq + len(changes) - 1
@@ -205,7 +205,7 @@ class SqliteJournal:
 
     # Reading
 
-    def bodies(self, entries: Iterable[Entry]) -> dict[Entry, bytes]:
+    def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
         with self._at_the_file():
             return {entry: self._bodies.of(entry) for entry in entries}
 
@@ -293,7 +293,7 @@ class SqliteJournal:
         return is_more
 
     def _forget(self, cut: int, freed: int) -> None:
-        with Transaction(self._connection):
+        with SqliteTransaction(self._connection):
             self._connection.execute(
                 "UPDATE cursors SET missed = missed + ? - max(seq, ?) WHERE seq < ?", (cut, self._oldest - 1, cut)
             )

@@ -12,7 +12,7 @@ from unibus.core.lifecycle.state.apply import replay
 from unibus.core.lifecycle.state.changes import Change
 from unibus.core.lifecycle.state.entity import Entity
 from unibus.core.lifecycle.state.indexes import restore, restore_session
-from unibus.core.lifecycle.state.state import MARK_PROCESSED, Book
+from unibus.core.lifecycle.state.state import MARK_PROCESSED, StoreState
 from unibus.errors import StoreDamaged
 from unibus.stores.seam.log_end import OLDEST, REACHED, check_end
 from unibus.stores.sqlite.file import damaged
@@ -25,10 +25,10 @@ from unibus.stores.sqlite.rows import (
 )
 
 
-class Loading:
+class SqliteLoading:
     """One recovery. `log_bytes` is the size of the log."""
 
-    def __init__(self, connection: apsw.Connection, path: str, book: Book) -> None:
+    def __init__(self, connection: apsw.Connection, path: str, book: StoreState) -> None:
         self.log_bytes = 0
         self.domain = ""
         self.reached = 0  # The change that the log has reached at least (log_end.py).

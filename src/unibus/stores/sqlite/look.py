@@ -20,12 +20,12 @@ import msgspec
 from unibus.core.lifecycle.claiming import fire
 from unibus.core.lifecycle.state.apply import replay
 from unibus.core.lifecycle.state.changes import Activated, Change, Completed, Copied, Passed, Sent
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreUnavailable, StoreVersion
 from unibus.stores.files.owner import check_not_inherited
 from unibus.stores.seam.forked import OPENING, hold_at_fork, keep_for_ever, on_fork, opened_by
 from unibus.stores.seam.store_view import Flow
-from unibus.stores.sqlite.bodies import GROUP, Bodies
+from unibus.stores.sqlite.bodies import GROUP, SqliteBodies
 from unibus.stores.sqlite.file import (
     APPLICATION_ID,
     close_after_error,
@@ -33,7 +33,7 @@ from unibus.stores.sqlite.file import (
     newest_version,
     translated,
 )
-from unibus.stores.sqlite.load import Loading, rows_after
+from unibus.stores.sqlite.load import SqliteLoading, rows_after
 from unibus.stores.sqlite.rows import changes_of
 
 GRACE_NS: Final = 1_000_000_000
@@ -211,11 +211,11 @@ def _leave_to_parent(file: "ReadOnlyFile | None", pid: int) -> None:
         file.leave_to_parent(pid)
 
 
-class FollowedBook:
+class FollowedState:
     """The state of the store, brought up to date inside of a look."""
 
     def __init__(self, file: ReadOnlyFile, now_ns: Callable[[], int]) -> None:
-        self.book = Book(0)  # No data in memory.
+        self.book = StoreState(0)  # No data in memory.
         self.flows: dict[int, Flow] = {}
         self.counting_since = 0
         self._file = file
@@ -227,7 +227,7 @@ class FollowedBook:
     def begin_anew(self) -> None:
         self._seq = -1
 
-    def with_homes(self) -> Book:
+    def with_homes(self) -> StoreState:
         """The book, up to date and with a home for the data of each message: the log may have forgotten some since."""
         book = self.catch_up()
         if self._file.oldest() != self._oldest:
@@ -235,7 +235,7 @@ class FollowedBook:
             book = self.catch_up()
         return book
 
-    def catch_up(self) -> Book:
+    def catch_up(self) -> StoreState:
         last = self._file.last()
         known = 0 <= self._seq <= last and not (self._ahead and last != self._seq)
         if not known or not self._play(last):
@@ -247,11 +247,13 @@ class FollowedBook:
         return self.book
 
     def _load(self) -> None:
-        self.book = Book(0)
+        self.book = StoreState(0)
         self.book.saves = False
         self.book.new_id = uuid4
-        self.book.fetch = Bodies(self._file.connection, self._file.path).of  # Rules may have to look at what is due.
-        Loading(self._file.connection, self._file.path, self.book).run()
+        self.book.fetch = SqliteBodies(
+            self._file.connection, self._file.path
+        ).of  # Rules may have to look at what is due.
+        SqliteLoading(self._file.connection, self._file.path, self.book).run()
         self._seq, self._ahead, self._oldest = self.book.seq, False, self._file.oldest()
         self.flows, self.counting_since = {}, self.book.seq
 

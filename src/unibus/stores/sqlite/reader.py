@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager
 from typing import Final, cast
 
 from unibus.core.lifecycle.admission import target_of
-from unibus.core.lifecycle.backfill import Past
+from unibus.core.lifecycle.backfill import EntityHistory
 from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
 from unibus.core.lifecycle.state.changes import Change, Declared, Passed, Sent
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.stores.seam.info_of import info_of
 from unibus.stores.seam.store import EntityInfo
 from unibus.stores.seam.store_view import PAGE, Flow
 from unibus.stores.sqlite.file import damaged
-from unibus.stores.sqlite.look import FollowedBook, ReadOnlyFile
+from unibus.stores.sqlite.look import FollowedState, ReadOnlyFile
 from unibus.stores.sqlite.rows import SEQUENCE_BITS, changes_of
 from unibus.stores.sqlite.trace_index import bucket_of, crc_of, find
 
@@ -28,13 +28,13 @@ class SqliteReader:
     def __init__(self, path: str, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._path = path
         self._file = ReadOnlyFile(path)
-        self._state = FollowedBook(self._file, now_ns)
-        self._names = Names(self._file)
+        self._state = FollowedState(self._file, now_ns)
+        self._names = EntityNames(self._file)
         self._file.on_replaced = self._begin_anew
 
     def _begin_anew(self) -> None:
         self._state.begin_anew()
-        self._names = Names(self._file)
+        self._names = EntityNames(self._file)
 
     def close(self) -> None:
         self._file.close()
@@ -56,11 +56,11 @@ class SqliteReader:
     def flows(self) -> dict[str, Flow]:
         return {self._state.book.known[number]: flow for number, flow in self._state.flows.items()}
 
-    def find(self, entity: str, sequence: int) -> Entry | None:
+    def find(self, entity: str, sequence: int) -> StoredMessage | None:
         found = self._state.book.find(entity)
         return None if found is None else found.entries.get(sequence)
 
-    def held(self) -> list[Entry]:
+    def held(self) -> list[StoredMessage]:
         with self._file.look():
             entities = sorted(self._state.with_homes().entities.values(), key=lambda each: each.name)
         return [entry for entity in entities for _, entry in sorted(entity.entries.items())]
@@ -70,8 +70,8 @@ class SqliteReader:
         sessions = {} if found is None else found.sessions
         return {session.id: session.state for session in sessions.values() if session.state is not None}
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
-        found: dict[Entry, bytes] = {}
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+        found: dict[StoredMessage, bytes] = {}
         with self._file.look():
             homes = sorted({entry.home_sequence for entry in entries if not entry.home_entity})
             logged = dict(self._file.changes_at(homes))
@@ -81,7 +81,7 @@ class SqliteReader:
                     found[entry] = data
         return found
 
-    def _data(self, entry: Entry, change: Change | None) -> bytes | None:
+    def _data(self, entry: StoredMessage, change: Change | None) -> bytes | None:
         """From the log; or from a snapshot, which may have given it a row of its own since."""
         if isinstance(change, (Sent, Passed)) and change.who.message_id == entry.who.message_id:
             return change.data
@@ -144,7 +144,7 @@ class SqliteReader:
 
     def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
         with self._file.look():
-            past = Past(target_of(self._state.catch_up(), entity).number, after_sequence, since_ns)
+            past = EntityHistory(target_of(self._state.catch_up(), entity).number, after_sequence, since_ns)
             for first, changes, _ in self._file.groups_after(0):
                 for seq, change in enumerate(changes, first):
                     past.see(seq, change)
@@ -162,7 +162,7 @@ class SqliteReader:
                     yield sequence, change.data
 
 
-class Names:
+class EntityNames:
     """The names of all entities by number, learned when one is met that is not known: history speaks of numbers."""
 
     def __init__(self, file: ReadOnlyFile) -> None:

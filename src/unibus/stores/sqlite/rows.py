@@ -9,7 +9,7 @@ import msgspec
 
 from unibus.core.lifecycle.state.changes import Change, SavedEntry, SavedSession
 from unibus.errors import StoreVersion
-from unibus.stores.seam.journal import EntityRow, Slice, Summary
+from unibus.stores.seam.journal import EntityRow, SnapshotSlice, Summary
 from unibus.stores.seam.log_end import OLDEST
 from unibus.stores.sqlite.file import damaged
 
@@ -55,7 +55,7 @@ def changes_of(path: str, seq: int, last: int, crc: int, records: bytes) -> list
     return changes
 
 
-def save_part(connection: apsw.Connection, part: Slice, last: int) -> None:
+def save_part(connection: apsw.Connection, part: SnapshotSlice, last: int) -> None:
     """A piece of a snapshot, inside of a transaction that ends with change `last`: no row is newer than that."""
     insert(connection, "meta", ("overlap", last), 2)
     _insert_entities(connection, part.entities)

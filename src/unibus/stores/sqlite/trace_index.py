@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast, final
 
 from mypy_extensions import i64
 
-from unibus.core.lifecycle.state.changes import Change, Who
+from unibus.core.lifecycle.state.changes import Change, MessageRef
 
 BLOCK_CHANGES = 65_536  # Not final, so that tests can make small blocks.
 BUCKETS: Final = 128
@@ -26,7 +26,7 @@ _LOWER: Final = (1 << 32) - 1
 class _About(Protocol):
     """Nearly every change: one that is about a message."""
 
-    who: Who
+    who: MessageRef
 
 
 @final

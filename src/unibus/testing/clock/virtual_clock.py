@@ -18,7 +18,7 @@ from typing import Final
 from unibus.bus.api.message_bus import on_a_loop
 from unibus.bus.api.runtime import new_stamper
 from unibus.clock import Clock, Timers
-from unibus.core.envelope.stamp import Stamper, lend_stamper, lent_stamper
+from unibus.core.envelope.stamp import IdGenerator, default_id_generator, set_default_id_generator
 from unibus.errors import LoopMismatch, UsageError
 
 START: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -46,7 +46,7 @@ class VirtualClock(Clock):
         self._elapsed_ns = 0
         self._wall_offset_ns = wall_ns_of(start)
         self._agenda = Agenda()
-        self._lent: list[Stamper] = []
+        self._lent: list[IdGenerator] = []
 
     # Reading
 
@@ -149,12 +149,12 @@ class VirtualClock(Clock):
     # The time of messages that are made outside of a bus
 
     def __enter__(self) -> "VirtualClock":
-        self._lent.append(lent_stamper())
-        lend_stamper(new_stamper(self))
+        self._lent.append(default_id_generator())
+        set_default_id_generator(new_stamper(self))
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        lend_stamper(self._lent.pop())
+        set_default_id_generator(self._lent.pop())
 
 
 class VirtualTimers(Timers):

@@ -9,13 +9,13 @@ from unibus.core.lifecycle.commands import (
     Advance,
     Command,
     Forget,
-    Former,
+    ImportedState,
     Move,
     Remove,
     Renew,
     SendResult,
 )
-from unibus.core.lifecycle.state.changes import Overlay, Who
+from unibus.core.lifecycle.state.changes import HeaderOverrides, MessageRef
 from unibus.core.lifecycle.state.states import GONE
 from unibus.errors import (
     BusError,
@@ -73,7 +73,7 @@ class MoveContract(Contract):
 
     def test_headers_are_kept_unless_others_are_given(self, rig: Rig) -> None:
         rig.queue("q")
-        cases: list[tuple[Overlay | None, str | None]] = [(None, "Broken"), ({"x": 1}, None)]
+        cases: list[tuple[HeaderOverrides | None, str | None]] = [(None, "Broken"), ({"x": 1}, None)]
         for overlay, reason in cases:
             move = Move(sub_queue("q"), letter(rig, "q", "a"), "q")
             move.overlay = overlay
@@ -187,7 +187,7 @@ class FormerContract(Contract):
         assert isinstance(expires_ns, int)
         priority = fields.pop("priority", 50)
         assert isinstance(priority, int)
-        return rig.send(entity, body, priority, former=Former(count, expires_ns, overlay), **fields).sequence
+        return rig.send(entity, body, priority, former=ImportedState(count, expires_ns, overlay), **fields).sequence
 
     def test_its_count_and_its_headers(self, rig: Rig) -> None:
         rig.queue("q", max_delivery_count=3)
@@ -208,7 +208,7 @@ class FormerContract(Contract):
 
     def test_a_dead_letter_stands_among_the_dead_letters(self, rig: Rig) -> None:
         rig.queue("q", forward_dead_letters_to="elsewhere", max_count=1)
-        record: Overlay = {"DeadLetterReason": "Broken", "DeadLetterAttempts": 3}
+        record: HeaderOverrides = {"DeadLetterReason": "Broken", "DeadLetterAttempts": 3}
         for body in ("a", "b"):
             self.place(rig, sub_queue("q"), body, overlay=record)
         assert [(each.body, each.headers["DeadLetterReason"]) for each in rig.dead("q")] == [
@@ -276,14 +276,14 @@ class FormerContract(Contract):
         }
         for entity, error in refused.items():
             with pytest.raises(error):
-                rig.run(sending("q", "with it"), sending(entity, "x", former=Former(1, 0, None)))
+                rig.run(sending("q", "with it"), sending(entity, "x", former=ImportedState(1, 0, None)))
         with pytest.raises(QuotaExceeded):
-            rig.run(*[sending("q", number, former=Former(0, 0, None)) for number in range(2)])
+            rig.run(*[sending("q", number, former=ImportedState(0, 0, None)) for number in range(2)])
         assert rig.picture() == before
 
     def test_together_with_a_position(self, rig: Rig) -> None:
         rig.queue("q")
-        batch: list[Command] = [sending("q", "a", former=Former(1, 0, None)), Advance("import", 0, 1)]
+        batch: list[Command] = [sending("q", "a", former=ImportedState(1, 0, None)), Advance("import", 0, 1)]
         rig.run(*batch)
         with pytest.raises(PositionMoved):
             rig.run(*batch)
@@ -364,7 +364,7 @@ class SeeingContract(Contract):
         rig.fill("q", range(6))
         rig.drain("q")
         rig.send("q", 6)
-        rig.run(Forget("q", 3), Forget("q", 5, Who("whoever", 1)), Remove("q", 7, "by hand"))
+        rig.run(Forget("q", 3), Forget("q", 5, MessageRef("whoever", 1)), Remove("q", 7, "by hand"))
         assert [sequence for sequence, _ in self.replayed(rig, "q")] == [4, 6]
 
     def test_a_scheduled_one_is_replayed_from_its_time_on(self, rig: Rig) -> None:

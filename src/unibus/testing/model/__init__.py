@@ -13,32 +13,32 @@ Locks get the tokens that the real store drew, and a message is known by its tex
     store.py        what can be asked for: `ModelStore`
 """
 
-from unibus.testing.model.boxes import HOPS_MAX, Boxes, Copy
-from unibus.testing.model.letters import SECOND, Held, Letter, Value
-from unibus.testing.model.parts import Box, Post, Rules
+from unibus.testing.model.boxes import HOPS_MAX, Boxes, ModelCopy
+from unibus.testing.model.letters import SECOND, Held, ModelMessage, Value
+from unibus.testing.model.parts import ModelQueue, ModelRules, ModelSend
 from unibus.testing.model.rules import (
     DEFAULT,
     Adds,
     Always,
     Both,
     Compares,
-    Condition,
     Correlates,
     Divides,
-    Either,
-    IsNull,
+    ModelCondition,
+    ModelEither,
+    ModelIsNull,
+    ModelNot,
     ModelRule,
+    ModelStatement,
     Never,
     NoAnswer,
-    Not,
     Removes,
     Sets,
     SetsCorrelation,
     SetsQuotient,
     SetsSession,
-    Statement,
 )
-from unibus.testing.model.store import Desk, ModelStore
+from unibus.testing.model.store import ModelStore, ReferenceModel
 
 __all__ = [
     "DEFAULT",
@@ -47,30 +47,30 @@ __all__ = [
     "Adds",
     "Always",
     "Both",
-    "Box",
     "Boxes",
     "Compares",
-    "Condition",
-    "Copy",
     "Correlates",
-    "Desk",
     "Divides",
-    "Either",
     "Held",
-    "IsNull",
-    "Letter",
+    "ModelCondition",
+    "ModelCopy",
+    "ModelEither",
+    "ModelIsNull",
+    "ModelMessage",
+    "ModelNot",
+    "ModelQueue",
     "ModelRule",
+    "ModelRules",
+    "ModelSend",
+    "ModelStatement",
     "ModelStore",
     "Never",
     "NoAnswer",
-    "Not",
-    "Post",
+    "ReferenceModel",
     "Removes",
-    "Rules",
     "Sets",
     "SetsCorrelation",
     "SetsQuotient",
     "SetsSession",
-    "Statement",
     "Value",
 ]

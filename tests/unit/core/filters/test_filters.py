@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold, Int32
+from unibus.core.envelope.message_properties import Int32, MessageProperties
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
 from unibus.errors import EvaluationError, FilterInvalid
 
@@ -167,7 +167,7 @@ class Odd:
 )
 def test_headers_that_nobody_checked_give_an_answer_or_our_error(value: object, text: str) -> None:
     one = Message.new("c")
-    one.cold = Cold({"a": value})  # type: ignore[dict-item]
+    one.cold = MessageProperties({"a": value})  # type: ignore[dict-item]
     for mode in ("azure", "lenient"):
         answers: list[object] = []
         try:

@@ -7,52 +7,52 @@ import pytest
 from unibus.clock import SYSTEM_CLOCK
 from unibus.core.lifecycle.invariants import violations
 from unibus.core.lifecycle.state.entity import Entity
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
 from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig
 
 
-def break_nothing(book: Book, entity: Entity) -> None:
+def break_nothing(book: StoreState, entity: Entity) -> None:
     """The state as it is."""
 
 
-def forget_a_token(book: Book, entity: Entity) -> None:
+def forget_a_token(book: StoreState, entity: Entity) -> None:
     assert book.tokens is not None
     book.tokens.popitem()
 
 
-def keep_an_old_token(book: Book, entity: Entity) -> None:
+def keep_an_old_token(book: StoreState, entity: Entity) -> None:
     assert book.tokens is not None
     book.tokens[b"old"] = next(iter(entity.entries.values()))
 
 
-def lose_a_sequence(book: Book, entity: Entity) -> None:
+def lose_a_sequence(book: StoreState, entity: Entity) -> None:
     assert entity.order is not None
     entity.order.sequences.pop()
 
 
-def mix_the_order(book: Book, entity: Entity) -> None:
+def mix_the_order(book: StoreState, entity: Entity) -> None:
     assert entity.order is not None
     entity.order.sequences.reverse()
 
 
-def lose_a_sequence_of_a_session(book: Book, entity: Entity) -> None:
+def lose_a_sequence_of_a_session(book: StoreState, entity: Entity) -> None:
     order = entity.sessions["s"].order
     assert order is not None
     order.sequences.pop()
 
 
-def lose_a_message_of_a_session(book: Book, entity: Entity) -> None:
+def lose_a_message_of_a_session(book: StoreState, entity: Entity) -> None:
     entity.sessions["s"].entries.popitem()
 
 
-def lose_a_session(book: Book, entity: Entity) -> None:
+def lose_a_session(book: StoreState, entity: Entity) -> None:
     entity.listed_sessions().note("s", False)
 
 
-def mix_the_messages(book: Book, entity: Entity) -> None:
+def mix_the_messages(book: StoreState, entity: Entity) -> None:
     entity.entries = dict(reversed(entity.entries.items()))
 
 
@@ -70,7 +70,7 @@ def mix_the_messages(book: Book, entity: Entity) -> None:
         (mix_the_messages, "another order"),
     ],
 )
-def test_a_broken_index_is_found(harm: Callable[[Book, Entity], None], word: str) -> None:
+def test_a_broken_index_is_found(harm: Callable[[StoreState, Entity], None], word: str) -> None:
     with VirtualClock() as clock:
         store = EmbeddedStore(MemoryJournal(), clock, clock.timers(lambda: True) or SYSTEM_CLOCK.timers(lambda: True))
         rig = Rig(store, clock)

@@ -14,14 +14,14 @@ from unibus.core.flow.deadletter import sub_queue
 from unibus.core.lifecycle.claiming import DUE_PER_CALL, Claimed
 from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Declare, Drop, Send, Settle
 from unibus.core.lifecycle.envelope import message_of
-from unibus.core.lifecycle.state.changes import Who
+from unibus.core.lifecycle.state.changes import MessageRef
 from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED
 from unibus.errors import LockLost
 from unibus.stores.engine import snapshot
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.store import ClaimRequest
 from unibus.stores.sqlite.journal import SqliteJournal
 
 SECOND = 1_000_000_000
@@ -71,12 +71,12 @@ class Bench:
 
     def send(self, name: str, text: str, session: str | None = None, visible_ns: int = 0, priority: int = 50) -> None:
         data = encode(Message.new(name, text))
-        command = Send(name, Who(text, len(data), session), data, priority)
+        command = Send(name, MessageRef(text, len(data), session), data, priority)
         command.visible_ns = visible_ns
         self.run(command)
 
     def claim(self, name: str, count: int = 1, **wish: object) -> list[Claimed]:
-        return self.store.claim(Wish(name, count, **wish)).wait(20)  # type: ignore[arg-type]
+        return self.store.claim(ClaimRequest(name, count, **wish)).wait(20)  # type: ignore[arg-type]
 
     def settle(self, verb: int, claimed: Claimed) -> None:
         self.run(Settle(verb, claimed.entity, claimed.sequence, claimed.token))

@@ -13,20 +13,20 @@ from unibus.core.lifecycle.state.changes import (
     Deferred,
     Delivered,
     Expired,
+    MessageRef,
     Moved,
     Purged,
     Renewed,
     Returned,
     Routed,
     Sent,
-    Who,
 )
 from unibus.core.lifecycle.state.entity import QUEUE
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED, STATE_NAMES, TRANSITIONS, may
 from unibus.errors import StoreDamaged
 
-WHO = Who("m", 1)
+WHO = MessageRef("m", 1)
 TOKEN = b"t" * 16
 SENT = Sent(1, 1, 1, WHO, 50, 0, 0, None, b"x")
 LATER = Sent(1, 1, 1, WHO, 50, 0, 99, None, b"x")
@@ -55,8 +55,8 @@ CHANGES: dict[str, list[Change]] = {
 }
 
 
-def book_in(state: int) -> Book:
-    book = Book(1_000)
+def book_in(state: int) -> StoreState:
+    book = StoreState(1_000)
     replay(book, Declared(1, 1, 0, "q", QUEUE, {}))
     for change in INTO[state]:
         replay(book, change)
@@ -88,7 +88,7 @@ def test_a_change_finds_and_leaves_a_message_as_the_table_says(name: str, state:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_a_message_that_is_not_there_is_damage(name: str) -> None:
-    book = Book(1_000)
+    book = StoreState(1_000)
     replay(book, Declared(1, 1, 0, "q", QUEUE, {}))
     with pytest.raises(StoreDamaged):
         replay(book, CHANGES[name][0])

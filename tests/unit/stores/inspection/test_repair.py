@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from unibus.core.lifecycle.commands import DEAD_LETTER, Declare
-from unibus.core.lifecycle.state.changes import Copied, Declared, Passed, Who
+from unibus.core.lifecycle.state.changes import Copied, Declared, MessageRef, Passed
 from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC, subscription_path
 from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, UsageError
 from unibus.stores.engine.embedded import EmbeddedStore
@@ -248,7 +248,7 @@ def test_a_repair_writes_over_nothing_and_needs_a_store_without_owner(
 
 
 def test_a_group_without_the_end_of_a_send_is_found() -> None:
-    who = Who("m", 1)
+    who = MessageRef("m", 1)
     topic = Passed(1, 1, 1, who, 50, None, 3, b"x")
     plain = Copied(1, 2, 1, who, 50, 0, 0, 1)
     forward = Passed(1, 3, 1, who, 50, None, 1, b"")

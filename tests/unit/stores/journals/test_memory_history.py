@@ -25,7 +25,7 @@ from unibus.limits import MEMORY_HISTORY_BYTES_DEFAULT
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.opening import open_store
-from unibus.stores.seam.store import Wish
+from unibus.stores.seam.store import ClaimRequest
 from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig
 
@@ -136,7 +136,7 @@ def consumers(rig: Rig) -> None:
     rig.queue("q", max_delivery_count=1_000)
     rig.send("q")
     for number in range(TIMES):
-        [claimed] = rig.store.claim(Wish("q", 1, True, consumer=LARGE + str(number))).wait()
+        [claimed] = rig.store.claim(ClaimRequest("q", 1, True, consumer=LARGE + str(number))).wait()
         rig.abandon(claimed)
 
 

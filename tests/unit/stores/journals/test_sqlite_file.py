@@ -17,7 +17,7 @@ from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.sqlite.file import (
     APPLICATION_ID,
     PRAGMAS,
-    Transaction,
+    SqliteTransaction,
     is_no_space,
     migrations,
     newest_version,
@@ -122,7 +122,7 @@ def test_a_failed_transaction_leaves_nothing_and_raises_its_own_error(tmp_path: 
 
 
 def _insert_twice(connection: apsw.Connection) -> None:
-    with Transaction(connection):
+    with SqliteTransaction(connection):
         connection.execute("INSERT INTO meta VALUES ('a', 1)")
         connection.execute("INSERT INTO meta VALUES ('a', 2)")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.lifecycle.state.changes import Change, Completed, Declared, Processed, Sent, Who
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.changes import Change, Completed, Declared, MessageRef, Processed, Sent
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.sqlite import trace_index
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.stores.sqlite.trace_index import crc_of, find
@@ -32,7 +32,7 @@ class Writer:
             self._append([Declared(0, 1, 0, "orders", 1, {})])
 
     def _open(self) -> SqliteJournal:
-        journal, book = SqliteJournal(str(self._path), history_bytes=0), Book(10**9)
+        journal, book = SqliteJournal(str(self._path), history_bytes=0), StoreState(10**9)
         journal.load(book)
         self._seq = int(book.seq)
         return journal
@@ -51,7 +51,7 @@ class Writer:
 
     def _life(self) -> list[Change]:
         self._sequence += 1
-        who = Who(f"m{self._chance.randint(1, 20)}", 1)
+        who = MessageRef(f"m{self._chance.randint(1, 20)}", 1)
         return [
             Sent(0, 1, self._sequence, who, 50, 0, 0, None, b"x"),
             Processed(0, 1, self._sequence, "key"),

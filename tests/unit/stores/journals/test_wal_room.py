@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.lifecycle.state.changes import Declared, Sent, Who
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.changes import Declared, MessageRef, Sent
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.sqlite import journal as sqlite
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.stores.sqlite.wal_room import BEGIN_BYTES, STEP_BYTES, WalRoom
@@ -20,15 +20,15 @@ def a_long_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "CHECKPOINT_BYTES", CHECKPOINT_BYTES)
 
 
-def opened(path: Path) -> tuple[SqliteJournal, Book]:
-    journal, book = SqliteJournal(str(path)), Book(10**9)
+def opened(path: Path) -> tuple[SqliteJournal, StoreState]:
+    journal, book = SqliteJournal(str(path)), StoreState(10**9)
     journal.load(book)
     return journal, book
 
 
 def fill(journal: SqliteJournal, first: int, count: int) -> None:
     for number in range(first, first + count):
-        sent = Sent(number, 1, number, Who(f"m{number}", GROUP_BYTES), 50, 0, 0, None, bytes(GROUP_BYTES))
+        sent = Sent(number, 1, number, MessageRef(f"m{number}", GROUP_BYTES), 50, 0, 0, None, bytes(GROUP_BYTES))
         journal.append(number + 1, [sent], True)
 
 

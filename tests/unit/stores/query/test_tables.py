@@ -11,7 +11,7 @@ from tests.unit.stores.query.conftest import Asked
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.core.envelope.payload import Payload, SerializationFormat
 from unibus.core.lifecycle.events import Event
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import QueryInvalid
 from unibus.stores.query import query
 from unibus.stores.query.table_source import LOOKUPS_MAX, PAGE_BODIES, PAGE_EVENTS
@@ -281,11 +281,11 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def held(self, entity: str | None = None) -> list[Entry]:
+    def held(self, entity: str | None = None) -> list[StoredMessage]:
         self.calls.append(f"held {entity}")
         return self._store.held(entity)
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         self.calls.append("data")
         return self._store.data_of(entries)
 

@@ -39,7 +39,7 @@ _PIECE_COST_BYTES: Final = 8 * 1024
 
 
 @dataclass
-class Page:
+class EventFeedPage:
     """Events from `after` + 1 to `last`, each with its bytes."""
 
     after: int
@@ -103,7 +103,7 @@ class EventFeed:
         self._history: Final = history
         self._encode: Final = encode
         self._seq = 0
-        self._pages: deque[Page] = deque()
+        self._pages: deque[EventFeedPage] = deque()
         self._held_events = self._held_bytes = 0
         self._tails = 0
         self._reading: asyncio.Task[None] | None = None
@@ -137,7 +137,7 @@ class EventFeed:
         self._pages.clear()
         self._held_events = self._held_bytes = 0
 
-    def page_after(self, seq: int) -> Page | None:
+    def page_after(self, seq: int) -> EventFeedPage | None:
         """The page that goes on from there; None if there is none yet, or `is_behind`."""
         for page in self._pages:
             if page.last > seq:
@@ -149,7 +149,7 @@ class EventFeed:
         first = next((page for page in self._pages if page.last > seq), None)
         return seq < self._seq if first is None else first.after > seq
 
-    async def catch_up(self, seq: int) -> Page:
+    async def catch_up(self, seq: int) -> EventFeedPage:
         """A page from history itself, one tail at a time. `after` is larger than `seq` by what history lacks."""
         async with self._lane:
             began_s = asyncio.get_running_loop().time()
@@ -184,16 +184,16 @@ class EventFeed:
             self._reading = None
             self.grown.wake()
 
-    def _read(self, seq: int) -> Page:
+    def _read(self, seq: int) -> EventFeedPage:
         """In a thread."""
         self.readings += 1
         events, safe = self._history.events_after(seq, PAGE)
         if not events:
             # What history has forgotten is not there, and counts as read.
-            return Page(max(seq, safe), max(seq, safe), [], [])
-        return Page(events[0].seq - 1, events[-1].seq, events, [self._encode(event) for event in events])
+            return EventFeedPage(max(seq, safe), max(seq, safe), [], [])
+        return EventFeedPage(events[0].seq - 1, events[-1].seq, events, [self._encode(event) for event in events])
 
-    def _add(self, page: Page) -> None:
+    def _add(self, page: EventFeedPage) -> None:
         self._seq = page.last
         self._pages.append(page)
         self._count(page, 1)
@@ -201,7 +201,7 @@ class EventFeed:
             self._count(self._pages.popleft(), -1)
         self.grown.wake()
 
-    def _count(self, page: Page, sign: int) -> None:
+    def _count(self, page: EventFeedPage, sign: int) -> None:
         self._held_events += sign * len(page.events)
         self._held_bytes += sign * sum([len(each) for each in page.encoded])
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.history.trace import Copy, MessageTrace, Step, trace_of
+from unibus.bus.history.trace import MessageTrace, TracedCopy, TraceStep, trace_of
 from unibus.core.lifecycle.events import Event
 from unibus.errors import DecodeError, MessageNotFound, MessageTooLarge
 from unibus.stores.seam.store import Store
@@ -65,7 +65,7 @@ def not_traced(message_id: str) -> MessageNotFound:
     )
 
 
-def _record(copy: Copy) -> CopyRecord:
+def _record(copy: TracedCopy) -> CopyRecord:
     return CopyRecord(
         copy.channel,
         int(copy.sequence),
@@ -87,11 +87,13 @@ def trace_of_record(record: TraceRecord) -> MessageTrace:
     return MessageTrace(record.message_id, record.events, roots)
 
 
-def _copy(record: CopyRecord, events: dict[int, Event]) -> Copy:
+def _copy(record: CopyRecord, events: dict[int, Event]) -> TracedCopy:
     steps = [_step(step, events[step.seq]) for step in record.steps]
     children = [_copy(child, events) for child in record.children]
-    return Copy(record.channel, record.sequence, steps, children, record.outcome, record.reason, list(record.declined))
+    return TracedCopy(
+        record.channel, record.sequence, steps, children, record.outcome, record.reason, list(record.declined)
+    )
 
 
-def _step(step: StepRecord, event: Event) -> Step:
-    return Step(_EPOCH + timedelta(microseconds=event.ts), event.kind, step.text, event)
+def _step(step: StepRecord, event: Event) -> TraceStep:
+    return TraceStep(_EPOCH + timedelta(microseconds=event.ts), event.kind, step.text, event)

@@ -16,14 +16,14 @@ import msgspec
 
 from unibus.bus.dead_letters.dead_message import dead_message
 from unibus.bus.dead_letters.filters import DeadLetterFilter
-from unibus.bus.dead_letters.finding import Found, entities_of, scan
+from unibus.bus.dead_letters.finding import FoundMessages, entities_of, scan
 from unibus.bus.dead_letters.record import died_ns, record_of, text_in
 from unibus.bus.dead_letters.steps import Steps
 from unibus.bus.queues.operations import Queues
 from unibus.core.codec.codec import decode_json, encode_json
 from unibus.core.envelope.message import Message
 from unibus.core.flow.deadletter import REASON_HEADER
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import UsageError
 
 PAGE_MAX: Final = 1_000
@@ -124,7 +124,7 @@ class DeadGroups(msgspec.Struct, frozen=True):
     left_off: int = 0
 
 
-class Key(NamedTuple):
+class DeadLetterKey(NamedTuple):
     """The place of a message in the order of a list."""
 
     died_ns: int
@@ -135,28 +135,28 @@ class Key(NamedTuple):
         return f"{self.died_ns}:{self.sequence}:{self.entity}"
 
 
-def key_of(text: str) -> Key:
-    """UsageError for a text that `Key.text` did not make."""
+def key_of(text: str) -> DeadLetterKey:
+    """UsageError for a text that `DeadLetterKey.text` did not make."""
     found = _KEY.fullmatch(text)
     if found is None:
         raise UsageError(f"after is {text!r:.80}", "the `next` of a page, as it was")
-    return Key(int(found[1]), found[3], int(found[2]))
+    return DeadLetterKey(int(found[1]), found[3], int(found[2]))
 
 
-def _key(entry: Entry) -> Key:
-    return Key(died_ns(entry), entry.entity.name, int(entry.sequence))
+def _key(entry: StoredMessage) -> DeadLetterKey:
+    return DeadLetterKey(died_ns(entry), entry.entity.name, int(entry.sequence))
 
 
 class _First:
     """The first `count` messages after a key, of all that are added: the rest is forgotten at once."""
 
-    def __init__(self, count: int, after: Key | None) -> None:
+    def __init__(self, count: int, after: DeadLetterKey | None) -> None:
         self._count = count
         self._after = after
-        self._last: Key | None = None  # Of `count` messages that are known: what is after it cannot be meant.
-        self._known: list[tuple[Key, Entry]] = []
+        self._last: DeadLetterKey | None = None  # Of `count` messages that are known: what is after it cannot be meant.
+        self._known: list[tuple[DeadLetterKey, StoredMessage]] = []
 
-    def narrow(self, entries: list[Entry]) -> list[Entry]:
+    def narrow(self, entries: list[StoredMessage]) -> list[StoredMessage]:
         """Those that may be meant by the time of their death. Quicker than a filter, and mostly enough to say no."""
         from_ns = 0 if self._after is None else self._after.died_ns
         if self._last is None:
@@ -164,7 +164,7 @@ class _First:
         until_ns = self._last.died_ns
         return [entry for entry in entries if from_ns <= died_ns(entry) <= until_ns]
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[StoredMessage]) -> None:
         after, last = self._after, self._last
         for entry in entries:
             key = _key(entry)
@@ -174,18 +174,18 @@ class _First:
             self._known = self.in_order()
             self._last = self._known[-1][0]
 
-    def in_order(self) -> list[tuple[Key, Entry]]:
+    def in_order(self) -> list[tuple[DeadLetterKey, StoredMessage]]:
         return sorted(self._known, key=lambda each: each[0])[: self._count]
 
 
 def page(
-    queues: Queues, chosen: DeadLetterFilter, after: Key | None, top: int, bodies: bool, bytes_max: int
+    queues: Queues, chosen: DeadLetterFilter, after: DeadLetterKey | None, top: int, bodies: bool, bytes_max: int
 ) -> Steps[DeadLetterPage]:
     """The first `top` messages after a key, or fewer where they have `bytes_max` together. At least one."""
     if not 1 <= top <= PAGE_MAX:
         raise UsageError(f"top is {top}", f"a whole number from 1 to {PAGE_MAX}")
     first = _First(top + 1, after)
-    found = Found((yield from entities_of(queues.store)))
+    found = FoundMessages((yield from entities_of(queues.store)))
     yield from scan(queues.store, chosen, queues.now_ns(), found, first.add, first.narrow)
     known = first.in_order()
     shown = _fitting(known[:top], bodies, bytes_max)
@@ -195,7 +195,9 @@ def page(
     return DeadLetterPage(items, shown[-1][0].text() if len(known) > len(shown) else None)
 
 
-def _fitting(known: list[tuple[Key, Entry]], bodies: bool, bytes_max: int) -> list[tuple[Key, Entry]]:
+def _fitting(
+    known: list[tuple[DeadLetterKey, StoredMessage]], bodies: bool, bytes_max: int
+) -> list[tuple[DeadLetterKey, StoredMessage]]:
     size = 0
     for at, (_, entry) in enumerate(known):
         texts = sum([len(value) for value in record_of(entry).values() if isinstance(value, str)])
@@ -206,7 +208,7 @@ def _fitting(known: list[tuple[Key, Entry]], bodies: bool, bytes_max: int) -> li
     return known
 
 
-def _record(key: Key, entry: Entry, data: bytes | None) -> DeadLetterRecord:
+def _record(key: DeadLetterKey, entry: StoredMessage, data: bytes | None) -> DeadLetterRecord:
     seen = dead_message(entry, data or b"")
     return DeadLetterRecord(
         key.text(),
@@ -234,14 +236,14 @@ def groups(queues: Queues, chosen: DeadLetterFilter, bytes_max: int) -> Steps[De
     """How many there are by entity and reason, in the order of `unibus dlq ls --summary`."""
     counted: dict[tuple[str, str], list[int]] = {}
 
-    def count(entries: list[Entry]) -> None:
+    def count(entries: list[StoredMessage]) -> None:
         for entry in entries:
             known = counted.setdefault((entry.entity.name, text_in(record_of(entry), REASON_HEADER)), [0, 0])
             died = died_ns(entry)
             known[1] = min(known[1], died) if known[0] else died
             known[0] += 1
 
-    found = Found((yield from entities_of(queues.store)))
+    found = FoundMessages((yield from entities_of(queues.store)))
     yield from scan(queues.store, chosen, queues.now_ns(), found, count)
     everything = [DeadGroupRecord(*key, *values) for key, values in counted.items()]
     everything.sort(key=lambda group: (group.entity, -group.count, group.reason))

@@ -25,7 +25,7 @@ from unibus.errors import BusError, StoreFailed
 log = logging.getLogger("unibus")
 
 
-class Holder(Protocol):
+class BrokerHolder(Protocol):
     """The server's hold on its bus."""
 
     @property
@@ -47,10 +47,10 @@ class Ending(NamedTuple):
     reason: str = ""
 
 
-class Run:
+class JobRun:
     """`progressed` is awaited after each batch. `stop` may be called at any time, also before it has begun."""
 
-    def __init__(self, holder: Holder, job: Job, progressed: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, holder: BrokerHolder, job: Job, progressed: Callable[[], Awaitable[None]]) -> None:
         self.job = job
         self._holder = holder
         self._progressed = progressed

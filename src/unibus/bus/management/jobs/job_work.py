@@ -15,15 +15,15 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from unibus.bus.dead_letters.finding import Entities, Found, entities_of, find
+from unibus.bus.dead_letters.finding import EntityLookup, FoundMessages, entities_of, find
 from unibus.bus.dead_letters.rules import Judge, RecoveryAction
 from unibus.bus.dead_letters.steps import Steps, walk
-from unibus.bus.dead_letters.sweep import Decide, Sweep, Task
+from unibus.bus.dead_letters.sweep import Decide, Sweep, SweepTask
 from unibus.bus.management.jobs.job_records import ERROR_CHARS_MAX, ERRORS_MAX, Job, JobCounts, JobError, JobRequest
 from unibus.bus.queues.operations import Queues
 from unibus.core.flow.deadletter import is_sub_queue
 from unibus.core.lifecycle.commands import Remove
-from unibus.core.lifecycle.state.entity import Entry
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.states import LOCKED
 from unibus.errors import EntityNotFound, UsageError
 
@@ -58,11 +58,11 @@ def measure(queues: Queues, request: JobRequest, now_ns: int) -> Steps[Measured]
     return Measured(len(found.entries), limits)
 
 
-def _found(queues: Queues, request: JobRequest, now_ns: int) -> Steps[Found]:
+def _found(queues: Queues, request: JobRequest, now_ns: int) -> Steps[FoundMessages]:
     """Everything that the request means now; ages count from `now_ns`."""
     if request.filter is not None:
         return (yield from find(queues.store, request.filter.as_filter(), now_ns))
-    found = Found((yield from entities_of(queues.store)))
+    found = FoundMessages((yield from entities_of(queues.store)))
     name = request.entity or ""
     if found.entities.find(name) is None and not is_sub_queue(name):
         raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
@@ -70,7 +70,7 @@ def _found(queues: Queues, request: JobRequest, now_ns: int) -> Steps[Found]:
     return found
 
 
-def _decide(queues: Queues, request: JobRequest, entities: Entities, now_ns: int) -> "Decide | _ByRules":
+def _decide(queues: Queues, request: JobRequest, entities: EntityLookup, now_ns: int) -> "Decide | _ByRules":
     if request.kind == "rules":
         rules = request.recovery_rules()
         return _ByRules(Judge(rules, now_ns, lambda name: entities.find(name) is not None))
@@ -88,7 +88,7 @@ class _ByRules:
         self._judge = judge
         self.counts = [0] * (len(judge.rules) + 1)
 
-    def __call__(self, entry: Entry) -> tuple[RecoveryAction, str]:
+    def __call__(self, entry: StoredMessage) -> tuple[RecoveryAction, str]:
         number = self._judge.rule_for(entry)
         self.counts[number] += 1
         if number == len(self._judge.rules):
@@ -100,22 +100,24 @@ class _ByRules:
 class _Purge(Sweep):
     """Removes messages in whatever state but locked."""
 
-    def _tasks(self, entries: list[Entry], decide: Decide) -> list[Task]:
-        tasks: list[Task] = []
+    def _tasks(self, entries: list[StoredMessage], decide: Decide) -> list[SweepTask]:
+        tasks: list[SweepTask] = []
         for entry in entries:
             if self._bulk.dry_run and entry.state == LOCKED:
                 self.result.skipped += 1
                 continue
             command = Remove(entry.entity.name, int(entry.sequence), PURGED)
             command.raises = False
-            tasks.append(Task(entry.who.message_id, RecoveryAction.DISCARD, command))
+            tasks.append(SweepTask(entry.who.message_id, RecoveryAction.DISCARD, command))
         return tasks
 
 
-class Work:
+class JobWork:
     """What is left of a job, and what has become of it so far. Its methods are for one thread at a time."""
 
-    def __init__(self, sweep: Sweep, entries: list[Entry], decide: "Decide | _ByRules", before: JobCounts) -> None:
+    def __init__(
+        self, sweep: Sweep, entries: list[StoredMessage], decide: "Decide | _ByRules", before: JobCounts
+    ) -> None:
         self._sweep = sweep
         self._entries = entries
         self._decide = decide
@@ -161,7 +163,7 @@ class Work:
         return {"counts": counts, "done": counts.all(), "errors": tuple(self._errors), "by_rule": by_rule}
 
 
-def prepare(queues: Queues, job: Job) -> Steps[Work]:
+def prepare(queues: Queues, job: Job) -> Steps[JobWork]:
     """The messages that the job still has to look at, those which it left where they were included."""
     record = job.record
     request = record.request
@@ -171,10 +173,10 @@ def prepare(queues: Queues, job: Job) -> Steps[Work]:
     found.entries = []
     kind = _Purge if request.kind == "purge" else Sweep
     sweep = kind(queues, found, request.max_recoveries, request.bulk())
-    return Work(sweep, entries, decide, _carried_over(record.counts, record.total, len(entries)))
+    return JobWork(sweep, entries, decide, _carried_over(record.counts, record.total, len(entries)))
 
 
-def _is_meant(entry: Entry, job: Job) -> bool:
+def _is_meant(entry: StoredMessage, job: Job) -> bool:
     """Whether it was there when the job was created. In a file that another one has taken the place of sequences begin
     again: there an entity is younger than the job."""
     entity = entry.entity

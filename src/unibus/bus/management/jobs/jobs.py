@@ -18,7 +18,7 @@ import msgspec
 from unibus.bus.dead_letters.steps import walk
 from unibus.bus.management.jobs.job_file import JobFile, path_of
 from unibus.bus.management.jobs.job_records import AT_REST, JOBS_MAX, Job, JobRecord, JobRequest, JobState
-from unibus.bus.management.jobs.job_run import Ending, Holder, Run
+from unibus.bus.management.jobs.job_run import BrokerHolder, Ending, JobRun
 from unibus.bus.management.jobs.job_work import check_same_store, in_thread, measure
 from unibus.errors import BusError, JobEnded, JobNotFound, QuotaExceeded
 
@@ -28,7 +28,7 @@ SAVE_EVERY_S: Final = 1.0
 class Jobs:
     """All methods are for the loop of the server. The list is read from its file when it is first asked for."""
 
-    def __init__(self, holder: Holder, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, holder: BrokerHolder, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._holder = holder
         self._monotonic = monotonic
         self._jobs: dict[int, Job] = {}
@@ -37,7 +37,7 @@ class Jobs:
         self._loading = asyncio.Lock()
         self._saving = asyncio.Lock()
         self._saved_s = 0.0
-        self._run: Run | None = None
+        self._run: JobRun | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
         self.changed = asyncio.Event()
@@ -137,11 +137,11 @@ class Jobs:
         if job is None:
             return
         job.set(state="running", started_ns=self._now_ns(job))
-        self._run = Run(self._holder, job, self._progressed)
+        self._run = JobRun(self._holder, job, self._progressed)
         self._task = asyncio.get_running_loop().create_task(self._carry_out(self._run))
         self._notify()
 
-    async def _carry_out(self, run: Run) -> None:
+    async def _carry_out(self, run: JobRun) -> None:
         ending = Ending("interrupted", "the server's loop ended")
         try:
             await self._save()

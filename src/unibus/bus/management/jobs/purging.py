@@ -7,7 +7,7 @@ skipped. It may be stopped between two batches; run again it goes on with what i
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from unibus.bus.api.bus_operations import Face
+from unibus.bus.api.bus_operations import BusOperations
 from unibus.bus.dead_letters.steps import walk
 from unibus.bus.dead_letters.sweep import Guard
 from unibus.bus.management.jobs.job_records import Job, JobRecord, JobRequest
@@ -19,7 +19,7 @@ Progress = Callable[[int, int], object]
 class Purge:
     """One entity, or its dead-letter queue, as it is when this is made. EntityNotFound if there is none."""
 
-    def __init__(self, bus: Face, entity: str, dry_run: bool = False) -> None:
+    def __init__(self, bus: BusOperations, entity: str, dry_run: bool = False) -> None:
         request = JobRequest("purge", entity=entity, dry_run=dry_run)
         request.check()
         self._queues = bus._hub.queues()

@@ -21,7 +21,7 @@ from unibus.core.codec.codec import decode_json, encode_json
 from unibus.core.codec.row import VERSION
 from unibus.core.envelope.fields import seconds_ns, set_fields
 from unibus.core.envelope.message import Message, restored
-from unibus.core.envelope.message_properties import Cold
+from unibus.core.envelope.message_properties import MessageProperties
 from unibus.core.envelope.priority import Priority, checked_priority
 from unibus.core.lifecycle.claiming import Claimed
 from unibus.core.lifecycle.envelope import message_of, send_of
@@ -79,7 +79,7 @@ _ABSENT: Final = (None, UNSET, "json")
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class _Parts(msgspec.Struct):
+class _DocumentParts(msgspec.Struct):
     """What of a document says how to read a body and headers."""
 
     body: Raw
@@ -87,7 +87,7 @@ class _Parts(msgspec.Struct):
     headers: Raw | UnsetType = UNSET
 
 
-_read_parts: Final = msgspec.json.Decoder(_Parts).decode
+_read_parts: Final = msgspec.json.Decoder(_DocumentParts).decode
 
 
 def document_of(message: Message) -> Raw:
@@ -167,7 +167,7 @@ def _checked(body: object, fields: dict[str, object]) -> Message:
         seconds_ns("delay", fields.pop("delay"))
     message = Message.new("-", body, priority)
     message_id = fields.pop("message_id", message.id)
-    cold = Cold()
+    cold = MessageProperties()
     set_fields(cold, fields)
     if not isinstance(message_id, str) or not message_id:
         raise UsageError("message_id must be text")

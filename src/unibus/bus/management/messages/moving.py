@@ -15,7 +15,7 @@ from unibus.bus.management.messages.documents import Int64
 from unibus.bus.management.messages.peeking import PAGE_MAX
 from unibus.core.envelope.fields import plain_text
 from unibus.core.lifecycle.commands import MOVE_REDIRECT, Command, Move, Remove, SendResult
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, NAMESPACE, Entry
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, NAMESPACE, StoredMessage
 from unibus.core.lifecycle.state.states import ACTIVE
 from unibus.errors import EntityNotFound, UsageError
 from unibus.stores.seam.store import Store
@@ -80,7 +80,7 @@ def _found(store: Store, name: str) -> str:
     return found.name
 
 
-def _entries(store: Store, source: str, sequences: list[int] | None) -> list[Entry]:
+def _entries(store: Store, source: str, sequences: list[int] | None) -> list[StoredMessage]:
     if sequences is None:
         active = [entry for entry in store.held(source) if entry.state == ACTIVE]
         return active[:PAGE_MAX]
@@ -88,7 +88,7 @@ def _entries(store: Store, source: str, sequences: list[int] | None) -> list[Ent
     return [entry for entry in found if entry is not None]
 
 
-def _move(entry: Entry, target: str, ttl_ns: int, now_ns: int) -> Move:
+def _move(entry: StoredMessage, target: str, ttl_ns: int, now_ns: int) -> Move:
     command = Move(entry.entity.name, int(entry.sequence), target)
     command.action = MOVE_REDIRECT
     if entry.entity.kind == DEAD_LETTERS:

@@ -33,7 +33,7 @@ SessionId = Annotated[str, Meta(min_length=1, max_length=MESSAGE_ID_CHARS_MAX)]
 Consumer = Annotated[str, Meta(max_length=256)]
 
 
-class HeldSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HeldSessionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What proves that a session was accepted."""
 
     id: SessionId
@@ -46,7 +46,7 @@ class ReceiveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 1
     wait_s: Annotated[float, Meta(ge=0, le=WAIT_S_MAX)] = 0.0
     lock: bool = True
-    session: HeldSession | None = None
+    session: HeldSessionRecord | None = None
     consumer: Consumer = ""
 
 

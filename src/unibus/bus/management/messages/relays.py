@@ -15,7 +15,7 @@ from msgspec import Meta
 from unibus.bus.management.messages.documents import Int64
 from unibus.bus.management.messages.sending import SentMessage, sent_record
 from unibus.bus.names import checked_name
-from unibus.bus.outbox.outbox import Row, position_name, unpacked
+from unibus.bus.outbox.outbox import OutboxRow, position_name, unpacked
 from unibus.core.codec.codec import decode
 from unibus.core.lifecycle.commands import Advance, Send, SendResult
 from unibus.core.lifecycle.envelope import send_of
@@ -69,7 +69,7 @@ def _sends(request: RelayRequest) -> list[Send]:
         batch = base64.b64decode(request.batch or "", validate=True)
     except (binascii.Error, ValueError) as error:
         raise DecodeError(f"the batch is no base64: {error}", "send the column as it is") from error
-    return [_again(send) for send in unpacked(Row(request.to, request.source, batch, request.crc))]
+    return [_again(send) for send in unpacked(OutboxRow(request.to, request.source, batch, request.crc))]
 
 
 def _again(given: Send) -> Send:

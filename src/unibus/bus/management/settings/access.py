@@ -58,7 +58,7 @@ class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     show_keys: bool = False
 
 
-class RemoveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RemoveRuleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: RuleName
 
 
@@ -110,6 +110,6 @@ def rotate(store: Store, entity: str, request: RotateRequest) -> AccessRule:
     return record_of(stored.change(request.name, rotated), stored.entity, request.show_keys)
 
 
-def remove(store: Store, entity: str, request: RemoveRequest) -> AccessRule:
+def remove(store: Store, entity: str, request: RemoveRuleRequest) -> AccessRule:
     stored = StoredRules(store, entity)
     return record_of(stored.remove(request.name), stored.entity)

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from unibus.bus.api.bus_operations import Face
-from unibus.bus.entities.file import Plan, declare_entities, planned, read_entity_file
+from unibus.bus.api.bus_operations import BusOperations
+from unibus.bus.entities.file import DeclarePlan, declare_entities, planned, read_entity_file
 from unibus.bus.entities.shapes import wanted_entities
 from unibus.core.lifecycle.commands import Drop
 from unibus.stores.seam.store import Store
@@ -50,7 +50,7 @@ def declare(store: Store, request: DeclareRequest) -> DeclaredPlan:
     return plan_record(plan)
 
 
-def plan_record(plan: Plan) -> DeclaredPlan:
+def plan_record(plan: DeclarePlan) -> DeclaredPlan:
     return DeclaredPlan(
         msgspec.convert([step.as_record() for step in plan.steps], list[DeclaredEntity]), plan.conflicts
     )
@@ -61,7 +61,7 @@ def delete(store: Store, name: str) -> None:
     store.apply([Drop(name)]).wait()
 
 
-def declare_file(bus: Face, path: str | Path) -> Plan:
+def declare_file(bus: BusOperations, path: str | Path) -> DeclarePlan:
     """Create and change the entities of a bus as a file says. EntityExists, before anything is done, for conflicts."""
     store = bus._hub.queues().store
     plan = planned(store.entities().wait(), read_entity_file(path))

@@ -86,7 +86,7 @@ class EntityPage:
     """The name to go on after; None at the end."""
 
 
-class Listing:
+class EntityListing:
     """The entities of a namespace in the order of their names, whatever their kind, from any place on. For a thread."""
 
     def __init__(self, broker: "Broker", kinds: Iterable[str], prefix: str = "") -> None:
@@ -169,7 +169,9 @@ def _key(info: "EntityInfo") -> str:
     return info.name.casefold()
 
 
-def page_of(listing: Listing, after: str, top: int, settings: bool, is_visible: Callable[[str], bool]) -> EntityPage:
+def page_of(
+    listing: EntityListing, after: str, top: int, settings: bool, is_visible: Callable[[str], bool]
+) -> EntityPage:
     """Up to `top` of those that may be seen. For a thread: most of them may be hidden."""
     found: list[EntityRecord] = []
     for info in listing.after(after):

@@ -37,7 +37,7 @@ from unibus.core.lifecycle.state.changes import (
     SessionStated,
     SessionTaken,
 )
-from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, Entry
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, StoredMessage
 from unibus.core.lifecycle.state.indexes import (
     enter,
     forget_session,
@@ -50,7 +50,7 @@ from unibus.core.lifecycle.state.indexes import (
     state_session,
     touch,
 )
-from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, Book, owner_name
+from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState, owner_name
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
 from unibus.core.lifecycle.state.weight import CHANGE_WEIGHT, weight_of, weight_of_ids, weight_of_texts
 from unibus.core.lifecycle.state.windows import CLOCK, cut_windows
@@ -70,7 +70,7 @@ _ENDS: Final = {
 _End: TypeAlias = Completed | Expired | DeadLettered | Cancelled | Routed | Purged | Moved
 
 
-def note(book: Book, change: Change) -> None:
+def note(book: StoreState, change: Change) -> None:
     """A command's decision: true from now on, and to be written."""
     book.seq += 1
     book.weight += CHANGE_WEIGHT + weight_of_texts(change)
@@ -81,7 +81,7 @@ def note(book: Book, change: Change) -> None:
 # The three that nearly every message sees, for commands that hold the message: without looking it up again.
 
 
-def note_sent(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i64) -> None:
+def note_sent(book: StoreState, entry: StoredMessage, key: str | None, at_ns: i64, visible_ns: i64) -> None:
     book.seq += 1
     book.weight += CHANGE_WEIGHT
     entry.entity.sent += 1
@@ -106,7 +106,7 @@ def note_sent(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns:
 
 
 def note_delivered(
-    book: Book, entry: Entry, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
+    book: StoreState, entry: StoredMessage, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
 ) -> None:
     book.seq += 1
     book.weight += CHANGE_WEIGHT + len(consumer)
@@ -118,7 +118,7 @@ def note_delivered(
     _lock(book, entry, count, token, consumer, at_ns, until_ns)
 
 
-def note_completed(book: Book, entry: Entry, count: i64, consumer: str, at_ns: i64) -> None:
+def note_completed(book: StoreState, entry: StoredMessage, count: i64, consumer: str, at_ns: i64) -> None:
     book.seq += 1
     book.weight += CHANGE_WEIGHT + len(consumer)
     entry.entity.completed += 1
@@ -131,7 +131,7 @@ def note_completed(book: Book, entry: Entry, count: i64, consumer: str, at_ns: i
     remove(book, entry)
 
 
-def replay(book: Book, change: Change) -> None:
+def replay(book: StoreState, change: Change) -> None:
     """A decision of the past, from the journal. Not strict, it may be about what is gone by now."""
     book.seq += 1
     book.weight += CHANGE_WEIGHT
@@ -143,7 +143,7 @@ def replay(book: Book, change: Change) -> None:
         _carry(book, change)  # The entity is gone by now; what went on from it is not.
 
 
-def _play(book: Book, change: Change) -> None:
+def _play(book: StoreState, change: Change) -> None:
     # The most common first.
     if isinstance(change, Sent):
         _sent(book, change)
@@ -163,7 +163,7 @@ def _play(book: Book, change: Change) -> None:
         _play_rare(book, change)
 
 
-def _play_rare(book: Book, change: Change) -> None:
+def _play_rare(book: StoreState, change: Change) -> None:
     if isinstance(change, Activated):
         _activated(book, change)
     elif isinstance(change, Renewed):
@@ -188,15 +188,15 @@ def _play_rare(book: Book, change: Change) -> None:
         assert isinstance(change, (Duplicated, Pruned, Forgotten))  # Only history cares.
 
 
-def _sent(book: Book, change: Sent) -> None:
-    entry = Entry(_entity(book, change.entity), change.sequence, change.who, change.priority, change.data)
+def _sent(book: StoreState, change: Sent) -> None:
+    entry = StoredMessage(_entity(book, change.entity), change.sequence, change.who, change.priority, change.data)
     entry.expires_ns = change.expires_ns
     entry.overlay = change.overlay
     entry.hops = change.hops
     _store(book, entry, change.dedup_key, change.at_ns, change.visible_ns)
 
 
-def _store(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i64) -> None:
+def _store(book: StoreState, entry: StoredMessage, key: str | None, at_ns: i64, visible_ns: i64) -> None:
     entity = entry.entity
     book.weight += entry.size + weight_of_ids(entry.who, key)
     if entry.overlay is not None:
@@ -208,13 +208,13 @@ def _store(book: Book, entry: Entry, key: str | None, at_ns: i64, visible_ns: i6
         put(book, entity, entry, at_ns, visible_ns)
 
 
-def _mark(book: Book, entity: Entity, key: str, at_ns: int) -> None:
+def _mark(book: StoreState, entity: Entity, key: str, at_ns: int) -> None:
     entity.mark(key, at_ns)
     if book.saves:
         book.unsaved_marks.append((entity.number, MARK_SENT, key, at_ns))
 
 
-def _passed(book: Book, change: Passed) -> None:
+def _passed(book: StoreState, change: Passed) -> None:
     entity = _entity(book, change.entity)
     if change.dedup_key is not None:
         _mark(book, entity, change.dedup_key, change.at_ns)
@@ -223,14 +223,14 @@ def _passed(book: Book, change: Passed) -> None:
     _carry(book, change)
 
 
-def _carry(book: Book, change: Passed) -> None:
+def _carry(book: StoreState, change: Passed) -> None:
     if change.data:
         book.weight += len(change.data)
         book.carrier = book.seq
         book.carried = change.data
 
 
-def _copied(book: Book, change: Copied) -> None:
+def _copied(book: StoreState, change: Copied) -> None:
     entity = _entity(book, change.entity)
     if change.dedup_key is not None:
         _mark(book, entity, change.dedup_key, change.at_ns)
@@ -238,7 +238,7 @@ def _copied(book: Book, change: Copied) -> None:
         book.weight += weight_of(change.overlay)
     if not _is_new(book, entity, change.sequence):
         return
-    entry = Entry(entity, change.sequence, change.who, change.priority, None)
+    entry = StoredMessage(entity, change.sequence, change.who, change.priority, None)
     if change.back:
         if book.seq - change.back != book.carrier:
             raise _damaged(f"the copy {entity.name!r} #{change.sequence} does not follow its data")
@@ -258,7 +258,7 @@ def _copied(book: Book, change: Copied) -> None:
     put(book, entity, entry, change.at_ns, change.visible_ns)
 
 
-def _is_new(book: Book, entity: Entity, sequence: i64) -> bool:
+def _is_new(book: StoreState, entity: Entity, sequence: i64) -> bool:
     """Every sequence is used once. One that is known already was played before, or is a snapshot's."""
     if sequence <= entity.sequence and book.strict:
         raise _damaged(f"{entity.name!r} #{sequence} appears twice in the journal")
@@ -272,13 +272,15 @@ def _is_new(book: Book, entity: Entity, sequence: i64) -> bool:
     return True
 
 
-def _delivered(book: Book, change: Delivered) -> None:
+def _delivered(book: StoreState, change: Delivered) -> None:
     entry = _moving(book, change.entity, change.sequence, "delivered")
     if entry is not None:
         _lock(book, entry, change.delivery_count, change.token, change.consumer, change.at_ns, change.until_ns)
 
 
-def _lock(book: Book, entry: Entry, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64) -> None:
+def _lock(
+    book: StoreState, entry: StoredMessage, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
+) -> None:
     if entry.state == DEFERRED:
         entry.was_deferred = True  # For good; and a replay over a newer row must not take it back.
     leave(book, entry)
@@ -291,7 +293,7 @@ def _lock(book: Book, entry: Entry, count: i64, token: bytes, consumer: str, at_
     enter(book, entry, LOCKED)
 
 
-def _renewed(book: Book, change: Renewed) -> None:
+def _renewed(book: StoreState, change: Renewed) -> None:
     entry = _moving(book, change.entity, change.sequence, "renewed")
     if entry is not None:
         entry.due_ns = change.until_ns
@@ -300,7 +302,7 @@ def _renewed(book: Book, change: Renewed) -> None:
             book.due.add(entry, change.until_ns)
 
 
-def _returned(book: Book, change: Returned) -> None:
+def _returned(book: StoreState, change: Returned) -> None:
     entry = _moving(book, change.entity, change.sequence, "returned")
     if entry is None:
         return
@@ -320,7 +322,7 @@ def _returned(book: Book, change: Returned) -> None:
         entry.entity.waits_in(entry).put_back(entry)
 
 
-def _deferred(book: Book, change: Deferred) -> None:
+def _deferred(book: StoreState, change: Deferred) -> None:
     entry = _moving(book, change.entity, change.sequence, "deferred")
     if entry is not None:
         leave(book, entry)
@@ -331,7 +333,7 @@ def _deferred(book: Book, change: Deferred) -> None:
         enter(book, entry, DEFERRED)
 
 
-def _activated(book: Book, change: Activated) -> None:
+def _activated(book: StoreState, change: Activated) -> None:
     entity = _entity(book, change.entity)
     if change.new_sequence > entity.sequence:
         entity.sequence = change.new_sequence
@@ -365,7 +367,7 @@ def _activated(book: Book, change: Activated) -> None:
     line_up(book, entry)
 
 
-def _end(book: Book, change: _End, name: str) -> None:
+def _end(book: StoreState, change: _End, name: str) -> None:
     entry = _moving(book, change.entity, change.sequence, name)
     if entry is None:
         return
@@ -373,7 +375,7 @@ def _end(book: Book, change: _End, name: str) -> None:
     remove(book, entry)
 
 
-def _moving(book: Book, entity: int, sequence: int, change: str) -> Entry | None:
+def _moving(book: StoreState, entity: int, sequence: int, change: str) -> StoredMessage | None:
     """The message that a change is about. None when it is gone already, which only a replay may find."""
     owner = _entity(book, entity)
     entry = owner.entries.get(sequence)
@@ -384,19 +386,19 @@ def _moving(book: Book, entity: int, sequence: int, change: str) -> Entry | None
     return entry
 
 
-def _check(book: Book, entry: Entry, change: str) -> None:
+def _check(book: StoreState, entry: StoredMessage, change: str) -> None:
     """Whether the table allows it. It will be another message after that, for the next snapshot too."""
     if not may(change, entry.state) and book.strict:
         raise _damaged(f"{entry.entity.name!r} #{entry.sequence} is {STATE_NAMES[entry.state]} and cannot be {change}")
     touch(book, entry)
 
 
-def _missing(book: Book, entity: Entity, sequence: int, change: str) -> None:
+def _missing(book: StoreState, entity: Entity, sequence: int, change: str) -> None:
     if book.strict:
         raise _damaged(f"{entity.name!r} #{sequence} is {change} in the journal, but it does not exist")
 
 
-def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionStated) -> None:
+def _session_changed(book: StoreState, change: SessionTaken | SessionLeft | SessionStated) -> None:
     entity = _entity(book, change.entity)
     session = entity.session(change.session_id)
     entity.unsaved = True
@@ -417,7 +419,7 @@ def _session_changed(book: Book, change: SessionTaken | SessionLeft | SessionSta
     forget_session(book, entity, session)
 
 
-def _declared(book: Book, change: Declared) -> None:
+def _declared(book: StoreState, change: Declared) -> None:
     book.weight += weight_of(change.settings)
     entity = book.entities.get(change.entity)
     if entity is not None:
@@ -436,7 +438,7 @@ def _declared(book: Book, change: Declared) -> None:
     book.add_entity(entity, change.sequence)
 
 
-def _stir(book: Book, entity: Entity) -> None:
+def _stir(book: StoreState, entity: Entity) -> None:
     """Its status has changed, and with it that of its dead letters: those who wait there have to know."""
     for each in (entity, entity.dead):
         if each is not None and each.wakers:
@@ -444,7 +446,7 @@ def _stir(book: Book, entity: Entity) -> None:
             book.woken.append(each)
 
 
-def _dropped(book: Book, change: Dropped) -> None:
+def _dropped(book: StoreState, change: Dropped) -> None:
     entity = book.entities.get(change.entity)
     if entity is None:
         if book.strict:
@@ -473,7 +475,7 @@ def _dropped(book: Book, change: Dropped) -> None:
         book.woken.append(entity)
 
 
-def _entity(book: Book, number: int) -> Entity:
+def _entity(book: StoreState, number: int) -> Entity:
     found = book.entities.get(number)
     if found is None:
         raise _damaged(f"the journal names entity {number}, which it never declared")

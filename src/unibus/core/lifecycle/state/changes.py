@@ -14,13 +14,13 @@ from typing import TypeAlias
 
 import msgspec
 
-Overlay: TypeAlias = dict[str, object]
+HeaderOverrides: TypeAlias = dict[str, object]
 """Headers that a settlement put over those that were sent, with the tags of core/codec/wire.py."""
 
 Settings: TypeAlias = dict[str, str | int | float | bool | None]
 
 
-class Who(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class MessageRef(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What every event of a message tells about it."""
 
     message_id: str
@@ -39,13 +39,13 @@ class Sent(msgspec.Struct, array_like=True, gc=False, tag=1):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     priority: int
     expires_ns: int
     visible_ns: int
     dedup_key: str | None
     data: bytes
-    overlay: Overlay | None = None
+    overlay: HeaderOverrides | None = None
     hops: int = 0
 
 
@@ -55,7 +55,7 @@ class Passed(msgspec.Struct, array_like=True, gc=False, tag=2):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     priority: int
     dedup_key: str | None
     copies: int
@@ -71,7 +71,7 @@ class Copied(msgspec.Struct, array_like=True, gc=False, tag=3):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     priority: int
     expires_ns: int
     visible_ns: int
@@ -79,7 +79,7 @@ class Copied(msgspec.Struct, array_like=True, gc=False, tag=3):
     source_entity: int = 0
     source_sequence: int = 0
     hops: int = 0
-    overlay: Overlay | None = None
+    overlay: HeaderOverrides | None = None
     dedup_key: str | None = None
 
 
@@ -87,7 +87,7 @@ class Delivered(msgspec.Struct, array_like=True, gc=False, tag=4):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     delivery_count: int
     token: bytes
     until_ns: int
@@ -107,20 +107,20 @@ class Returned(msgspec.Struct, array_like=True, gc=False, tag=6):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     delivery_count: int
     reason: str
     visible_ns: int = 0
-    overlay: Overlay | None = None
+    overlay: HeaderOverrides | None = None
 
 
 class Deferred(msgspec.Struct, array_like=True, gc=False, tag=7):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     delivery_count: int
-    overlay: Overlay | None = None
+    overlay: HeaderOverrides | None = None
 
 
 class Activated(msgspec.Struct, array_like=True, gc=False, tag=8):
@@ -129,7 +129,7 @@ class Activated(msgspec.Struct, array_like=True, gc=False, tag=8):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     new_sequence: int
 
 
@@ -137,7 +137,7 @@ class Completed(msgspec.Struct, array_like=True, gc=False, tag=9):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     delivery_count: int
     enqueued_ns: int
     first_delivered_ns: int
@@ -148,14 +148,14 @@ class Cancelled(msgspec.Struct, array_like=True, gc=False, tag=10):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
 
 
 class Expired(msgspec.Struct, array_like=True, gc=False, tag=11):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     delivery_count: int
     enqueued_ns: int
     first_delivered_ns: int
@@ -167,7 +167,7 @@ class DeadLettered(msgspec.Struct, array_like=True, gc=False, tag=12):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     delivery_count: int
     enqueued_ns: int
     first_delivered_ns: int
@@ -182,7 +182,7 @@ class Routed(msgspec.Struct, array_like=True, gc=False, tag=13):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
 
 
 class Duplicated(msgspec.Struct, array_like=True, gc=False, tag=14):
@@ -191,7 +191,7 @@ class Duplicated(msgspec.Struct, array_like=True, gc=False, tag=14):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     dedup_key: str
 
 
@@ -259,7 +259,7 @@ class Purged(msgspec.Struct, array_like=True, gc=False, tag=21):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     reason: str
 
 
@@ -269,7 +269,7 @@ class Moved(msgspec.Struct, array_like=True, gc=False, tag=22):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
     delivery_count: int
     enqueued_ns: int
     target: str
@@ -300,7 +300,7 @@ class Forgotten(msgspec.Struct, array_like=True, gc=False, tag=25):
     at_ns: int
     entity: int
     sequence: int
-    who: Who
+    who: MessageRef
 
 
 Change: TypeAlias = (
@@ -335,7 +335,7 @@ Change: TypeAlias = (
 class SavedEntry(msgspec.Struct, array_like=True, gc=False):
     """A message as a snapshot keeps it, beside its data."""
 
-    who: Who
+    who: MessageRef
     priority: int
     state: int
     delivery_count: int
@@ -347,7 +347,7 @@ class SavedEntry(msgspec.Struct, array_like=True, gc=False):
     was_deferred: bool = False
     delayed: bool = False
     hops: int = 0
-    overlay: Overlay | None = None
+    overlay: HeaderOverrides | None = None
     consumer: str = ""
 
 

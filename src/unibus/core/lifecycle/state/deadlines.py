@@ -18,7 +18,7 @@ _SWEEP_MIN: Final = 4_096
 
 # Millions may wait: the cycle collector must not walk them (decision 0006).
 @mypyc_attr(acyclic=True)
-class Timed:
+class DeadlineItem:
     """Something with a deadline of its own that may change at any time. The other two fields are those of Due."""
 
     def __init__(self) -> None:
@@ -31,12 +31,12 @@ class Timed:
 
 
 @final
-class Due:
+class Deadlines:
     """All deadlines of one store."""
 
     def __init__(self) -> None:
-        self._near: list[tuple[int, int, Timed]] = []
-        self._far: dict[int, list[Timed]] = {}
+        self._near: list[tuple[int, int, DeadlineItem]] = []
+        self._far: dict[int, list[DeadlineItem]] = {}
         self._stretches: list[int] = []
         self._opened: i64 = 0  # Stretches before this one are in `_near`.
         self._count: i64 = 0
@@ -46,7 +46,7 @@ class Due:
     def __len__(self) -> int:
         return self._size
 
-    def add(self, item: Timed, when_ns: i64) -> None:
+    def add(self, item: DeadlineItem, when_ns: i64) -> None:
         """Look at the item at that time. One that will be looked at before anyway needs no second place."""
         if item.timed_ns <= when_ns:
             return
@@ -76,7 +76,7 @@ class Due:
                 first = begins
         return first
 
-    def pop(self, now_ns: i64) -> Timed | None:
+    def pop(self, now_ns: i64) -> DeadlineItem | None:
         """Something that is due by now, by the order of deadlines. What moved meanwhile is put in order again."""
         while True:
             self._open(now_ns)
@@ -92,7 +92,7 @@ class Due:
             if deadline_ns:
                 self.add(item, deadline_ns)
 
-    def _taken(self, item: Timed) -> i64:
+    def _taken(self, item: DeadlineItem) -> i64:
         """An item lost one of its places. Its deadline as of now."""
         self._size -= 1
         item.timers -= 1
@@ -102,7 +102,7 @@ class Due:
             self._stale -= 1
         return deadline_ns
 
-    def forget(self, item: Timed) -> None:
+    def forget(self, item: DeadlineItem) -> None:
         """It will never be due again. When most of what stands here is like that, it is swept out."""
         self._stale += item.timers
         if self._stale > _SWEEP_MIN and self._stale * 2 > self._size:
@@ -116,7 +116,7 @@ class Due:
         if self._stale > _SWEEP_MIN and self._stale * 2 > self._size:
             self._sweep()
 
-    def _stays(self, item: Timed) -> bool:
+    def _stays(self, item: DeadlineItem) -> bool:
         """Whether it is due at all. If not, all of its places go; it may still come back, so it has to know that."""
         if item.deadline_ns():
             return True

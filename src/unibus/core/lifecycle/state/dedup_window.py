@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 
 @final
-class Marks:
+class DedupWindow:
     """`window_ns` counts from the instant of the mark. A mark is kept in memory until it is over, and no longer."""
 
     def __init__(self, window_ns: int) -> None:

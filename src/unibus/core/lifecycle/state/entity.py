@@ -10,11 +10,11 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from unibus.core.filters.expressions import Draw
-from unibus.core.lifecycle.state.changes import Overlay, SavedEntry, SavedSession, Settings, Who
-from unibus.core.lifecycle.state.deadlines import Timed
-from unibus.core.lifecycle.state.dedup_window import Marks
+from unibus.core.lifecycle.state.changes import HeaderOverrides, MessageRef, SavedEntry, SavedSession, Settings
+from unibus.core.lifecycle.state.deadlines import DeadlineItem
+from unibus.core.lifecycle.state.dedup_window import DedupWindow
 from unibus.core.lifecycle.state.peek_order import PeekOrder
-from unibus.core.lifecycle.state.ready_queue import Placed, Waiting
+from unibus.core.lifecycle.state.ready_queue import ReadyItem, ReadyQueue
 from unibus.core.lifecycle.state.rules import RuleSet, rule_set_of
 from unibus.core.lifecycle.state.session_lists import SessionLists
 from unibus.core.lifecycle.state.settings import EntitySettings
@@ -44,14 +44,14 @@ FOREVER_NS: Final = 100 * 365 * 24 * 3600 * 1_000_000_000
 
 @final
 @mypyc_attr(acyclic=True)
-class Entry(Placed):
+class StoredMessage(ReadyItem):
     """`due_ns` is when a scheduled message becomes visible, or when a lock ends. All instants are wall time.
 
     `data` is the encoded envelope, None while it is only on disk. Its home there is the record `home_sequence` of the
     journal, or, where `home_entity` is not 0, the snapshot's row (home_entity, home_sequence).
     """
 
-    def __init__(self, entity: "Entity", sequence: int, who: Who, priority: int, data: bytes | None) -> None:
+    def __init__(self, entity: "Entity", sequence: int, who: MessageRef, priority: int, data: bytes | None) -> None:
         super().__init__(sequence, priority)
         self.entity = entity
         self.who = who
@@ -68,7 +68,7 @@ class Entry(Placed):
         self.token: bytes | None = None
         self.session: Session | None = None
         self.consumer = ""
-        self.overlay: Overlay | None = None
+        self.overlay: HeaderOverrides | None = None
         self.was_deferred = False  # Locked out of the deferred state: it goes back there.
         self.delayed = False  # Scheduled by a return: it keeps its sequence.
         self.saved = False  # The snapshot has a row of it.
@@ -108,17 +108,17 @@ class Entry(Placed):
 
 @final
 @mypyc_attr(acyclic=True)
-class Session(Timed):
+class Session(DeadlineItem):
     """The messages of one session wait here, by sequence alone. It is free while `token` is None."""
 
     def __init__(self, entity: "Entity", session_id: str) -> None:
         super().__init__()
         self.entity = entity
         self.id = session_id
-        self.waiting = Waiting(False)
-        self.entries: dict[int, Entry] = {}  # Its messages in whatever state, by sequence,
+        self.waiting = ReadyQueue(False)
+        self.entries: dict[int, StoredMessage] = {}  # Its messages in whatever state, by sequence,
         self.active: i64 = 0  # and how many of them wait.
-        self.locked: dict[bytes, Entry] = {}
+        self.locked: dict[bytes, StoredMessage] = {}
         self.state: bytes | None = None
         self.stated_ns: i64 = 0  # When the state was set; 0 while there is none.
         self.token: bytes | None = None
@@ -146,12 +146,12 @@ class Entity:
         self.kind: i64 = kind
         self.settings = EntitySettings(settings)
         self.sequence: i64 = 0  # The last one given.
-        self.entries: dict[int, Entry] = {}
-        self.waiting = Waiting(self.settings.by_priority)
+        self.entries: dict[int, StoredMessage] = {}
+        self.waiting = ReadyQueue(self.settings.by_priority)
         self.sessions: dict[str, Session] = {}
         self.ready: dict[str, Session] = {}  # Free sessions with messages, in the order in which they became so.
-        self.marks: Marks | None = None
-        self.processed: Marks | None = None
+        self.marks: DedupWindow | None = None
+        self.processed: DedupWindow | None = None
         self.topic: Entity | None = None
         self.subscriptions: list[Entity] = []
         self.dead: Entity | None = None
@@ -173,7 +173,7 @@ class Entity:
         self.order: PeekOrder | None = None
         self.session_lists: SessionLists | None = None
         self.ordered = False  # Whether a new message has to be placed in any of these.
-        self._oldest: Entry | None = None
+        self._oldest: StoredMessage | None = None
         self._searched: i64 = -1  # Up to here every message is gone or only scheduled, but for the oldest.
         # Since the process began; never stored, and untouched by a replay: only decisions count here.
         self.sent: i64 = 0
@@ -215,11 +215,11 @@ class Entity:
             return True
         return any([session.token is not None for session in self.sessions.values()])
 
-    def waits_in(self, entry: Entry) -> Waiting:
+    def waits_in(self, entry: StoredMessage) -> ReadyQueue:
         """Where the message stands in line."""
         return self.waiting if entry.session is None else entry.session.waiting
 
-    def session_of(self, entry: Entry) -> Session | None:
+    def session_of(self, entry: StoredMessage) -> Session | None:
         """The session that the message belongs to; made when it is the first one."""
         if not self.settings.requires_session or self.kind == DEAD_LETTERS:
             return None
@@ -233,12 +233,12 @@ class Entity:
             self.sessions[session_id] = found
         return found
 
-    def page(self, from_sequence: i64, count: int) -> list[Entry]:
+    def page(self, from_sequence: i64, count: int) -> list[StoredMessage]:
         """Up to `count` messages in order of sequence, in whatever state, from that one on."""
         order = self._ordered()
         return [self.entries[sequence] for sequence in order.page(self.entries, from_sequence, count)]
 
-    def session_page(self, session_id: str, from_sequence: i64, count: int) -> list[Entry]:
+    def session_page(self, session_id: str, from_sequence: i64, count: int) -> list[StoredMessage]:
         """The same for the messages of one session. The first call costs what this session holds, not the entity."""
         session = self.sessions.get(session_id)
         if session is None:
@@ -288,7 +288,7 @@ class Entity:
             self.ordered = True
         return order
 
-    def place(self, entry: Entry) -> None:
+    def place(self, entry: StoredMessage) -> None:
         """A message has got its sequence, the highest so far: at the end of every order that is kept."""
         if entry.sequence <= self._searched:  # As `PeekOrder.append` says.
             self._searched = entry.sequence - 1
@@ -308,7 +308,7 @@ class Entity:
 
     def mark(self, key: str, now_ns: i64) -> None:
         if self.marks is None:
-            self.marks = Marks(self.settings.mark_window_ns())
+            self.marks = DedupWindow(self.settings.mark_window_ns())
         self.marks.add(key, now_ns)
 
     def is_known(self, key: str, now_ns: i64) -> bool:
@@ -316,7 +316,7 @@ class Entity:
 
     def mark_processed(self, key: str, now_ns: i64) -> None:
         if self.processed is None:
-            self.processed = Marks(self.settings.ttl_ns or FOREVER_NS)
+            self.processed = DedupWindow(self.settings.ttl_ns or FOREVER_NS)
         self.processed.add(key, now_ns)
 
     def was_processed(self, key: str, now_ns: i64) -> bool:
@@ -337,7 +337,7 @@ class Entity:
         self.entries = {}
         self.order = None
         self._oldest = None
-        self.waiting = Waiting(self.settings.by_priority)
+        self.waiting = ReadyQueue(self.settings.by_priority)
         for session in self.sessions.values():
             session.waiting.clear()
             session.locked.clear()
@@ -356,7 +356,7 @@ class Entity:
             self._reorder()
 
     def _reorder(self) -> None:
-        moved = Waiting(self.settings.by_priority)
+        moved = ReadyQueue(self.settings.by_priority)
         while True:
             entry = self.waiting.pop()
             if entry is None:

@@ -4,12 +4,12 @@
 from mypy_extensions import i64
 
 from unibus.core.lifecycle.state.changes import SavedEntry, SavedSession
-from unibus.core.lifecycle.state.entity import Entity, Entry, Session
-from unibus.core.lifecycle.state.state import Book
+from unibus.core.lifecycle.state.entity import Entity, Session, StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED
 
 
-def put(book: Book, entity: Entity, entry: Entry, at_ns: int, visible_ns: int) -> None:
+def put(book: StoreState, entity: Entity, entry: StoredMessage, at_ns: int, visible_ns: int) -> None:
     size = entry.size
     entity.entries[entry.sequence] = entry
     entity.size_bytes += size
@@ -35,7 +35,7 @@ def put(book: Book, entity: Entity, entry: Entry, at_ns: int, visible_ns: int) -
         line_up(book, entry)
 
 
-def line_up(book: Book, entry: Entry) -> None:
+def line_up(book: StoreState, entry: StoredMessage) -> None:
     """At the end of the line; but a snapshot may have brought some that come after it."""
     waiting = entry.entity.waits_in(entry)
     if book.strict:
@@ -44,7 +44,7 @@ def line_up(book: Book, entry: Entry) -> None:
         waiting.put_back(entry)
 
 
-def _join_session(book: Book, entity: Entity, entry: Entry) -> None:
+def _join_session(book: StoreState, entity: Entity, entry: StoredMessage) -> None:
     session = entity.session_of(entry)
     if session is not None:
         session.entries[entry.sequence] = entry
@@ -59,7 +59,7 @@ def _relist(entity: Entity, session: Session) -> None:
         entity.session_lists.note(session.id, session.is_listed())
 
 
-def remove(book: Book, entry: Entry) -> None:
+def remove(book: StoreState, entry: StoredMessage) -> None:
     entity = entry.entity
     entry.state = GONE
     del entity.entries[entry.sequence]
@@ -78,7 +78,7 @@ def remove(book: Book, entry: Entry) -> None:
     book.due.forget(entry)
 
 
-def remove_all(book: Book, entity: Entity) -> None:
+def remove_all(book: StoreState, entity: Entity) -> None:
     """The messages of an entity that is deleted. Its counts, lines and sessions go with it: none is kept in order."""
     timers: i64 = 0
     tokens = book.tokens
@@ -109,13 +109,13 @@ def state_session(entity: Entity, session: Session, state: bytes | None, stated_
         entity.session_lists.note(session.id, session.is_listed())
 
 
-def touch(book: Book, entry: Entry) -> None:
+def touch(book: StoreState, entry: StoredMessage) -> None:
     if book.saves and not entry.unsaved:
         entry.unsaved = True
         book.unsaved.append(entry)
 
 
-def leave(book: Book, entry: Entry) -> None:
+def leave(book: StoreState, entry: StoredMessage) -> None:
     entity = entry.entity
     state = entry.state
     if state == ACTIVE:
@@ -139,7 +139,7 @@ def leave(book: Book, entry: Entry) -> None:
         entity.deferred -= 1
 
 
-def enter(book: Book, entry: Entry, state: i64) -> None:
+def enter(book: StoreState, entry: StoredMessage, state: i64) -> None:
     entity = entry.entity
     entry.state = state
     if state == ACTIVE:
@@ -166,7 +166,7 @@ def enter(book: Book, entry: Entry, state: i64) -> None:
         book.due.add(entry, deadline_ns)
 
 
-def refresh_ready(book: Book, entity: Entity, session: Session) -> None:
+def refresh_ready(book: StoreState, entity: Entity, session: Session) -> None:
     if session.token is None and session.active > 0:
         if session.id not in entity.ready:
             entity.ready[session.id] = session
@@ -176,15 +176,15 @@ def refresh_ready(book: Book, entity: Entity, session: Session) -> None:
         entity.ready.pop(session.id, None)
 
 
-def forget_session(book: Book, entity: Entity, session: Session) -> None:
+def forget_session(book: StoreState, entity: Entity, session: Session) -> None:
     """A session without messages, state and lock says nothing any more."""
     if not session.entries and session.state is None and session.token is None:
         entity.sessions.pop(session.id, None)
 
 
-def restore(book: Book, entity: Entity, sequence: int, saved: SavedEntry) -> Entry:
+def restore(book: StoreState, entity: Entity, sequence: int, saved: SavedEntry) -> StoredMessage:
     """A message from a snapshot, in the order of sequences. Its data stays on disk."""
-    entry = Entry(entity, sequence, saved.who, saved.priority, None)
+    entry = StoredMessage(entity, sequence, saved.who, saved.priority, None)
     entry.delivery_count = saved.delivery_count
     entry.expires_ns = saved.expires_ns
     entry.due_ns = saved.due_ns
@@ -208,7 +208,7 @@ def restore(book: Book, entity: Entity, sequence: int, saved: SavedEntry) -> Ent
     return entry
 
 
-def restore_session(book: Book, entity: Entity, saved: SavedSession) -> None:
+def restore_session(book: StoreState, entity: Entity, saved: SavedSession) -> None:
     session = entity.session(saved.session_id)
     state_session(entity, session, saved.state, saved.stated_ns)
     session.token = saved.token

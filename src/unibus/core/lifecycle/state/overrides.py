@@ -4,14 +4,14 @@
 from unibus.core.codec.wire import untagged
 from unibus.core.envelope.fields import checked_headers
 from unibus.core.envelope.message import Message
-from unibus.core.envelope.message_properties import Cold, HeaderValue
-from unibus.core.lifecycle.state.changes import Overlay
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
+from unibus.core.lifecycle.state.changes import HeaderOverrides
 
 
-def put_over(message: Message, overlay: Overlay | None) -> None:
+def apply_overrides(message: Message, overlay: HeaderOverrides | None) -> None:
     if overlay is None:
         return
-    cold = Cold() if message.cold is None else message.cold
+    cold = MessageProperties() if message.cold is None else message.cold
     headers: dict[str, HeaderValue] = dict(cold.headers)
     headers.update(checked_headers({name: untagged(value) for name, value in overlay.items()}))
     cold.headers = headers

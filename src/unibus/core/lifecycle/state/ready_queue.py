@@ -13,12 +13,12 @@ from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
-from unibus.core.lifecycle.state.deadlines import Timed
+from unibus.core.lifecycle.state.deadlines import DeadlineItem
 from unibus.core.lifecycle.state.states import ACTIVE
 
 
 @mypyc_attr(acyclic=True)
-class Placed(Timed):
+class ReadyItem(DeadlineItem):
     """What can stand in a line: it has a place, and a state that tells whether it still waits."""
 
     def __init__(self, sequence: int, priority: int) -> None:
@@ -29,14 +29,14 @@ class Placed(Timed):
 
 
 @final
-class Waiting:
+class ReadyQueue:
     def __init__(self, by_priority: bool) -> None:
         self.by_priority = by_priority
-        self._levels: dict[int, deque[Placed]] = {}
+        self._levels: dict[int, deque[ReadyItem]] = {}
         self._order: list[int] = []  # The levels that have messages, most urgent first.
-        self._returned: list[tuple[int, int, Placed]] = []
+        self._returned: list[tuple[int, int, ReadyItem]] = []
 
-    def push(self, entry: Placed) -> None:
+    def push(self, entry: ReadyItem) -> None:
         """A message whose sequence is higher than that of every other that was pushed."""
         level = entry.priority if self.by_priority else 0
         queue = self._levels.get(level)
@@ -47,12 +47,12 @@ class Waiting:
             insort(self._order, level)
         queue.append(entry)
 
-    def put_back(self, entry: Placed) -> None:
+    def put_back(self, entry: ReadyItem) -> None:
         """A message that was here before: to its own place."""
         level = entry.priority if self.by_priority else 0
         heapq.heappush(self._returned, (level, entry.sequence, entry))
 
-    def first(self) -> Placed | None:
+    def first(self) -> ReadyItem | None:
         """The next message, which stays. What is stale before it goes."""
         fresh = self._first_fresh()
         while self._returned and self._returned[0][2].state != ACTIVE:
@@ -64,7 +64,7 @@ class Waiting:
             return returned
         return fresh
 
-    def pop(self) -> Placed | None:
+    def pop(self) -> ReadyItem | None:
         entry = self.first()
         if entry is None:
             return None
@@ -98,7 +98,7 @@ class Waiting:
         self._order.clear()
         self._returned.clear()
 
-    def _first_fresh(self) -> Placed | None:
+    def _first_fresh(self) -> ReadyItem | None:
         while self._order:
             level = self._order[0]
             entry = self._levels[level][0]
@@ -113,7 +113,7 @@ class Waiting:
         if not queue:
             self._order.pop(0)
 
-    def items(self) -> list[Placed]:
+    def items(self) -> list[ReadyItem]:
         """All that have a place here, stale ones included. For checks."""
         returned = [each[2] for each in self._returned]
         return [each for queue in self._levels.values() for each in queue] + returned

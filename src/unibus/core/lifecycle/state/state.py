@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from unibus.core.filters.expressions import Draw
 from unibus.core.lifecycle.state.changes import Change
-from unibus.core.lifecycle.state.deadlines import NEVER, Due
+from unibus.core.lifecycle.state.deadlines import NEVER, Deadlines
 from unibus.core.lifecycle.state.entity import (
     DEAD_LETTERS,
     NAMESPACE,
@@ -18,7 +18,7 @@ from unibus.core.lifecycle.state.entity import (
     SUBSCRIPTIONS,
     TOPIC,
     Entity,
-    Entry,
+    StoredMessage,
 )
 from unibus.core.lifecycle.state.routing import FilterWatch, Router
 from unibus.core.lifecycle.state.states import LOCKED
@@ -42,7 +42,7 @@ class Load:
 
 
 @final
-class Book:
+class StoreState:
     """`memory_budget` bounds the bytes of message data that are kept in memory; a journal keeps the rest."""
 
     def __init__(self, memory_budget: int) -> None:
@@ -55,7 +55,7 @@ class Book:
         }
         self.names: dict[str, Entity] = {}  # By the exact name, and by the name without case.
         self.namespace: Entity | None = None  # Holds settings only. It has no place in `names`, so no verb reaches it.
-        self.tokens: dict[bytes, Entry] | None = None  # The index of lock tokens, once there is one.
+        self.tokens: dict[bytes, StoredMessage] | None = None  # The index of lock tokens, once there is one.
         self._listings: dict[tuple[int, int], list[Entity]] = {}  # Sorted by name; made when a page is asked for.
         self.known: dict[int, str] = {}  # The names of all entities by number, deleted ones included: for history.
         self.retired: dict[str, int] = {}  # Names of deleted entities, with the last sequence they used.
@@ -63,11 +63,13 @@ class Book:
         self.routers: dict[int, Router] = {}  # By topic, made when they are needed.
         self.filter_watch: FilterWatch | None = None
         self.new_id: Draw | None = None
-        self.fetch: Callable[[Entry], bytes] | None = None  # Data that is on disk only, in the few cases that need it.
+        self.fetch: Callable[[StoredMessage], bytes] | None = (
+            None  # Data that is on disk only, in the few cases that need it.
+        )
         self.idlers: dict[int, Entity] = {}  # Those that are deleted when nobody uses them.
         self.idle_check_ns: i64 = NEVER  # When to look at them again,
         self.idle_since_ns: i64 = 0  # and when the counting began.
-        self.due = Due()
+        self.due = Deadlines()
         self.seq: i64 = 0
         self.fresh: list[Change] = []
         # What all changes so far weigh, replayed ones included: about the memory that they take. Counted while they are
@@ -85,13 +87,13 @@ class Book:
         self.forwarded_duplicates: i64 = 0
         self.strict = True  # False while a journal is played over a snapshot that is partly newer.
         self.replaying = False
-        self.to_shed: list[Entry] = []  # Beyond the budget: their data goes as soon as it is written.
+        self.to_shed: list[StoredMessage] = []  # Beyond the budget: their data goes as soon as it is written.
         self.held_bytes: i64 = 0
         self.memory_budget: i64 = memory_budget
         self.numbered: i64 = 0
         # What the next snapshot has to write, where there are snapshots: else nobody would ever take it away.
         self.saves = True
-        self.unsaved: list[Entry] = []
+        self.unsaved: list[StoredMessage] = []
         self.gone: list[tuple[int, int]] = []
         self.dropped: list[int] = []
         self.unsaved_marks: list[tuple[int, int, str, int]] = []
@@ -138,7 +140,7 @@ class Book:
         self.filter_watch = watch
         self.routers = {}
 
-    def data_of(self, entry: Entry) -> bytes:
+    def data_of(self, entry: StoredMessage) -> bytes:
         """Read from disk where it has to be."""
         data = entry.data
         if data is not None:
@@ -146,7 +148,7 @@ class Book:
         assert self.fetch is not None, "only a store with a disk releases data"
         return self.fetch(entry)
 
-    def entry(self, entity: int, sequence: int) -> Entry | None:
+    def entry(self, entity: int, sequence: int) -> StoredMessage | None:
         found = self.entities.get(entity)
         return None if found is None else found.entries.get(sequence)
 
@@ -162,7 +164,7 @@ class Book:
         self.carrier = 0
         self.carried = b""
 
-    def by_token(self, token: bytes) -> Entry | None:
+    def by_token(self, token: bytes) -> StoredMessage | None:
         """The message that is locked with this token.
 
         Only protocol servers ask by token alone, so the index is made by the first of these calls and kept from then
@@ -193,12 +195,12 @@ class Book:
         self.idlers = {}
         self.tokens = None
         self._listings = {}
-        self.due = Due()
+        self.due = Deadlines()
         self.unsaved = []
         self.to_shed = []
         self.fresh = []
 
-    def shed(self, entries: list[Entry]) -> None:
+    def shed(self, entries: list[StoredMessage]) -> None:
         """Their data was written and stays on disk until it is asked for."""
         for entry in entries:
             if entry.data is not None:

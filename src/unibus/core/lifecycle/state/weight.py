@@ -14,12 +14,12 @@ from unibus.core.lifecycle.state.changes import (
     DeadLettered,
     Delivered,
     Duplicated,
+    MessageRef,
     Passed,
     Processed,
     Purged,
     Returned,
     SessionTaken,
-    Who,
 )
 
 CHANGE_WEIGHT: Final = 320
@@ -35,7 +35,7 @@ def weight_of(value: object) -> int:
     return 60 + sum([weight_of(each) for each in value]) if isinstance(value, list) else 30
 
 
-def weight_of_ids(who: Who, key: str | None) -> int:
+def weight_of_ids(who: MessageRef, key: str | None) -> int:
     """Of the ids that a sender chose, and its dedup key."""
     found = 0 if key is None else len(key)
     if who.correlation_id is not None:

@@ -9,14 +9,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from unibus.core.lifecycle.state.dedup_window import Marks
-from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, Book
+from unibus.core.lifecycle.state.dedup_window import DedupWindow
+from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState
 
 CLOCK: Final = "$clock"
 """The name of that position. No caller can give it: names of positions are those of files and streams."""
 
 
-def has_window_from_later(book: Book, now_ns: i64) -> bool:
+def has_window_from_later(book: StoreState, now_ns: i64) -> bool:
     """Whether a key is known from an instant that has not come yet."""
     return any(
         [
@@ -27,13 +27,13 @@ def has_window_from_later(book: Book, now_ns: i64) -> bool:
     )
 
 
-def cut_windows(book: Book, now_ns: i64) -> None:
+def cut_windows(book: StoreState, now_ns: i64) -> None:
     for entity in book.entities.values():
         _cut(book, entity.number, MARK_SENT, entity.marks, now_ns)
         _cut(book, entity.number, MARK_PROCESSED, entity.processed, now_ns)
 
 
-def _cut(book: Book, number: int, kind: int, marks: Marks | None, now_ns: i64) -> None:
+def _cut(book: StoreState, number: int, kind: int, marks: DedupWindow | None, now_ns: i64) -> None:
     keys = [] if marks is None else marks.cut(now_ns)
     if book.saves:
         for key in keys:

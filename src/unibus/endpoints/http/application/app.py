@@ -19,23 +19,23 @@ from unibus.endpoints.http.application.observation import Observation, administr
 from unibus.endpoints.http.application.operations import TABLE
 from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.errors import error_body, error_response
-from unibus.endpoints.http.operation import Operation, Table
+from unibus.endpoints.http.operation import Operation, OperationTable
 from unibus.endpoints.http.request import PREFIX, Disconnected, Receive, Request, Response, Scope, Send
-from unibus.endpoints.http.routing import Place, place_of
+from unibus.endpoints.http.routing import RoutedPath, place_of
 from unibus.endpoints.http.runner import answer, run
-from unibus.endpoints.http.service import Service, Serving
+from unibus.endpoints.http.service import Service, ServingBroker
 from unibus.endpoints.http.settings import HttpSettings, Served
 from unibus.errors import BusError
 
 Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _RESOLVED: Final = "unibus.place"
-_ELSEWHERE: Final = Place("")
+_ELSEWHERE: Final = RoutedPath("")
 
 
 class Front:
     """The ASGI callable of a server: operations of the table. What is no request (the lifespan) goes behind it."""
 
-    def __init__(self, service: Service, table: Table, behind: Asgi) -> None:
+    def __init__(self, service: Service, table: OperationTable, behind: Asgi) -> None:
         self._service = service
         self._table = table
         self._behind = behind
@@ -58,11 +58,11 @@ class Front:
 
 async def refuse_path(service: Service, error: BusError, scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to a path that cannot be read."""
-    request = Request(scope, receive, Place("/"))
+    request = Request(scope, receive, RoutedPath("/"))
     await _refused(service, request, error_response(request, error), error.code, send)
 
 
-async def refuse(service: Service, table: Table, request: Request, send: Send) -> None:
+async def refuse(service: Service, table: OperationTable, request: Request, send: Send) -> None:
     """The answer where no operation is: 405 if another method has one, else 404."""
     allowed = table.methods(request.place.shape)
     if allowed:
@@ -87,7 +87,7 @@ NO_OPERATION: Final = "none"
 
 
 async def serve(
-    service: Service, operation: Operation, place: Place, scope: Scope, receive: Receive, send: Send
+    service: Service, operation: Operation, place: RoutedPath, scope: Scope, receive: Receive, send: Send
 ) -> None:
     try:
         await run(service, operation, Request(scope, receive, place), send)
@@ -102,10 +102,10 @@ def accepts(scope: Scope, media: str) -> bool:
     return any([name.lower() == b"accept" and media.encode() in value for name, value in raw])
 
 
-def resolved(scope: Scope, prefix: str = "") -> Place:
+def resolved(scope: Scope, prefix: str = "") -> RoutedPath:
     """The place of a request, found once. Inside of a mount the path begins with the mount's own prefix."""
     found = scope.get(_RESOLVED + prefix)
-    if not isinstance(found, Place):
+    if not isinstance(found, RoutedPath):
         raw = scope.get("raw_path")
         path = raw if isinstance(raw, bytes) and raw else str(scope["path"]).encode()
         root = f"{scope.get('root_path') or ''}{prefix}".encode()
@@ -144,7 +144,7 @@ class OperationRoute(APIRoute):
         await serve(self.service, self.operation, resolved(scope, self.prefix), scope, receive, send)
 
 
-def documented_router(service: Service, table: Table, prefix: str = "") -> APIRouter:
+def documented_router(service: Service, table: OperationTable, prefix: str = "") -> APIRouter:
     """Every operation as FastAPI routes, for `include_router`, mounting, and the OpenAPI document.
 
     A prefix is given here and not to `include_router`: names of entities have slashes, so that a path alone does not
@@ -171,7 +171,7 @@ async def _documented() -> None:
     raise NotImplementedError
 
 
-def application(service: Service, table: Table) -> FastAPI:
+def application(service: Service, table: OperationTable) -> FastAPI:
     """FastAPI's own pages are switched off: those of the table are authorized."""
 
     @asynccontextmanager
@@ -209,7 +209,7 @@ def front(service: Service) -> Front:
 
 
 def build(
-    serving: Serving,
+    serving: ServingBroker,
     settings: Served,
     ca_path: Path | None = None,
     local_rule: AuthorizationRule | None = None,

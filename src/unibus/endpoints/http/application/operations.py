@@ -6,6 +6,6 @@ from unibus.endpoints.http.administration.table import ADMINISTRATION
 from unibus.endpoints.http.management.tables.table import MANAGEMENT
 from unibus.endpoints.http.messages.table import MESSAGES
 from unibus.endpoints.http.monitoring.table import MONITORING
-from unibus.endpoints.http.operation import Table
+from unibus.endpoints.http.operation import OperationTable
 
-TABLE: Final = Table((*MESSAGES, *ADMINISTRATION, *MONITORING, *MANAGEMENT))
+TABLE: Final = OperationTable((*MESSAGES, *ADMINISTRATION, *MONITORING, *MANAGEMENT))

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from unibus.bus.api.broker import Broker
-from unibus.bus.management.history.event_feed import EventFeed, Page
+from unibus.bus.management.history.event_feed import EventFeed, EventFeedPage
 from unibus.bus.management.history.event_search import Search
 from unibus.bus.management.history.events import ALL, EventFilter, record_of
 from unibus.core.lifecycle.events import Event
@@ -88,7 +88,7 @@ async def _tail(feed: EventFeed, wanted: EventFilter, after: int) -> AsyncGenera
             seq = newest
         wrote_s = time.monotonic()
         while feed.failure is None:
-            found: Page | None
+            found: EventFeedPage | None
             if feed.is_behind(seq):
                 found = await feed.catch_up(seq)
                 if found.after > seq:

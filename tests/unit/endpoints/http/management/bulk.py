@@ -13,14 +13,14 @@ from unibus import MessageBus
 from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.management.tables.bulk import BULK
-from unibus.endpoints.http.operation import Table
+from unibus.endpoints.http.operation import OperationTable
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.statistics import Statistics
 from unibus.errors import StoreUnavailable
 from unibus.testing import VirtualClock
 
-TABLE = Table(BULK)
+TABLE = OperationTable(BULK)
 QUEUE = "orders"
 
 

@@ -139,7 +139,7 @@ async def test_groups_count_by_queue_and_reason(http: Operators, monkeypatch: py
 
 
 def test_a_key_is_read_as_it_was_written() -> None:
-    key = dead_letters.Key(17, "a:b/$DeadLetterQueue", 3)
+    key = dead_letters.DeadLetterKey(17, "a:b/$DeadLetterQueue", 3)
     assert key_of(key.text()) == key
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from unibus.bus.management.settings.access import AccessPage, AccessRule, AddRequest, RemoveRequest, RotateRequest
+from unibus.bus.management.settings.access import AccessPage, AccessRule, AddRequest, RemoveRuleRequest, RotateRequest
 from unibus.bus.management.settings.declaring import DeclaredPlan, DeclareRequest
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.management.forms import ENTITY, TEXT, Schema, answer_of, at, body_of, parameter
@@ -91,6 +91,6 @@ SETTINGS: Final[tuple[Operation, ...]] = (
     _operation(
         *("remove_access", "access/remove", remove_access),
         "Remove an authorization rule",
-        *(RemoveRequest, AccessRule, (_OF_NAMESPACE,)),
+        *(RemoveRuleRequest, AccessRule, (_OF_NAMESPACE,)),
     ),
 )
