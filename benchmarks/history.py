@@ -190,8 +190,8 @@ async def _redrive_ours(folder: Path, count: int) -> float:
 class Forgetful(SqliteJournal):
     """A journal that keeps only what recovery needs, and no index of it."""
 
-    def load(self, book: StoreState) -> int:
-        covered = super().load(book)
+    def load(self, state: StoreState) -> int:
+        covered = super().load(state)
         self._groups.index = None
         return covered
 

@@ -292,7 +292,7 @@ def cancelled_receivers(schedule: Schedule, folder: Path) -> None:
         await bus.close(GUARD_S)
 
     def send() -> None:
-        store = bus._hub.queues()
+        store = bus._runtime.queues()
         for body in range(4):
             store.send("q", body, {}).wait()
 

@@ -76,8 +76,8 @@ class Reopening:
     ) -> Pending[list[object]]:
         return self._fresh().apply(commands, durability, batch_id)
 
-    def claim(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
-        return self._fresh().claim(wish)
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
+        return self._fresh().claim(request)
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
         return self._fresh().accept(entity, session_id, consumer)

@@ -114,7 +114,7 @@ class Machine:
             budget, every = self._memory_mb, self._snapshot_every
             return EmbeddedStore(kept, self.clock, StillTimers(), memory_budget_mb=budget, snapshot_every=every)
         except BaseException:
-            self.let_go(journal)
+            self.release(journal)
             raise
 
     def recover(self) -> EmbeddedStore:
@@ -191,13 +191,13 @@ class Machine:
     def _cut(self, store: EmbeddedStore) -> None:
         self.floor = self.ledger.durable
         self.ledger.counts["cuts"] += 1
-        self.let_go(store)
+        self.release(store)
 
     def _kill(self, worker: Worker) -> None:
         self.work(worker, self.chance.randrange(STEPS))
         self.disk.kill()
         self.floor = len(self.ledger.ops)
-        self.let_go(worker.store)
+        self.release(worker.store)
 
     def _close(self, worker: Worker) -> None:
         self.work(worker, self.chance.randrange(STEPS))
@@ -206,7 +206,7 @@ class Machine:
         worker.store.close()
         self.floor = len(self.ledger.ops)
 
-    def let_go(self, opened: EmbeddedStore | AnyJournal) -> None:
+    def release(self, opened: EmbeddedStore | AnyJournal) -> None:
         """The disk may be dead: then closing may be one more error."""
         try:
             opened.close()

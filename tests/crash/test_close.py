@@ -57,7 +57,7 @@ def closed(machine: Machine, store: EmbeddedStore) -> None:
     try:
         store.close()
     except (BusError, apsw.Error):
-        machine.let_go(store)
+        machine.release(store)
 
 
 def sites(kind: str, counter: str) -> list[int]:
@@ -78,7 +78,7 @@ def test_the_power_fails_at_any_step_of_a_close(kind: str) -> None:
         machine.disk.cut_at(site)
         closed(machine, store)
         machine.disk.cut()
-        machine.let_go(store)
+        machine.release(store)
         machine.disk.heal()
         store = machine.start()
         assert held(store) == expected, f"step {site}"

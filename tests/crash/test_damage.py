@@ -50,7 +50,7 @@ def truth_of(seed: str, kind: str = "sqlite", steps_after: int = 0) -> Truth:
     worker.flush()
     rows, _ = store.history.events_after(0, 10**9)
     machine.disk.kill()
-    machine.let_go(store)
+    machine.release(store)
     return Truth(machine.disk, rows)
 
 

@@ -165,8 +165,8 @@ def in_session(verb: int) -> Callable[[Rig], Callable[[], object]]:
     return begin
 
 
-def claim(rig: Rig, **wish: object) -> object:
-    return rig.store.claim(ClaimRequest("q", **wish)).wait(ANSWER_S)  # type: ignore[arg-type]
+def claim(rig: Rig, **request: object) -> object:
+    return rig.store.claim(ClaimRequest("q", **request)).wait(ANSWER_S)  # type: ignore[arg-type]
 
 
 def changed_batch(rig: Rig, settle: Settle) -> object:

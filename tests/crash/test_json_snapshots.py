@@ -71,7 +71,7 @@ def test_a_cut_at_every_step_of_a_snapshot() -> None:
         with pytest.raises(StoreFailed):
             work(store, done)
         cuts += 1
-        machine.let_go(store)
+        machine.release(store)
         store = machine.start()
         generations.add(store.health().snapshot_seq)
         check(store, done)

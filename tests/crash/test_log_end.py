@@ -167,7 +167,7 @@ def test_a_cut_while_opening_what_was_never_synced_is_no_damage(kind: str) -> No
         worker.prepare()
         machine.work(worker, 20)
         machine.disk.kill()
-        machine.let_go(store)
+        machine.release(store)
         machine.disk.cut_at(step)
         try:
             opened = machine.start()
@@ -178,5 +178,5 @@ def test_a_cut_while_opening_what_was_never_synced_is_no_damage(kind: str) -> No
         machine.disk.heal()
         if opened is not None:
             machine.disk.cut()
-            machine.let_go(opened)
+            machine.release(opened)
         machine.start().close()

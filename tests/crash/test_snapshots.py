@@ -32,7 +32,7 @@ def send(name: str, entity: str = "q") -> Send:
 
 def restarted(machine: Machine, store: EmbeddedStore) -> EmbeddedStore:
     machine.disk.kill()
-    machine.let_go(store)
+    machine.release(store)
     return machine.start()
 
 
@@ -121,7 +121,7 @@ def test_a_message_that_cannot_be_read_for_a_snapshot_stops_the_store_and_stays(
         pending.wait(10)
     assert not store.health().ok
     machine.disk.heal()
-    machine.let_go(store)
+    machine.release(store)
     store = machine.start()
     assert held(store) == names
     store = restarted(machine, store)

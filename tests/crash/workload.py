@@ -98,10 +98,10 @@ class Holding:
 class Worker:
     """`seed` makes its ids and names its own; `lane` tells its calls from those of other threads."""
 
-    def __init__(self, store: EmbeddedStore, book: Book, seed: str, lane: int = 0) -> None:
+    def __init__(self, store: EmbeddedStore, state: Book, seed: str, lane: int = 0) -> None:
         self.store = store
         self.chance = random.Random(seed)
-        self._book = book
+        self._state = state
         self._prefix = seed
         self._lane = lane
         self._count = 0
@@ -138,14 +138,14 @@ class Worker:
             try:
                 value = pending.wait(GUARD_S)
             except StoreFull as error:
-                self._book.refused(op)  # Not stored, and that is certain.
+                self._state.refused(op)  # Not stored, and that is certain.
                 failure = error
                 continue
             except StoreFailed as error:
                 failure = error
                 continue
             then(value)
-            self._book.acked(op)
+            self._state.acked(op)
         if failure is not None:
             raise failure
 
@@ -160,13 +160,13 @@ class Worker:
         self._announce(op, ask, lambda results: then(results) if then is not None else None)
 
     def _announce(self, op: Op, ask: Callable[[], Pending], then: Callable) -> None:  # type: ignore[type-arg]
-        self._book.begin(op)
+        self._state.begin(op)
         try:
             pending = ask()
         except StoreFailed:
             raise
         except BusError:
-            self._book.refused(op)
+            self._state.refused(op)
             return
         self._flight.append((op, pending, then))
 
@@ -258,8 +258,8 @@ class Worker:
         """Up to so many messages. What was taken stands in the operation once it is answered."""
         op = Op(self._lane, self._name("c"), synced=not lock)
         session = (self._session.session_id, self._session.token) if channel == "sessions" and self._session else None
-        wish = ClaimRequest(channel, count, lock, op.name, session, sequences)
-        self._announce(op, lambda: self.store.claim(wish), lambda found: self._took(op, found))
+        request = ClaimRequest(channel, count, lock, op.name, session, sequences)
+        self._announce(op, lambda: self.store.claim(request), lambda found: self._took(op, found))
         return op
 
     def _took(self, op: Op, found: list[Claimed]) -> None:

@@ -146,7 +146,7 @@ class History:
             times = {"enqueued_us": held.enqueued_us, "first_delivered_us": held.first_us}
             self._end("completed", held, delivery_count=held.count, consumer=held.consumer, **times)
 
-    def bury(self) -> None:
+    def dead_letter(self) -> None:
         held = self._any("locked", "active", "scheduled")
         if held is None:
             return

@@ -77,12 +77,12 @@ bodies = json_bodies | typed_bodies | st.binary(max_size=300) | serialized
 
 @st.composite
 def colds(draw: st.DrawFn) -> MessageProperties:
-    cold = MessageProperties(draw(headers), draw(st.dictionaries(text, text, max_size=3)))
+    properties = MessageProperties(draw(headers), draw(st.dictionaries(text, text, max_size=3)))
     for name in draw(st.sets(st.sampled_from(TEXT_FIELDS), max_size=5)):
-        setattr(cold, name, draw(text))
-    cold.ttl_ns = draw(st.just(0) | counts)
-    cold.scheduled_at_ns = draw(st.just(0) | counts)
-    return cold
+        setattr(properties, name, draw(text))
+    properties.ttl_ns = draw(st.just(0) | counts)
+    properties.scheduled_at_ns = draw(st.just(0) | counts)
+    return properties
 
 
 @st.composite
@@ -118,9 +118,9 @@ def identical(one: object, other: object) -> bool:
 
 
 def parts(message: Message) -> list[object]:
-    cold = message.cold or MessageProperties()
+    properties = message.properties or MessageProperties()
     place = [message.sequence, message.priority, message.expires_ns, message.delivery_count]
-    return [message.id, message.channel, message.timestamp_ns, *place, message.body, *cold.as_tuple()]
+    return [message.id, message.channel, message.timestamp_ns, *place, message.body, *properties.as_tuple()]
 
 
 # Nothing is lost

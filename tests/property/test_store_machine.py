@@ -166,7 +166,7 @@ class Machine(RuleBasedStateMachine):
         snapshot.PART_ENTRIES = part
         self.folder = Path(tempfile.mkdtemp(dir=memory_disk()))
         self.store = self.open_store()
-        self.store._book.by_token(b"")  # Makes the index of tokens, which every step has to keep.
+        self.store._state.by_token(b"")  # Makes the index of tokens, which every step has to keep.
         for name in WORLD:
             self.make(name)
 
@@ -260,8 +260,8 @@ class Machine(RuleBasedStateMachine):
     @rule(name=queues, count=st.integers(1, 4), lock=st.sampled_from([True, True, True, False]))
     def claim(self, name: str, count: int, lock: bool) -> None:
         if name in self.model.boxes:
-            wish = ClaimRequest(name, count, lock)
-            found = self.both(lambda: self.model.claim(name, count), lambda: self.store.claim(wish).wait(ANSWER_S))
+            request = ClaimRequest(name, count, lock)
+            found = self.both(lambda: self.model.claim(name, count), lambda: self.store.claim(request).wait(ANSWER_S))
             if found is not None:
                 self.received(name, *found, lock)
 
@@ -269,8 +269,10 @@ class Machine(RuleBasedStateMachine):
     def receive_deferred(self, name: str, pick: int, several: bool) -> None:
         deferred = [each.sequence for each in self.model.boxes[name].letters.values() if each.state == "deferred"]
         sequences = deferred[pick % len(deferred) :][: 2 if several else 1] if deferred else [pick + 1]
-        wish = ClaimRequest(name, sequences=tuple(sequences))
-        found = self.both(lambda: self.model.deferred(name, sequences), lambda: self.store.claim(wish).wait(ANSWER_S))
+        request = ClaimRequest(name, sequences=tuple(sequences))
+        found = self.both(
+            lambda: self.model.deferred(name, sequences), lambda: self.store.claim(request).wait(ANSWER_S)
+        )
         if found is not None:
             self.received(name, *found, True)
 
@@ -288,7 +290,7 @@ class Machine(RuleBasedStateMachine):
             COMPLETE: lambda: model.complete(*where),
             ABANDON: lambda: model.abandon(*where, delay_s * SECOND),
             DEFER: lambda: model.defer(*where),
-            DEAD_LETTER: lambda: model.bury(*where),
+            DEAD_LETTER: lambda: model.dead_letter(*where),
         }
         return wanted[verb], command
 
@@ -385,9 +387,9 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks, count=st.integers(1, 3))
     def claim_in_session(self, pick: int, count: int) -> None:
         held = self.sessions[-1 - pick % len(self.sessions)]
-        wish = ClaimRequest(held.entity, count, session=held.proof)
+        request = ClaimRequest(held.entity, count, session=held.proof)
         found = self.both(
-            lambda: self.model.claim(held.entity, count, held.proof), lambda: self.store.claim(wish).wait(ANSWER_S)
+            lambda: self.model.claim(held.entity, count, held.proof), lambda: self.store.claim(request).wait(ANSWER_S)
         )
         if found is not None:
             self.received(held.entity, *found, True)
@@ -398,10 +400,10 @@ class Machine(RuleBasedStateMachine):
         held = self.sessions[-1 - pick % len(self.sessions)]
         box = self.model.boxes[held.entity]
         sequences = [each.sequence for each in box.letters.values() if each.state == "deferred"][:1] or [1]
-        wish = ClaimRequest(held.entity, session=held.proof, sequences=tuple(sequences))
+        request = ClaimRequest(held.entity, session=held.proof, sequences=tuple(sequences))
         found = self.both(
             lambda: self.model.deferred(held.entity, sequences, held.proof),
-            lambda: self.store.claim(wish).wait(ANSWER_S),
+            lambda: self.store.claim(request).wait(ANSWER_S),
         )
         if found is not None:
             self.received(held.entity, *found, True)
@@ -523,13 +525,13 @@ class Machine(RuleBasedStateMachine):
         return SessionLock(held.entity, held.id, held.token, 0)
 
 
-def picture(book: StoreState) -> object:
+def picture(state: StoreState) -> object:
     """The whole state, as far as it is the state. The lines are emptied by this."""
-    book.by_token(b"")
-    assert book.tokens is not None
-    locks = {token: (entry.entity.number, entry.sequence) for token, entry in book.tokens.items()}
+    state.by_token(b"")
+    assert state.tokens is not None
+    locks = {token: (entry.entity.number, entry.sequence) for token, entry in state.tokens.items()}
     return (
-        book.retired,
+        state.retired,
         locks,
         {
             entity.number: (
@@ -539,7 +541,7 @@ def picture(book: StoreState) -> object:
                 [(session.as_saved(), line(session.waiting)) for session in entity.sessions.values()],
                 (line(entity.waiting), set(entity.ready), {} if entity.marks is None else dict(entity.marks.items())),
             )
-            for entity in book.entities.values()
+            for entity in state.entities.values()
         },
     )
 
@@ -564,7 +566,7 @@ class MemoryMachine(Machine):
             played = StoreState(NEVER)
             for _, change in self.journal.changes_after(0):
                 replay(played, change)
-            assert picture(played) == picture(self.store._book)
+            assert picture(played) == picture(self.store._state)
         super().teardown()
 
 

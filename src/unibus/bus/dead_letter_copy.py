@@ -15,15 +15,15 @@ def dead_letter(
     letter.channel = place
     letter.expires_ns = 0
     letter.delivery_count = 0
-    cold = MessageProperties() if message.cold is None else message.cold.copy()
-    cold.reply_to = None
+    properties = MessageProperties() if message.properties is None else message.properties.copy()
+    properties.reply_to = None
     kind = "" if error is None else type(error).__name__
     trace = "" if error is None else "".join(traceback.format_exception(error))
     record = dead_letter_headers(
         reason, error_text(error), kind, message.delivery_count, message.channel, group, now_ns, trace
     )
-    cold.headers = {**without_record(message.headers), **record}
-    letter.cold = cold
+    properties.headers = {**without_record(message.headers), **record}
+    letter.properties = properties
     return letter
 
 

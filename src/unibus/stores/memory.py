@@ -56,7 +56,7 @@ class MemoryJournal:
         self._domain = domain
         self._changes_max = changes_kept_max
         self._weight_max = history_bytes
-        self._book = StoreState(0)  # Until there is a store.
+        self._state = StoreState(0)  # Until there is a store.
         self._open = Chunk(1, 0)
         self._chunks: deque[Chunk] = deque([self._open])
         self._full_seq = changes_kept_max // _CHUNKS  # When the open chunk is full: at this change,
@@ -64,26 +64,26 @@ class MemoryJournal:
         self._last = 0
         self._cursors: dict[str, int] = {}
 
-    def load(self, book: StoreState) -> int:
-        self._book = book
+    def load(self, state: StoreState) -> int:
+        self._state = state
         return 0  # There is nothing from before.
 
-    def reload(self, book: StoreState) -> bool:
+    def reload(self, state: StoreState) -> bool:
         if self.oldest_seq() != 1:
             return False  # The oldest are dropped.
         for _, change in self.changes_after(0):
-            replay(book, change)
+            replay(state, change)
         return True
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self._open.changes.extend(changes)
         self._last = last = first_seq + len(changes) - 1
         # Every message comes here: two comparisons, and once per chunk the rest.
-        if self._book.weight >= self._full_weight or last >= self._full_seq:
+        if self._state.weight >= self._full_weight or last >= self._full_seq:
             self._begin_chunk()
 
     def _begin_chunk(self) -> None:
-        weight = self._book.weight
+        weight = self._state.weight
         self._open = Chunk(self._last + 1, weight)
         self._chunks.append(self._open)
         self._full_seq = self._last + max(1, self._changes_max // _CHUNKS)
@@ -152,7 +152,7 @@ class MemoryJournal:
         return False  # Chunks are dropped while others are appended.
 
     def size_bytes(self) -> int:
-        return self._book.weight - self._chunks[0].weight_before
+        return self._state.weight - self._chunks[0].weight_before
 
     def oldest_seq(self) -> int:
         return self._chunks[0].first

@@ -97,8 +97,8 @@ class FaultStore:
     ) -> Pending[list[object]]:
         return self._call("apply", lambda: self._store.apply(commands, durability, batch_id))
 
-    def claim(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
-        return self._call("claim", lambda: self._store.claim(wish))
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
+        return self._call("claim", lambda: self._store.claim(request))
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
         return self._call("accept", lambda: self._store.accept(entity, session_id, consumer))

@@ -77,19 +77,21 @@ class RecordingBus(MessageBus):
             raise self._refused_delay()
         return super().publish(
             self._message(
-                channel, payload, priority, self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+                channel, payload, priority, self._properties(trace_id, headers, correlation_id, ttl, dedup_key, fields)
             )
         )
 
-    def _message(self, channel: object, payload: object, priority: object, cold: MessageProperties | None) -> Message:
+    def _message(
+        self, channel: object, payload: object, priority: object, properties: MessageProperties | None
+    ) -> Message:
         self._adopt_loop()
-        return self._sent.noted(super()._message(channel, payload, priority, cold))
+        return self._sent.noted(super()._message(channel, payload, priority, properties))
 
     def _messages(
-        self, channel: str, payloads: list[object], priority: object, cold: MessageProperties | None
+        self, channel: str, payloads: list[object], priority: object, properties: MessageProperties | None
     ) -> list[Message]:
         self._adopt_loop()
-        return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, cold)]
+        return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, properties)]
 
     def subscribe(self, *args: Any, **options: Any) -> Any:
         self._adopt_loop()
@@ -98,7 +100,7 @@ class RecordingBus(MessageBus):
     async def drain(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
         """Wait until every message was handled, retries included: a virtual clock is advanced from retry to retry."""
         self._adopt_loop()
-        clock, timers = self._hub.clock, self._hub.timers
+        clock, timers = self._runtime.clock, self._runtime.timers
         if isinstance(clock, VirtualClock) and isinstance(timers, VirtualTimers):
             try:
                 await clock.run_timers_async(timers, timeout=timeout)
@@ -108,17 +110,17 @@ class RecordingBus(MessageBus):
 
     def end(self) -> None:
         """Close at once, from outside of the loop: for the end of a fixture."""
-        hub = self._hub
-        home = hub.places.home
+        runtime = self._runtime
+        home = runtime.places.home
         if home is not None and not (home.is_closed() or home.is_running() or on_a_loop()):
             # Between test and teardown the loop stands still, and its tasks can only end on it.
             home.run_until_complete(self.close(END_TIMEOUT_S))
         else:
-            hub.shutdown.closing.close(END_TIMEOUT_S)
+            runtime.shutdown.closing.close(END_TIMEOUT_S)
 
     def _adopt_loop(self) -> None:
-        if on_a_loop() and (self._hub.places.home is None or self._hub.places.home.is_closed()):
-            self._hub.places.home = asyncio.get_running_loop()
+        if on_a_loop() and (self._runtime.places.home is None or self._runtime.places.home.is_closed()):
+            self._runtime.places.home = asyncio.get_running_loop()
 
 
 class RecordingSyncBus(SyncMessageBus):
@@ -157,21 +159,23 @@ class RecordingSyncBus(SyncMessageBus):
             raise self._refused_delay()
         return super().publish(
             self._message(
-                channel, payload, priority, self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+                channel, payload, priority, self._properties(trace_id, headers, correlation_id, ttl, dedup_key, fields)
             )
         )
 
-    def _message(self, channel: object, payload: object, priority: object, cold: MessageProperties | None) -> Message:
-        return self._sent.noted(super()._message(channel, payload, priority, cold))
+    def _message(
+        self, channel: object, payload: object, priority: object, properties: MessageProperties | None
+    ) -> Message:
+        return self._sent.noted(super()._message(channel, payload, priority, properties))
 
     def _messages(
-        self, channel: str, payloads: list[object], priority: object, cold: MessageProperties | None
+        self, channel: str, payloads: list[object], priority: object, properties: MessageProperties | None
     ) -> list[Message]:
-        return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, cold)]
+        return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, properties)]
 
     def drain(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
         """Wait until every message was handled, retries included: a virtual clock is advanced from retry to retry."""
-        clock, timers = self._hub.clock, self._hub.timers
+        clock, timers = self._runtime.clock, self._runtime.timers
         if isinstance(clock, VirtualClock) and isinstance(timers, VirtualTimers):
             try:
                 clock.run_timers(timers, timeout=timeout)

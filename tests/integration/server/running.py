@@ -170,7 +170,7 @@ def running(settings: ServerSettings, loop_name: str = "uvloop", **options: Any)
 
 def fail(server: Running) -> None:
     """As a write does that the disk refuses."""
-    store = server.server.serving.bus._hub.queues().store
+    store = server.server.serving.bus._runtime.queues().store
     store._committer.fail(StoreFailed("the disk is gone"))  # type: ignore[attr-defined]
 
 

@@ -125,8 +125,8 @@ def receive(pair: Pair, chance: Random, text: str) -> None:
     if names:
         name, count, lock = chance.choice(names), chance.randint(1, 3), chance.random() < 0.8
         pair.log.append(f"  receive {count} from {name}, lock={lock}")
-        wish = ClaimRequest(name, count, lock)
-        found = pair.both(lambda: pair.model.claim(name, count), lambda: pair.store.claim(wish).wait(ANSWER_S))
+        request = ClaimRequest(name, count, lock)
+        found = pair.both(lambda: pair.model.claim(name, count), lambda: pair.store.claim(request).wait(ANSWER_S))
         if found is not None:
             received(pair, name, *found, lock)
 
@@ -142,9 +142,9 @@ def receive_deferred(pair: Pair, chance: Random, text: str) -> None:
         proof = next((each.pair for each in pair.sessions[::-1] if each.entity == name), None)
         sequences = deferred_of(pair.model.boxes[name])[: chance.randint(1, 2)]
         pair.log.append(f"  receive deferred {sequences} from {name}, session {proof}")
-        wish = ClaimRequest(name, session=proof, sequences=tuple(sequences))
+        request = ClaimRequest(name, session=proof, sequences=tuple(sequences))
         found = pair.both(
-            lambda: pair.model.deferred(name, sequences, proof), lambda: pair.store.claim(wish).wait(ANSWER_S)
+            lambda: pair.model.deferred(name, sequences, proof), lambda: pair.store.claim(request).wait(ANSWER_S)
         )
         if found is not None:
             received(pair, name, *found, True)
@@ -166,7 +166,7 @@ def planned_settle(pair: Pair, chance: Random) -> Planned:
         COMPLETE: lambda: model.complete(*where),
         ABANDON: lambda: model.abandon(*where, delay_ns, headers),
         DEFER: lambda: model.defer(*where, headers),
-        DEAD_LETTER: lambda: model.bury(*where, "broken", headers),
+        DEAD_LETTER: lambda: model.dead_letter(*where, "broken", headers),
     }
     return wanted[verb], command, None
 
@@ -226,9 +226,9 @@ def receive_in_session(pair: Pair, chance: Random, text: str) -> None:
     if pair.sessions:
         held, count = pair.sessions[-1 - chance.randrange(min(3, len(pair.sessions)))], chance.randint(1, 3)
         pair.log.append(f"  receive {count} from session {held.id} of {held.entity}")
-        wish = ClaimRequest(held.entity, count, session=held.pair)
+        request = ClaimRequest(held.entity, count, session=held.pair)
         found = pair.both(
-            lambda: pair.model.claim(held.entity, count, held.pair), lambda: pair.store.claim(wish).wait(ANSWER_S)
+            lambda: pair.model.claim(held.entity, count, held.pair), lambda: pair.store.claim(request).wait(ANSWER_S)
         )
         if found is not None:
             received(pair, held.entity, *found, True)

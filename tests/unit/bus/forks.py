@@ -134,7 +134,7 @@ def the_capture_of_the_parent_does_not_wait_for_the_child(path: str) -> bool:
         bus = MessageBus(f"sqlite:///{path}?capture={path}.captured")
     finally:
         capture_child.subprocess.Popen = start  # type: ignore[misc]
-    pipe = bus._hub.shutdown.capture._process.stdin.fileno()  # type: ignore[union-attr]
+    pipe = bus._runtime.shutdown.capture._process.stdin.fileno()  # type: ignore[union-attr]
     let_go = in_child(lambda: raises(OSError, lambda: os.fstat(pipe)))
     os.fstat(pipe)
     bus.close()

@@ -448,9 +448,9 @@ class StoreRig(Rig):
 
     def standing(self) -> object:
         """What changes with every change to the store, as decided: when it is written is the committer's affair."""
-        store = self.bus._hub.queues().store
+        store = self.bus._runtime.queues().store
         assert isinstance(store, EmbeddedStore)
-        return self.entities(), store._book.seq, self.cursor("r")
+        return self.entities(), store._state.seq, self.cursor("r")
 
     def picture(self) -> object:
         """Everything that can be seen of the store, but for when somebody looked at it."""
@@ -460,7 +460,15 @@ class StoreRig(Rig):
 
     def _seen(self, name: str) -> list[tuple[object, ...]]:
         return [
-            (each.id, each.body, each.sequence, each.delivery_count, each.priority, each.expires_ns, cold_of(each))
+            (
+                each.id,
+                each.body,
+                each.sequence,
+                each.delivery_count,
+                each.priority,
+                each.expires_ns,
+                properties_of(each),
+            )
             for each in self.peek(name, 100_000)
         ]
 
@@ -472,8 +480,8 @@ class StoreRig(Rig):
         self.do(message.complete)
 
 
-def cold_of(message: Message) -> object:
-    return None if message.cold is None else message.cold.as_tuple()
+def properties_of(message: Message) -> object:
+    return None if message.properties is None else message.properties.as_tuple()
 
 
 @pytest.fixture(params=["memory", "sqlite", "jsonfile"])

@@ -71,7 +71,7 @@ def test_what_dies_meanwhile_is_left_for_the_next_time(rig: Rig, desk: Desk) -> 
     """Else a message that dies at once would be retried for ever."""
     bury_many(rig, "a", 4)
     manager = rig.bus.dead_letter_queue()
-    store = rig.bus._hub.queues().store
+    store = rig.bus._runtime.queues().store
 
     def kill_again(done: int, total: int) -> None:
         for claimed in store.claim(ClaimRequest("a", 9)).value:
@@ -87,7 +87,7 @@ def test_locked_and_gone_ones_are_skipped(rig: Rig, desk: Desk) -> None:
     bury_many(rig, "a", 4)
     rig.one(dead_place("a"))
     gone = desk.list_messages()[3]
-    store = rig.bus._hub.queues().store
+    store = rig.bus._runtime.queues().store
 
     def take_away(done: int, total: int) -> None:
         if done == 2:

@@ -519,7 +519,7 @@ def test_a_publisher_in_line_waits_through_a_full_disk(file_rig: Rig) -> None:
     """Room on the channel is no use while there is none on the disk; the publisher is not refused for that."""
     full(file_rig, drop_policy="block")
     publisher = stand_in_line(file_rig, "later")
-    reserve = file_rig.bus._hub.queues().store._journal.reserve
+    reserve = file_rig.bus._runtime.queues().store._journal.reserve
     reserve.enter()
     with pytest.raises(StoreFull):
         file_rig.create_channel("other", persistent=True)

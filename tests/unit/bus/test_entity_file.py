@@ -123,7 +123,7 @@ def plan_for(bus: MessageBus, document: object) -> DeclarePlan:
 
 def declare(bus: MessageBus, document: object) -> list[str]:
     plan = plan_for(bus, document)
-    declare_entities(bus._hub.queues().store, plan)
+    declare_entities(bus._runtime.queues().store, plan)
     return [step.action for step in plan.steps]
 
 
@@ -228,7 +228,7 @@ def test_all_conflicts_are_named_and_nothing_is_done() -> None:
         plan = plan_for(bus, document)
         assert len(plan.conflicts) == 3
         with pytest.raises(EntityExists) as caught:
-            declare_entities(bus._hub.queues().store, plan)
+            declare_entities(bus._runtime.queues().store, plan)
         for name in ("'orders' is a topic", "requires_session of 'by-session'", "'nowhere'"):
             assert name in caught.value.what
         assert [info.name for info in bus.entities()] == ["by-session", "orders"]

@@ -200,7 +200,7 @@ def test_a_message_that_a_cancelled_handler_returns_keeps_its_place(channel_rig:
     channel_rig.subscribe("c", gate, group="g")
     gate.wait_entered()
     channel_rig.do(leaving.cancel)
-    (group,) = [group for group in channel_rig.bus._hub.registry.groups() if group.name == "g"]
+    (group,) = [group for group in channel_rig.bus._runtime.registry.groups() if group.name == "g"]
     until(lambda: len(group.queue) == 4)
     gate.open()
     assert channel_rig.drain(GUARD_S)
@@ -217,7 +217,7 @@ def test_an_order_that_is_changed_counts_for_what_is_claimed_ahead(channel_rig: 
         channel_rig.publish("c", number, priority=Priority.LOW if number == 1 else Priority.NORMAL)
     channel_rig.update_entity(GROUP, ordering="sequence")
     channel_rig.publish("c", 5)
-    (group,) = [group for group in channel_rig.bus._hub.registry.groups() if group.name == "g"]
+    (group,) = [group for group in channel_rig.bus._runtime.registry.groups() if group.name == "g"]
     until(lambda: len(group.queue) == 5)
     gate.open()
     assert channel_rig.drain(GUARD_S)
@@ -285,10 +285,10 @@ class HeldStore:
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    def claim(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         if self.refuses is not None:
             raise self.refuses
-        pending = self._store.claim(wish)
+        pending = self._store.claim(request)
         if not self.holds or not pending.value:
             return pending
         outcome = CommitResult(None)

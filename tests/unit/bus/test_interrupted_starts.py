@@ -103,7 +103,7 @@ def test_a_store_has_one_writer_after_an_interrupted_start_of_it(interrupt: Arra
     interrupted = interrupt("unibus-commit")
     before = bus_threads()
     with SyncMessageBus(f"sqlite:///{tmp_path}/a.db") as bus:
-        store = bus._hub.shutdown.store
+        store = bus._runtime.shutdown.store
         assert isinstance(store, EmbeddedStore)
         with pytest.raises(KeyboardInterrupt):
             store._committer.kick()

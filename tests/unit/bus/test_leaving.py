@@ -67,19 +67,19 @@ def leave(bus: SyncMessageBus, error: type[BaseException] | None = None) -> thre
 
 def pass_an_hour(bus: MessageBus | SyncMessageBus, fast: FastTime) -> None:
     """Let every limit run out, until closing has noticed: it looks once more, or it has given up its wait."""
-    work = bus._hub.shutdown.closing
+    work = bus._runtime.shutdown.closing
     looked = threading.Event()
-    is_over = bus._hub.shutdown._unhandled._is_over
+    is_over = bus._runtime.shutdown._unhandled._is_over
 
     def look() -> bool:
         looked.set()
         return is_over()
 
-    bus._hub.shutdown._unhandled._is_over = look  # type: ignore[method-assign]
+    bus._runtime.shutdown._unhandled._is_over = look  # type: ignore[method-assign]
     fast.move(HOUR_S)
     work.wake()
     for _ in range(int(GUARD_S * 200)):
-        if looked.wait(0.005) or bus._hub.delivery.paused:
+        if looked.wait(0.005) or bus._runtime.delivery.paused:
             return
     raise AssertionError("closing did not look")
 
@@ -386,7 +386,7 @@ def test_ctrl_c_ends_the_wait_for_handlers(caplog: pytest.LogCaptureFixture) -> 
         assert_all_end({interrupter})
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert bus._hub.shutdown.closing.wait(GUARD_S)  # The handler was not let go: no limit would not end this.
+    assert bus._runtime.shutdown.closing.wait(GUARD_S)  # The handler was not let go: no limit would not end this.
     assert "3 messages undelivered" in caplog.text
     gate.open()
 

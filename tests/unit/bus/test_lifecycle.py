@@ -608,5 +608,5 @@ def test_at_the_end_nobody_waits_for_a_bus_that_was_stopped(monkeypatch: pytest.
         stopped.subscribe("c", Collector())
         stopped.stop(GUARD_S)
         stopped.publish("c")
-        finish([running._hub.shutdown, stopped._hub.shutdown])
-        assert waited == [running._hub.shutdown]
+        finish([running._runtime.shutdown, stopped._runtime.shutdown])
+        assert waited == [running._runtime.shutdown]

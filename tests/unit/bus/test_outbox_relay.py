@@ -98,7 +98,7 @@ def test_a_locked_file_is_tried_again(app: App, mode: str) -> None:
     app.order(1)
     app.connection.commit()
     with closing(locked(app)):
-        waiting = app.bus._hub.outboxes().relay(app.path, False, False)
+        waiting = app.bus._runtime.outboxes().relay(app.path, False, False)
         if mode == "delete":
             with pytest.raises(TimeoutError):
                 waiting.wait(0.3)

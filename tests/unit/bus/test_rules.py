@@ -161,7 +161,7 @@ async def test_a_mix_of_versions_would_be_found(bus: MessageBus) -> None:
     await bus.create_subscription("t", "s", rules=version(0))
     sent = {}
     first, second = version(1)
-    store = bus._hub.queues().store
+    store = bus._runtime.queues().store
     await store.apply([SetRule(PATH, first, update=True)])
     for v in range(4):
         result = await bus.send("t", v, headers={"v": v})

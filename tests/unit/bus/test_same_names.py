@@ -105,7 +105,7 @@ def test_a_name_that_an_explicit_group_has_is_passed_over() -> None:
 def test_nothing_is_remembered_of_a_group_that_has_ended(sync_bus: SyncMessageBus) -> None:
     for _ in range(3):
         sync_bus.subscribe("c", named([])).cancel()
-    defaults = sync_bus._hub.subscriptions._defaults
+    defaults = sync_bus._runtime.subscriptions._defaults
     assert (defaults._groups, defaults._names) == ({}, {})
 
 

@@ -134,7 +134,7 @@ async def test_one_that_is_cancelled_leaves_the_session_to_the_next(queue_bus: M
 async def counting(store_path: Path | None) -> AsyncIterator[tuple[MessageBus, FaultStore]]:
     bus = MessageBus(clock=SYSTEM_CLOCK)
     url = "memory://" if store_path is None else f"sqlite:///{store_path}"
-    store: Store = open_store(url, SYSTEM_CLOCK, bus._hub.timers)
+    store: Store = open_store(url, SYSTEM_CLOCK, bus._runtime.timers)
     counted = FaultStore(store)
     bus.with_persistence(counted)
     yield bus, counted

@@ -96,7 +96,7 @@ def test_an_option_that_does_not_exist_is_refused_in_every_form(
         with pytest.raises(ConfigInvalid) as caught:
             sync_bus.subscribe(*form, **options)
         assert f"did you mean {meant!r}?" in caught.value.hint
-    assert sync_bus._hub.subscriptions.all() == []
+    assert sync_bus._runtime.subscriptions.all() == []
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, True, False, 1.5, "2", None])

@@ -110,7 +110,7 @@ def test_dead_letters_and_what_is_done_with_them(bus: SyncMessageBus) -> None:
     assert trace.roots[0].reason == "Broken"
     move = Move("q" + DEAD, 1, "other")
     move.action = MOVE_REDIRECT
-    bus._hub.queues().store.apply([move]).wait()
+    bus._runtime.queues().store.apply([move]).wait()
     take(bus, "other").complete()
     trace = bus.trace_message(sent.id)
     assert shapes(trace) == [("q", "dead-lettered", ("q" + DEAD, "passed on", ("other", "completed")))]

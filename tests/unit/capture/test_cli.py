@@ -229,7 +229,7 @@ def _path_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bus_with_a_capture_has_all_of_it_when_it_is_closed() -> None:
     with MessageBus("sqlite:///bus.db?capture=cap&domain=shop") as bus:
         bus.send_many("orders", range(500))
-        seq = bus._hub.queues().store.health().last_seq
+        seq = bus._runtime.queues().store.health().last_seq
     assert last(Path("cap")) >= seq > 500
     assert Manifest.load("cap").domain == "shop"
 

@@ -60,7 +60,7 @@ class Way:
         return result.exit_code, result.stdout, result.stderr
 
 
-def bury(way: Way) -> str:
+def dead_letter(way: Way) -> str:
     """A message dies in `fragile`, by a receiver that is no command. Gives its id."""
     if way.served is None:
         with MessageBus("bus.db") as bus:
@@ -81,7 +81,7 @@ def bury(way: Way) -> str:
 
 def buried(name: str) -> Text:
     def text(way: Way) -> str:
-        return way.memory.setdefault(name, bury(way) if name not in way.memory else "")
+        return way.memory.setdefault(name, dead_letter(way) if name not in way.memory else "")
 
     return text
 

@@ -15,9 +15,9 @@ from unibus.limits import PREFIXES_PER_PEER_MAX
 exact, prefix, wildcard = Pattern.exact, Pattern.prefix, Pattern.wildcard
 
 
-def index_of(*wishes: tuple[int, Pattern]) -> SubscriptionIndex:
+def index_of(*requests: tuple[int, Pattern]) -> SubscriptionIndex:
     index = SubscriptionIndex()
-    for peer, pattern in wishes:
+    for peer, pattern in requests:
         index.subscribe(peer, pattern)
     return index
 

@@ -27,7 +27,7 @@ def test_the_body_is_the_very_object() -> None:
 
 def test_the_cold_part_is_made_when_it_is_needed() -> None:
     message = Message.new("c")
-    assert message.cold is None
+    assert message.properties is None
     texts = (
         message.trace_id,
         message.type,
@@ -45,7 +45,7 @@ def test_the_cold_part_is_made_when_it_is_needed() -> None:
     assert set(texts) == {None}
     assert dict(message.headers) == {}
     assert dict(message.trace) == {}
-    assert message.cold is None  # Reading made nothing.
+    assert message.properties is None  # Reading made nothing.
 
 
 def test_cold_fields_are_read_by_their_names() -> None:
@@ -92,7 +92,7 @@ def test_the_trace_id_is_the_given_one_or_that_of_the_traceparent(fields: dict[s
 def test_builders_leave_the_message_as_it_was_and_keep_its_id() -> None:
     message = Message.new("c", "body")
     built = message.with_priority(0).with_trace_id("t").with_headers({"a": 1}).with_fields({"subject": "s"})
-    assert (message.priority, message.cold) == (Priority.NORMAL, None)
+    assert (message.priority, message.properties) == (Priority.NORMAL, None)
     assert (built.priority, built.trace_id, built.headers, built.subject) == (0, "t", {"a": 1}, "s")
     assert (built.id, built.timestamp_ns, built.body) == (message.id, message.timestamp_ns, message.body)
 
@@ -112,7 +112,7 @@ def test_builders_check_what_they_are_given() -> None:
         message.with_headers({"a": [1]})  # type: ignore[dict-item]
     with pytest.raises(UsageError, match="did you mean 'subject'"):
         message.with_fields({"subjekt": "s"})
-    assert message.cold is None
+    assert message.properties is None
 
 
 def test_a_copy_has_the_same_place_and_shares_the_content() -> None:
@@ -121,7 +121,7 @@ def test_a_copy_has_the_same_place_and_shares_the_content() -> None:
     copy = message.copy()
     assert same_message(copy, message)
     assert copy.body is message.body
-    assert copy.cold is message.cold
+    assert copy.properties is message.properties
     copy.sequence = 70
     assert message.sequence == 7
 
@@ -142,9 +142,11 @@ def changed(change: str) -> Message:
     elif change == "channel":
         message.channel = "other"
     elif change:
-        assert message.cold is not None
+        assert message.properties is not None
         setattr(
-            message.cold, change, {"other": "x"} if change in ("headers", "trace") else 9 if "_ns" in change else "x"
+            message.properties,
+            change,
+            {"other": "x"} if change in ("headers", "trace") else 9 if "_ns" in change else "x",
         )
     return message
 

@@ -19,8 +19,8 @@ def clock() -> Iterator[list[int]]:
 
 
 def test_numbers_start_at_one_and_never_repeat() -> None:
-    stamper = IdGenerator("p", lambda: 0)
-    assert [stamper.next_number() for _ in range(3)] == [1, 2, 3]
+    id_generator = IdGenerator("p", lambda: 0)
+    assert [id_generator.next_number() for _ in range(3)] == [1, 2, 3]
 
 
 def test_an_id_is_the_prefix_and_the_count_in_hexadecimal() -> None:
@@ -48,5 +48,5 @@ def test_an_id_is_the_same_however_late_it_is_read(clock: list[int]) -> None:
 
 def test_two_stampers_with_different_prefixes_share_no_id() -> None:
     one, other = IdGenerator("a-", lambda: 0), IdGenerator("b-", lambda: 0)
-    ids = {id_text(stamper.prefix, stamper.next_number()) for stamper in (one, other) for _ in range(50)}
+    ids = {id_text(id_generator.prefix, id_generator.next_number()) for id_generator in (one, other) for _ in range(50)}
     assert len(ids) == 100

@@ -61,12 +61,12 @@ class Play:
     """One domain, event by event, in a book that refuses what cannot be."""
 
     def __init__(self) -> None:
-        self.book = StoreState(1 << 40)
+        self.state = StoreState(1 << 40)
         self.numbers: dict[str, int] = {}
 
     def event(self, row: Row) -> None:
         change = self.change(row)
-        replay(self.book, change)
+        replay(self.state, change)
 
     def change(self, row: Row) -> Change:
         kind, attrs = str(row["kind"]), row["attrs"]
@@ -161,7 +161,7 @@ def test_the_rules_of_the_bus_allow_every_event(histories: list[list[Row]]) -> N
             play.event(row)
             if told is not None:
                 assert told == (ns(row["enqueued_us"]), ns(row["first_delivered_us"]), row["delivery_count"]), row
-        open_now = sum(len(entity.entries) for entity in play.book.entities.values())
+        open_now = sum(len(entity.entries) for entity in play.state.entities.values())
         assert open_now == len(open_after(rows)) > 0
 
 
@@ -169,7 +169,7 @@ def before_the_end(play: Play, row: Row) -> tuple[int, int, int] | None:
     """What the book knows of a message that the row ends: its row has to say the same."""
     if row["kind"] not in ("completed", "expired", "dead_lettered", "moved"):
         return None
-    entry = play.book.entry(play.numbers[str(row["channel"])], number(row["sequence"]))
+    entry = play.state.entry(play.numbers[str(row["channel"])], number(row["sequence"]))
     assert entry is not None, row
     first, count = entry.first_delivered_ns, entry.delivery_count
     if row["kind"] == "moved":

@@ -126,7 +126,7 @@ def test_a_loop_that_is_closed_keeps_nobody_from_an_answer() -> None:
 
 def test_a_view_is_what_everybody_sees() -> None:
     outcome, pending = single()
-    text = pending.seen_as(lambda value: f"<{value}>")
+    text = pending.map(lambda value: f"<{value}>")
     outcome.decide()
     assert text.wait() == "<5>"
     assert pending.value == 5
@@ -204,7 +204,7 @@ def test_tasks_of_two_loops_wait_for_the_same_outcome() -> None:
 
 async def test_a_view_that_raises_does_so_where_somebody_waits() -> None:
     outcome, many = pendings(2)
-    tasks = [asyncio.ensure_future(pending.seen_as(lambda value: 1 // value)) for pending in many]
+    tasks = [asyncio.ensure_future(pending.map(lambda value: 1 // value)) for pending in many]
     await asyncio.sleep(0)
     outcome.decide()
     with pytest.raises(ZeroDivisionError):

@@ -63,7 +63,7 @@ def test_a_piece_that_found_no_space_is_tried_again_after_a_minute() -> None:
 
 def test_rows_that_a_reader_waits_for_stay_when_their_piece_is_tried_again() -> None:
     pieces = Pieces()
-    pieces.snapshot._book.gone = [(1, 1), (1, 2)]
+    pieces.snapshot._state.gone = [(1, 1), (1, 2)]
     part = pieces.next(10)
     assert part is not None
     assert part.gone == [(1, 1), (1, 2)]

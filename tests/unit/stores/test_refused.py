@@ -260,7 +260,7 @@ def test_the_error_of_an_open_is_not_hidden_by_that_of_the_close_after_it(
 ) -> None:
     really_close = JsonFileJournal.close
 
-    def load(journal: JsonFileJournal, book: object) -> int:
+    def load(journal: JsonFileJournal, state: object) -> int:
         raise StoreDamaged("the first error")
 
     def close(journal: JsonFileJournal) -> None:

@@ -98,7 +98,7 @@ def test_one_of_many_entities_costs_the_same_as_one_of_few(rig: Rig) -> None:
     catalog = rig.store.catalog
     store = rig.store
     assert isinstance(store, EmbeddedStore)
-    store._book.most[QUEUE] = 100_000
+    store._state.most[QUEUE] = 100_000
     rig.queue("q-0")
     few_us = best_us(lambda: catalog.entity("q-0").wait())
     for number in range(1, 3_000):
@@ -154,7 +154,7 @@ async def test_the_namespace_outlives_the_process_and_a_check_finds_nothing(url:
     for _ in range(2):
         async with MessageBus(url) as bus:
             assert Broker(bus).namespace_rules() == (rule,)
-            assert bus._hub.queues().store.check() == []
+            assert bus._runtime.queues().store.check() == []
             assert [info.name for info in await bus.entities()] == ["q"]
             found = await bus.query_messages("SELECT channel FROM messages")
             assert list(found.rows) == []

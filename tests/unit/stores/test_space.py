@@ -58,17 +58,17 @@ class Rig:
         journal = MemoryJournal()
         self.reserve = FakeReserve()
         journal.reserve = self.reserve
-        self.book = StoreState(10**9)
+        self.state = StoreState(10**9)
         self.clock = VirtualClock()
-        self.space = Space(journal, self.book, self.clock.timers(lambda: True))
+        self.space = Space(journal, self.state, self.clock.timers(lambda: True))
 
     def decided(self, count: int) -> None:
         """As if so many changes were decided, and not written yet."""
-        self.book.fresh += [Activated(0, 1, number, MessageRef(f"m{number}", 0), number) for number in range(count)]
-        self.book.seq += count
+        self.state.fresh += [Activated(0, 1, number, MessageRef(f"m{number}", 0), number) for number in range(count)]
+        self.state.seq += count
 
     def written(self) -> None:
-        self.book.take()
+        self.state.take()
 
 
 @pytest.fixture

@@ -224,7 +224,7 @@ def test_entered_it_gives_its_time_to_messages_that_are_made_outside_of_a_bus():
 
 def test_a_real_clock_brings_no_timers_so_the_bus_has_a_thread_for_them():
     with SyncMessageBus() as bus:
-        assert isinstance(bus._hub.timers, ThreadTimers)
+        assert isinstance(bus._runtime.timers, ThreadTimers)
     assert Clock().timers(at_rest) is None
 
 

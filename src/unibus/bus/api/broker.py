@@ -64,7 +64,7 @@ class Broker(EntityOperations):
     """The operations of one bus and its store. `commits_on_loop` is for programs whose loop has nothing else to do."""
 
     def __init__(self, bus: MessageBus, *, commits_on_loop: bool = False) -> None:
-        super().__init__(bus._hub)
+        super().__init__(bus._runtime)
         self._bus = bus
         self.answer_bytes_max = ANSWER_BYTES_MAX
         self._limits = RateLimits()
@@ -92,14 +92,14 @@ class Broker(EntityOperations):
 
     def send(self, entity: str, message: Message) -> Pending[SendResult]:
         """Store a message in a queue, or for the subscriptions of a topic."""
-        return self._send(entity, [message]).seen_as(_first)
+        return self._send(entity, [message]).map(_first)
 
     def send_many(
         self, entity: str, messages: Iterable[Message], durability: Durability | None = None
     ) -> Pending[list[SendResult]]:
         """All of them, or none. `durability` asks for another level than that of the store."""
         given = list(messages)
-        return self._send(entity, given, durability).seen_as(_sent) if given else resolved([])
+        return self._send(entity, given, durability).map(_sent) if given else resolved([])
 
     def _send(
         self, entity: str, messages: list[Message], durability: Durability | None = None
@@ -114,8 +114,8 @@ class Broker(EntityOperations):
 
     def _store_in(self, found: Entity, durability: Durability | None, messages: list[Message]) -> Pending[list[object]]:
         commands = [send_of(message, found.name) for message in messages]
-        if found.kind == TOPIC and self._hub.durable is not None:
-            pending = self._hub.durable.send(found.name, messages, commands, durability)
+        if found.kind == TOPIC and self._runtime.durable is not None:
+            pending = self._runtime.durable.send(found.name, messages, commands, durability)
             if pending is not None:
                 return pending
         return self._store.apply(commands, durability)
@@ -123,7 +123,7 @@ class Broker(EntityOperations):
     def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
         """Take back scheduled messages: all of them, or MessageNotFound."""
         commands: list[Command] = [Cancel(entity, _sequence(entity, each)) for each in sequences]
-        return self._store.apply(commands).seen_as(_nothing) if commands else resolved(None)
+        return self._store.apply(commands).map(_nothing) if commands else resolved(None)
 
     # Receiving
 
@@ -146,8 +146,10 @@ class Broker(EntityOperations):
         """
         _check_count(count)
         held = None if session is None else (session.session_id, session.token)
-        wish = ClaimRequest(entity, count, lock, plain_text("the consumer", consumer), held, (), self.answer_bytes_max)
-        return await _watched(self._queues, entity, self._claim(wish, timeout_s, interrupted))
+        request = ClaimRequest(
+            entity, count, lock, plain_text("the consumer", consumer), held, (), self.answer_bytes_max
+        )
+        return await _watched(self._queues, entity, self._claim(request, timeout_s, interrupted))
 
     async def receive_deferred(
         self,
@@ -165,31 +167,31 @@ class Broker(EntityOperations):
         wanted = tuple(_sequence(entity, each) for each in sequences)
         _check_count(len(wanted))
         held = None if session is None else (session.session_id, session.token)
-        wish = ClaimRequest(
+        request = ClaimRequest(
             entity, len(wanted), lock, plain_text("the consumer", consumer), held, wanted, self.answer_bytes_max
         )
-        return await _watched(self._queues, entity, _claimed(self._queues, self._look(wish)))
+        return await _watched(self._queues, entity, _claimed(self._queues, self._look(request)))
 
     async def _claim(
-        self, wish: ClaimRequest, timeout_s: float | None, interrupted: asyncio.Event | None
+        self, request: ClaimRequest, timeout_s: float | None, interrupted: asyncio.Event | None
     ) -> list[Claimed]:
-        limited = self._store.catalog.find(wish.entity)
+        limited = self._store.catalog.find(request.entity)
         if limited is None or not limited.settings.receives_per_s:
-            look = partial(self._look, wish)
-            return await until_async(self._queues, wish.entity, look, timeout_s, _claimed, interrupted)
-        allowed = self._limits.admit_receives(limited, wish.count, self.now_ns())
+            look = partial(self._look, request)
+            return await until_async(self._queues, request.entity, look, timeout_s, _claimed, interrupted)
+        allowed = self._limits.admit_receives(limited, request.count, self.now_ns())
         found: list[Claimed] = []
         try:
-            look = partial(self._look, msgspec.structs.replace(wish, count=allowed))
-            found = await until_async(self._queues, wish.entity, look, timeout_s, _claimed, interrupted)
+            look = partial(self._look, msgspec.structs.replace(request, count=allowed))
+            found = await until_async(self._queues, request.entity, look, timeout_s, _claimed, interrupted)
         finally:
             self._limits.refund_receives(limited, allowed - len(found), self.now_ns())
         return found
 
-    def _look(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
-        pending = self._store.claim(wish)
-        if not wish.lock:
-            self._queues.renewals.settled(wish.entity)
+    def _look(self, request: ClaimRequest) -> Pending[list[Claimed]]:
+        pending = self._store.claim(request)
+        if not request.lock:
+            self._queues.renewals.settled(request.entity)
         return pending
 
     def peek(
@@ -236,13 +238,13 @@ class Broker(EntityOperations):
                 int(command.verb), place or entity, message_id, lambda: self._store.apply([command])
             )
         self._queues.renewals.settled(place)
-        return pending.seen_as(_nothing)
+        return pending.map(_nothing)
 
     def renew(self, token: bytes, *, entity: str = "", message_id: str = "") -> Pending[int]:
         """Let a lock begin again from now; gives its new end. Inside of a session that is the session's lock."""
         command = Renew(entity, BY_TOKEN, _token(token))
         command.message_id = message_id
-        return self._store.apply([command]).seen_as(_number)
+        return self._store.apply([command]).map(_number)
 
     # Sessions
 
@@ -265,11 +267,11 @@ class Broker(EntityOperations):
 
     def renew_session(self, lock: SessionLock) -> Pending[int]:
         """The new end of the lock. Only entity, id and token of a lock are looked at, here and in the other calls."""
-        return self._store.apply([_of_session(RENEW_SESSION, lock)]).seen_as(_number)
+        return self._store.apply([_of_session(RENEW_SESSION, lock)]).map(_number)
 
     def release_session(self, lock: SessionLock) -> Pending[None]:
         """Free a session. What was received from it and not settled goes back to its place."""
-        return self._store.apply([_of_session(LEAVE_SESSION, lock)]).seen_as(_nothing)
+        return self._store.apply([_of_session(LEAVE_SESSION, lock)]).map(_nothing)
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
         return self._store.session_state(lock)
@@ -279,7 +281,7 @@ class Broker(EntityOperations):
         if state is not None and not isinstance(state, bytes):
             raise UsageError(f"a session state is bytes, not {type(state).__name__}", "encode it first")
         command.state = state
-        return self._store.apply([command]).seen_as(_nothing)
+        return self._store.apply([command]).map(_nothing)
 
     def sessions(self, entity: str, *, updated_after_ns: int = 0, skip: int = 0, top: int = 100) -> Pending[list[str]]:
         """Ids of sessions that have messages or a state; or only of those whose state was set after an instant."""
@@ -323,7 +325,7 @@ def _for(message: Message, entity: str) -> Message:
     """The message under the exact name of its entity: names have no case for clients, and channels have."""
     if message.channel == entity:
         return message
-    other = restored(message.id, entity, message.body, message.timestamp_ns, message.cold)
+    other = restored(message.id, entity, message.body, message.timestamp_ns, message.properties)
     other.priority = message.priority
     return other
 

@@ -41,9 +41,9 @@ _MARK: Final = f"/{SUBSCRIPTIONS}/"
 class EntityOperations:
     """The half of Broker that administration uses. Subscriptions are named by `topic/Subscriptions/name`."""
 
-    def __init__(self, hub: BusRuntime) -> None:
-        self._hub = hub
-        self._queues = hub.queues()
+    def __init__(self, runtime: BusRuntime) -> None:
+        self._runtime = runtime
+        self._queues = runtime.queues()
         self._store = self._queues.store
         # For `bus/management`, which does what operators need beside the operations of clients.
         self.queues = self._queues
@@ -67,11 +67,11 @@ class EntityOperations:
         """With its subscriptions, its dead-lettered messages and all others."""
         pending = self._store.apply([Drop(name)])
         self.recount(name)
-        return pending.seen_as(_nothing)
+        return pending.map(_nothing)
 
     def entity(self, name: str) -> Pending[EntityInfo]:
         """EntityNotFound with the answer if there is none. Case does not matter."""
-        return self._store.catalog.entity(name).seen_as(lambda info: _existing(info, name))
+        return self._store.catalog.entity(name).map(lambda info: _existing(info, name))
 
     def entities(
         self, kind: int | str, topic: str | None = None, skip: int = 0, top: int = 100
@@ -94,37 +94,37 @@ class EntityOperations:
     def _declare(self, command: Declare) -> Pending[None]:
         pending = self._store.apply([command])
         self.recount(command.name)
-        return pending.seen_as(_nothing)
+        return pending.map(_nothing)
 
     def recount(self, name: str) -> None:
         """Blocked publishers of a channel wait for its slowest subscription, which may be another one now."""
         topic, mark, _ = name.rpartition(_MARK)
-        if mark and self._hub.durable is not None:
-            self._hub.durable.recount(topic)
+        if mark and self._runtime.durable is not None:
+            self._runtime.durable.recount(topic)
 
     # Rules
 
     def create_rule(self, subscription: str, rule: Rule) -> Pending[None]:
         """EntityExists if the subscription has a rule of that name."""
-        return self._store.apply([SetRule(subscription, rule)]).seen_as(_nothing)
+        return self._store.apply([SetRule(subscription, rule)]).map(_nothing)
 
     def update_rule(self, subscription: str, rule: Rule) -> Pending[None]:
         """Filter and action as they are from now on; EntityNotFound if there is no rule of that name."""
-        return self._store.apply([SetRule(subscription, rule, True)]).seen_as(_nothing)
+        return self._store.apply([SetRule(subscription, rule, True)]).map(_nothing)
 
     def delete_rule(self, subscription: str, name: str) -> Pending[None]:
         """Without any rule a subscription gets nothing."""
-        return self._store.apply([DropRule(subscription, name)]).seen_as(_nothing)
+        return self._store.apply([DropRule(subscription, name)]).map(_nothing)
 
     def rules(self, subscription: str, skip: int = 0, top: int = 100) -> Pending[list[Rule]]:
         """By name, `top` of them from the one at `skip`."""
         _check_page(skip, top)
-        return self._store.catalog.rules(subscription).seen_as(
+        return self._store.catalog.rules(subscription).map(
             lambda rules: self._existing_rules(rules, subscription).page(skip, top)
         )
 
     def rule(self, subscription: str, name: str) -> Pending[Rule]:
-        return self._store.catalog.rules(subscription).seen_as(
+        return self._store.catalog.rules(subscription).map(
             lambda rules: named_rule(self._existing_rules(rules, subscription), subscription, name)
         )
 
@@ -133,7 +133,7 @@ class EntityOperations:
 
     def rules_of(self, info: EntityInfo) -> Pending[list[Rule]]:
         """All rules of a subscription that was just listed; as its settings have them, if it was deleted since."""
-        return self._store.catalog.rules(info.name).seen_as(
+        return self._store.catalog.rules(info.name).map(
             lambda rules: rules_of_info(info) if rules is None else rules.rules
         )
 
@@ -168,7 +168,7 @@ class EntityOperations:
         """All of them, in place of those before."""
         text = rules_text(list(checked_rules(rules)))
         command = Declare(NAMESPACE_NAME, NAMESPACE, {"authorization_rules": text})
-        return self._store.apply([command]).seen_as(_nothing)
+        return self._store.apply([command]).map(_nothing)
 
     def access_rules(self, name: str) -> Sequence[AuthorizationRule]:
         """Those of one queue or topic, for `Access(rules_of=…)`. None for an unknown name; case does not matter."""

@@ -74,18 +74,18 @@ class BusOperations:
                 raise UsageError("a bus has one store: give a URL or persistence_path", "leave one of them out")
             chosen = sqlite_url(str(persistence_path))
         place: object = chosen if is_store(chosen) else url_of(chosen)
-        self._hub = BusRuntime(config, clock)
+        self._runtime = BusRuntime(config, clock)
         if place:
-            self._hub.open_store(place, persistence_path is None)
-        self._workers = None if backend is None else BackendWorkers(backend, self._hub.clock, random.random)
-        self._exchange: Exchange = self._hub.exchange
+            self._runtime.open_store(place, persistence_path is None)
+        self._workers = None if backend is None else BackendWorkers(backend, self._runtime.clock, random.random)
+        self._exchange: Exchange = self._runtime.exchange
         if self._is_sync():
-            self._hub.places.adopts_loops = False
+            self._runtime.places.adopts_loops = False
             if backend is not None:
                 raise UsageError("a MessageBackend is async, this bus is not", "use the async MessageBus")
-        self._requests = Requests(self._exchange, self._hub.registry, self._hub.subscriptions)
-        self._leash = BusFinalizer(self._hub)
-        self._durable: PublishPath | None = self._hub.durable
+        self._requests = Requests(self._exchange, self._runtime.registry, self._runtime.subscriptions)
+        self._leash = BusFinalizer(self._runtime)
+        self._durable: PublishPath | None = self._runtime.durable
         self.degraded = ""  # Why messages are not kept as was asked for; empty when they are.
 
     def _is_sync(self) -> bool:
@@ -95,16 +95,16 @@ class BusOperations:
 
     def with_persistence(self, persistence: object) -> "BusOperations":
         """Keep channels that are made `persistent` in this store: a path, a URL, or a store that is open."""
-        if self._hub.has_store() or self._durable is not None:
+        if self._runtime.has_store() or self._durable is not None:
             raise UsageError("the bus has a store already, or is traced", "call this first")
         given: object = getattr(persistence, "store", persistence)  # A SqlitePersistence has one.
-        self._hub.open_store(given if is_store(given) else url_of(given) or "memory://", False)
-        self._durable = self._hub.durable
+        self._runtime.open_store(given if is_store(given) else url_of(given) or "memory://", False)
+        self._durable = self._runtime.durable
         return self
 
     def with_idempotency(self, ttl_seconds: float) -> "BusOperations":
         """Drop messages whose id or dedup key was accepted within that time. For channels made after the call."""
-        self._hub.set_idempotency(ttl_seconds)
+        self._runtime.set_idempotency(ttl_seconds)
         return self
 
     # Channels
@@ -125,35 +125,35 @@ class BusOperations:
             self._durable.create(name, checked, update)
         elif checked.persistent:
             raise cannot_persist(name)
-        self._hub.registry.create(name, checked, update)
+        self._runtime.registry.create(name, checked, update)
 
     def _check_new(self, name: object, config: ChannelConfig) -> None:
         """Refuse names that read as patterns before anything is created; see pattern_names.py."""
-        patterns = self._hub.registry.patterns
+        patterns = self._runtime.registry.patterns
         patterns.check_new(checked_name(name))
         if config.dead_letter_channel is not None:
             patterns.check_new(config.dead_letter_channel)
         if not config.persistent:
-            self._hub.registry.names.check_channel(checked_name(name))
+            self._runtime.registry.names.check_channel(checked_name(name))
 
     def channels(self) -> list[str]:
-        self._hub.registry.check_process()
+        self._runtime.registry.check_process()
         return sorted(self._exchange.channels)
 
     def queue_size(self, channel: str) -> int | None:
         """Messages that wait on the channel; None for a channel that does not exist."""
         self._only_in_memory("tell its queue sizes")
-        return self._hub.queue_size(channel)
+        return self._runtime.queue_size(channel)
 
     def pop(self, channel: str) -> Message | None:
         """Take the next message by hand, for instance from a dead-letter queue. None when nothing waits."""
         self._only_in_memory("pop")
-        return self._hub.pop(channel)
+        return self._runtime.pop(channel)
 
     def dead_letters(self, channel: str) -> list[Message]:
         """A look at what waits in the dead-letter queue of a channel that named none of its own. Removes nothing."""
         self._only_in_memory("look at dead letters")
-        return self._hub.dead_letters(channel)
+        return self._runtime.dead_letters(channel)
 
     def metrics(self, channel: str | None = None) -> dict[str, int | float]:
         """The six counters of the bus, or of one channel. `snapshot` tells more."""
@@ -162,7 +162,7 @@ class BusOperations:
     def snapshot(self, channel: str | None = None) -> MetricsSnapshot:
         """Every counter and latency, in total and by channel."""
         self._only_in_memory("count")
-        return self._hub.metrics(channel)
+        return self._runtime.metrics(channel)
 
     def transaction(self, durability: object = None, connection: object = None) -> Transaction:
         """Sends and settlements inside of the block are one batch: all of them, or none. See transactions.py.
@@ -170,33 +170,33 @@ class BusOperations:
         With a `connection` of your own database its commit is theirs too: your rows and the messages, or neither.
         """
         if connection is not None:
-            return self._hub.outboxes().transaction(connection, durability)
-        return self._hub.queues().transaction(durability)
+            return self._runtime.outboxes().transaction(connection, durability)
+        return self._runtime.queues().transaction(durability)
 
     def health_check(self) -> HealthStatus:
         """How the bus and its store are; "stopped" between `stop` and `start`. May be awaited, and need not."""
-        return self._hub.health(self.degraded)
+        return self._runtime.health(self.degraded)
 
     def events_after(self, seq: int = 0, limit: int = 1_000) -> tuple[list[Event], int]:
         """History: up to `limit` changes of durable messages after `seq`, and the seq up to which no more can appear.
 
         Go on after the last row that was given; when there was none, after the second value.
         """
-        return self._hub.queues().store.history.events_after(seq, limit)
+        return self._runtime.queues().store.history.events_after(seq, limit)
 
     def cursor(self, name: str) -> int:
         """Where a named reader of history stands, across restarts: the seq to go on after. 0 for one that is new."""
-        return self._hub.queues().store.history.cursor(name)
+        return self._runtime.queues().store.history.cursor(name)
 
     def move_cursor(self, name: str, seq: object) -> None:
         """Remember that the reader has everything up to `seq`."""
         if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq < 2**63:
             raise UsageError(f"a cursor stands at a seq, not at {seq!r}", "the last one that the reader has")
-        self._hub.queues().store.history.move_cursor(checked_name(name), seq)
+        self._runtime.queues().store.history.move_cursor(checked_name(name), seq)
 
     def missed_events(self, name: str) -> int:
         """How many events were forgotten before the reader had read them: history is kept for a time only."""
-        return self._hub.queues().store.history.missed(name)
+        return self._runtime.queues().store.history.missed(name)
 
     # Subscriptions
 
@@ -245,7 +245,7 @@ class BusOperations:
         check_option_names(options)
         slots = checked_concurrency(concurrency)
         chosen = cast(SubscribeOptions, options)
-        target = self._hub.registry.patterns.read(checked_target(channel, handler), chosen)
+        target = self._runtime.registry.patterns.read(checked_target(channel, handler), chosen)
         if isinstance(handler, str):
             return self._subscribe_module(target, handler, retry_attempts, retry_delay, slots, chosen)
         if isinstance(retry_attempts, bool) or not isinstance(retry_attempts, int):
@@ -258,7 +258,7 @@ class BusOperations:
 
     def _subscriber(self, channel: str | Pattern, options: SubscribeOptions) -> Callable[..., Subscription]:
         """Who takes a subscription: a backend, the store, or the bus in memory."""
-        self._hub.registry.check_process()
+        self._runtime.registry.check_process()
         if self._workers is not None:
             return cast("Callable[..., Subscription]", self._workers.subscribe)
         if self._durable is not None and self._durable.wants(channel, options):
@@ -266,7 +266,7 @@ class BusOperations:
         for name in ("start", "idempotent"):
             if name in options:
                 raise ConfigInvalid(f"{name} is for persistent channels", "give the bus a store, or leave it out")
-        return self._hub.subscriptions.add
+        return self._runtime.subscriptions.add
 
     def _subscribe_module(
         self,
@@ -290,19 +290,19 @@ class BusOperations:
 
     def unsubscribe(self, subscription: object) -> bool:
         """Cancel by Subscription or by id; by handler, channel or pattern all that have it. False if there is none."""
-        self._hub.registry.check_process()
+        self._runtime.registry.check_process()
         if self._workers is not None:
             return self._workers.unsubscribe(subscription)
         found = self._durable is not None and self._durable.unsubscribe(subscription)
-        return self._hub.unsubscribe(subscription) or found
+        return self._runtime.unsubscribe(subscription) or found
 
     def start(self, worker_count: int | None = None) -> None:
         """Go on after `stop`. A bus starts by itself; a second start changes nothing."""
-        self._hub.start(worker_count)
+        self._runtime.start(worker_count)
 
     def _check_listened(self, message: Message) -> None:
         """A request that nobody can answer fails at once instead of at its time-out."""
-        if self._exchange.transactions and current(self._hub.queues().store) is not None:
+        if self._exchange.transactions and current(self._runtime.queues().store) is not None:
             raise UsageError("a request inside of a transaction would wait for its own end", "ask before it, or after")
         kept = self._durable is not None and self._durable.is_listened_to(message.channel)
         if not kept and not self._exchange.is_listened_to(message.channel):
@@ -318,21 +318,23 @@ class BusOperations:
 
     # Shared by both ways of publishing
 
-    def _message(self, channel: object, payload: object, priority: object, cold: MessageProperties | None) -> Message:
+    def _message(
+        self, channel: object, payload: object, priority: object, properties: MessageProperties | None
+    ) -> Message:
         """The envelope for a publish. A Message that is published again gets a fresh one, with the same id."""
         if isinstance(channel, Message):
-            if payload is not None or priority is not None or cold is not None:
+            if payload is not None or priority is not None or properties is not None:
                 raise UsageError(
                     "publish(message) takes nothing beside the message",
                     "set it on the message: message.with_priority(…), message.with_headers(…)",
                 )
             self._exchange.check_size(channel.channel, channel.body)
-            if channel.cold is not None and channel.cold.scheduled_at_ns:
+            if channel.properties is not None and channel.properties.scheduled_at_ns:
                 raise cannot_schedule()
             return channel if channel.take() else channel.fresh()
         if not isinstance(channel, str):
             raise UsageError(f"a channel is named by text, not {type(channel).__name__}")
-        return self._exchange.envelope(self._exchange.channel(channel), payload, priority, cold)
+        return self._exchange.envelope(self._exchange.channel(channel), payload, priority, properties)
 
     def _publish_blocking(self, message: Message, may_block: bool) -> Message:
         target = self._exchange.channel(message.channel)
@@ -349,7 +351,7 @@ class BusOperations:
 
     def _put_off(self, target: Channel, messages: list[Message]) -> bool:
         """Inside of a transaction: publish once it is committed. False when there is none."""
-        transaction = current(self._hub.queues().store)
+        transaction = current(self._runtime.queues().store)
         if transaction is None:
             return False
         transaction.afterwards(lambda: self._post_late(target, messages))
@@ -367,13 +369,13 @@ class BusOperations:
         if not may_block:
             verdict = self._exchange.post_many(target, messages, True)
         elif len(messages) <= target.max_size:
-            timeout_s = self._hub.registry.config_of(target.name).block_timeout
+            timeout_s = self._runtime.registry.config_of(target.name).block_timeout
             verdict = post_when_room(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
 
     # Written as parameters and not as **fields, which a compiled method takes a hundred nanoseconds to collect.
-    def _cold(
+    def _properties(
         self,
         trace_id: object,
         headers: Mapping[str, HeaderValue] | None,
@@ -398,22 +400,22 @@ class BusOperations:
         for name, value in named.items():
             if value is not None:
                 given[name] = value
-        return self._cold_of(given)
+        return self._properties_of(given)
 
-    def _cold_of(self, fields: dict[str, object]) -> MessageProperties | None:
+    def _properties_of(self, fields: dict[str, object]) -> MessageProperties | None:
         if not fields:
             return None
-        cold = MessageProperties()
+        properties = MessageProperties()
         try:
             if fields.get("delay") is not None:
                 raise cannot_schedule()
-            set_fields(cold, fields)
-            if cold.scheduled_at_ns:
+            set_fields(properties, fields)
+            if properties.scheduled_at_ns:
                 raise cannot_schedule()
         except UsageError as error:
             self._exchange.refused.count_refusal(error, 1)
             raise
-        return cold
+        return properties
 
     def _refused_delay(self) -> UsageError:
         """For a publish with a `delay`, which only `send` has."""
@@ -429,10 +431,10 @@ class BusOperations:
             raise
 
     def _messages(
-        self, channel: str, payloads: list[object], priority: object, cold: MessageProperties | None
+        self, channel: str, payloads: list[object], priority: object, properties: MessageProperties | None
     ) -> list[Message]:
         target = self._exchange.channel(channel)
-        return [self._exchange.envelope(target, payload, priority, cold) for payload in payloads]
+        return [self._exchange.envelope(target, payload, priority, properties) for payload in payloads]
 
 
 def one_or_all(messages: list[Message]) -> object:

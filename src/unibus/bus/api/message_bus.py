@@ -82,16 +82,16 @@ class MessageBus(BusOperations):
         workers = self._workers
         if delay is not None:
             raise self._refused_delay()
-        cold: MessageProperties | None = None
+        properties: MessageProperties | None = None
         if trace_id is not None or headers is not None or correlation_id is not None or ttl is not None:
-            cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+            properties = self._properties(trace_id, headers, correlation_id, ttl, dedup_key, fields)
         elif dedup_key is not None or fields is not None:
-            cold = self._cold(None, None, None, None, dedup_key, fields)
+            properties = self._properties(None, None, None, None, dedup_key, fields)
         if isinstance(channel, str):
             target = exchange.channel(channel)
-            message = exchange.envelope(target, payload, priority, cold)
+            message = exchange.envelope(target, payload, priority, properties)
         else:
-            message = self._message(channel, payload, priority, cold)
+            message = self._message(channel, payload, priority, properties)
             target = exchange.channel(message.channel)
         if workers is not None:
             return settled.published_by(workers.backend, message)
@@ -110,7 +110,7 @@ class MessageBus(BusOperations):
         raise exchange.refusal(target, message, verdict)
 
     async def _publish_when_room(self, target: Channel, messages: list[Message]) -> Message:
-        timeout_s = self._hub.registry.config_of(target.name).block_timeout
+        timeout_s = self._runtime.registry.config_of(target.name).block_timeout
         verdict: i64 = await post_when_room_async(self._exchange, target, messages, timeout_s)
         if verdict > DUPLICATE:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)
@@ -122,7 +122,7 @@ class MessageBus(BusOperations):
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         self._only_in_memory("publish many at once, all or none")
         exchange = self._exchange
-        messages = self._messages(channel, several(payloads), priority, self._cold_of(fields))
+        messages = self._messages(channel, several(payloads), priority, self._properties_of(fields))
         target = exchange.channel(channel)
         if self._durable is not None and self._durable.takes(channel):
             return self._durable.publish_many(target, messages)
@@ -160,8 +160,8 @@ class MessageBus(BusOperations):
         self._only_in_memory("publish without awaiting")
         if delay is not None:
             raise self._refused_delay()
-        cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
-        message = self._message(channel, payload, priority, cold)
+        properties = self._properties(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+        message = self._message(channel, payload, priority, properties)
         return self._publish_blocking(message, not on_a_loop())
 
     def request(
@@ -169,7 +169,7 @@ class MessageBus(BusOperations):
     ) -> Awaitable[Reply]:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
         self._only_in_memory("request")
-        message = self._message(channel, payload, None, self._cold_of(fields))
+        message = self._message(channel, payload, None, self._properties_of(fields))
         return settled.request(self._request(message, timeout))
 
     async def _request(self, message: Message, timeout: float | None) -> object:
@@ -198,43 +198,43 @@ class MessageBus(BusOperations):
         `fields` are those of the envelope, and: `priority`, `delay` (seconds), `message_id`, `durability` ("D1", "D2"),
         `on_duplicate` ("drop", "error").
         """
-        return self._hub.queues().send(entity, payload, fields)
+        return self._runtime.queues().send(entity, payload, fields)
 
     def send_many(self, entity: str, payloads: Iterable[object], **fields: object) -> Pending[list[SendResult]]:
         """Store several in one batch: all of them or none."""
-        return self._hub.queues().send_many(entity, payloads, fields)
+        return self._runtime.queues().send_many(entity, payloads, fields)
 
     def receive(
         self, entity: str, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
     ) -> AsyncIterator[Received]:
         """Messages as they come, one at a time; ends when none came for `timeout` seconds (None: never)."""
-        return receivers.receive(self._hub.queues(), receivers.wish_for(entity, 1, mode, consumer), timeout)
+        return receivers.receive(self._runtime.queues(), receivers.request_for(entity, 1, mode, consumer), timeout)
 
     def receive_batch(
         self, entity: str, count: int = 1, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
     ) -> Awaitable[list[Received]]:
         """Up to `count` messages, as soon as there is one; an empty list at the time-out. 0 does not wait."""
-        wish = receivers.wish_for(entity, count, mode, consumer)
-        return receivers.receive_batch(self._hub.queues(), wish, timeout)
+        request = receivers.request_for(entity, count, mode, consumer)
+        return receivers.receive_batch(self._runtime.queues(), request, timeout)
 
     def receive_deferred(self, entity: str, sequences: Iterable[int]) -> Awaitable[list[Received]]:
         """Messages that were deferred, by their sequences: all of them, or MessageNotFound."""
-        return receivers.receive_deferred(self._hub.queues(), entity, sequences)
+        return receivers.receive_deferred(self._runtime.queues(), entity, sequences)
 
     def complete_many(self, messages: Iterable[Received]) -> Pending[None]:
         """Complete several in one batch: all of them, or LockLost and none."""
-        return complete_many(self._hub.queues(), messages)
+        return complete_many(self._runtime.queues(), messages)
 
     def peek(self, entity: str, count: int = 1, from_sequence: int = 0) -> Pending[list[Message]]:
         """A look at messages in whatever state, in order of their sequences. No effect."""
-        return self._hub.queues().peek(entity, count, from_sequence)
+        return self._runtime.queues().peek(entity, count, from_sequence)
 
     def schedule(self, entity: str, payload: object, at: object, **fields: object) -> Awaitable[int]:
         """Store a message that nobody gets before `at`: a datetime, or seconds from now. Gives its sequence."""
-        return self._hub.queues().schedule(entity, payload, at, fields)
+        return self._runtime.queues().schedule(entity, payload, at, fields)
 
     def cancel_scheduled(self, entity: str, *sequences: int) -> Pending[None]:
-        return self._hub.queues().cancel(entity, sequences)
+        return self._runtime.queues().cancel(entity, sequences)
 
     def accept_session(
         self, entity: str, session_id: str | None = None, timeout: float | None = None, consumer: str = ""
@@ -243,61 +243,61 @@ class MessageBus(BusOperations):
 
         At the time-out SessionLocked, or SessionNotFound where none was named. 0 does not wait, None does so for ever.
         """
-        return receivers.accept_session(self._hub.queues(), entity, session_id, timeout, consumer)
+        return receivers.accept_session(self._runtime.queues(), entity, session_id, timeout, consumer)
 
     def relay_outbox(self, path: object, *, again: bool = False, adopt: bool = False) -> Pending[Relayed]:
         """Store what transactions over your own connections have left in that file; for instance after a crash.
 
         `again`: also what the store has refused before. `adopt`: also what was meant for another store.
         """
-        return self._hub.outboxes().relay(path, again, adopt)
+        return self._runtime.outboxes().relay(path, again, adopt)
 
     def create_queue(self, name: str, **settings: object) -> Pending[None]:
         """Make a queue. The same settings again are no change; others raise EntityExists."""
-        return self._hub.queues().outside_of_transactions().create(QUEUE, name, settings)
+        return self._runtime.queues().outside_of_transactions().create(QUEUE, name, settings)
 
     def create_topic(self, name: str, **settings: object) -> Pending[None]:
-        return self._hub.queues().outside_of_transactions().create(TOPIC, name, settings)
+        return self._runtime.queues().outside_of_transactions().create(TOPIC, name, settings)
 
     def create_subscription(self, topic: str, name: str, **settings: object) -> Pending[None]:
         """Make a subscription, which is received from as `topic/Subscriptions/name`."""
-        return self._hub.queues().outside_of_transactions().create_subscription(topic, name, settings)
+        return self._runtime.queues().outside_of_transactions().create_subscription(topic, name, settings)
 
     def update_entity(self, name: str, **settings: object) -> Pending[None]:
-        return self._hub.queues().outside_of_transactions().update(name, settings)
+        return self._runtime.queues().outside_of_transactions().update(name, settings)
 
     def delete_entity(self, name: str) -> Pending[None]:
         """Delete an entity with everything in it."""
-        return self._hub.queues().outside_of_transactions().delete(name)
+        return self._runtime.queues().outside_of_transactions().delete(name)
 
     @property
     def entities(self) -> Entities:
         """All verbs for queues, topics, subscriptions and rules. `await bus.entities()` lists what there is."""
-        return Entities(self._hub.queues())
+        return Entities(self._runtime.queues())
 
     def dead_letter_queue(self, max_recoveries: object = DEAD_LETTER_RECOVERIES_MAX) -> DeadLetterManager:
         """What died in the store, to look at and to bring back. `max_recoveries` bounds how often one is retried."""
         self._only_in_memory("recover dead letters")
-        return DeadLetterManager(self._hub.queues(), max_recoveries)
+        return DeadLetterManager(self._runtime.queues(), max_recoveries)
 
     def trace_message(self, message_id: object) -> Awaitable[MessageTrace]:
         """Where a message went, over all its copies, and why it did not arrive where it did not. See MessageTrace."""
-        return asyncio.to_thread(archive.trace, self._hub.queues().store, message_id)
+        return asyncio.to_thread(archive.trace, self._runtime.queues().store, message_id)
 
     def replay(self, channel: str, after: object = 0) -> AsyncIterator[Message]:
         """What the channel stored before, as far as history has it: after a sequence, or from a datetime on."""
-        return archive.replay_async(self._hub.queues().store, checked_name(channel), after)
+        return archive.replay_async(self._runtime.queues().store, checked_name(channel), after)
 
     def prune_before(self, before: object, channel: str | None = None) -> Awaitable[int]:
         """Take what was stored before a datetime (or a sequence of one channel) out of replay. Gives how many.
 
         What waits in queues and groups stays. What a channel kept because nobody subscribed goes.
         """
-        return asyncio.to_thread(archive.prune, self._hub.queues().store, before, channel)
+        return asyncio.to_thread(archive.prune, self._runtime.queues().store, before, channel)
 
     def delete_message(self, message_id: object) -> Awaitable[int]:
         """Take one message out of every place where it waits, and out of replay. Gives how many places that were."""
-        return asyncio.to_thread(archive.delete, self._hub.queues().store, message_id)
+        return asyncio.to_thread(archive.delete, self._runtime.queues().store, message_id)
 
     # SQL over messages
 
@@ -314,13 +314,13 @@ class MessageBus(BusOperations):
 
         Beyond `rows_max` the result is `truncated`; QueryStopped at the other limits, QueryInvalid for other SQL.
         """
-        return query(self._hub.queues().store, sql, parameters, time_limit, rows_max, memory_mb).run_aside()
+        return query(self._runtime.queues().store, sql, parameters, time_limit, rows_max, memory_mb).run_aside()
 
     def execute_query(
         self, sql: object, parameters: object = (), **limits: object
     ) -> Coroutine[object, object, QueryResult]:
         """The same as `query_messages`, by the name that it has in the storage interface."""
-        return query(self._hub.queues().store, sql, parameters, **limits).run_aside()
+        return query(self._runtime.queues().store, sql, parameters, **limits).run_aside()
 
     # Life. The defaults stand in plain methods: of a compiled coroutine nobody can read them.
 
@@ -330,7 +330,7 @@ class MessageBus(BusOperations):
         Messages that no subscriber takes are not waited for: kept by a channel, or in a queue.
         """
         self._only_in_memory("drain")
-        return self._hub.quiet.wait_async(timeout)
+        return self._runtime.quiet.wait_async(timeout)
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> Awaitable[bool]:
         """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out.
@@ -341,10 +341,10 @@ class MessageBus(BusOperations):
         return self._stop(timeout)
 
     async def _stop(self, timeout: float | None) -> bool:
-        hub = self._hub
+        runtime = self._runtime
         deadline = Deadline(timeout)
-        threads_ended = await asyncio.to_thread(hub.places.pause, timeout)
-        return await hub.quiet.wait_async(deadline.left_s(), hub.places.are_at_rest) and threads_ended
+        threads_ended = await asyncio.to_thread(runtime.places.pause, timeout)
+        return await runtime.quiet.wait_async(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> Coroutine[object, object, None]:
         """Refuse new messages, wait for those that subscribers have to handle (at most so long), then end all workers.
@@ -358,7 +358,7 @@ class MessageBus(BusOperations):
         return self._close(drain_timeout)
 
     async def _close(self, drain_timeout: float | None) -> None:
-        shutdown = self._hub.shutdown
+        shutdown = self._runtime.shutdown
         workers = self._workers
         if workers is None or shutdown.closing.is_done:
             await shutdown.closing.close_async(drain_timeout)
@@ -370,9 +370,9 @@ class MessageBus(BusOperations):
             raise failure
 
     async def __aenter__(self) -> "MessageBus":
-        self._hub.registry.check_open("entered")
-        self._hub.places.home = asyncio.get_running_loop()
-        self._hub.start(None)
+        self._runtime.registry.check_open("entered")
+        self._runtime.places.home = asyncio.get_running_loop()
+        self._runtime.start(None)
         return self
 
     async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
@@ -384,11 +384,11 @@ class MessageBus(BusOperations):
         if kind is not None:
             await self.close()
             return
-        self._hub.shutdown.is_left = True
+        self._runtime.shutdown.is_left = True
         try:
             await self.close(None)
         except BaseException:
-            self._hub.shutdown.closing.shorten(0.0)  # What ends the wait ends it for the handlers, too.
+            self._runtime.shutdown.closing.shorten(0.0)  # What ends the wait ends it for the handlers, too.
             raise
 
 

@@ -41,7 +41,9 @@ class RateLimits:
         try:
             self.admit_sends(entity, len(messages), now_ns)
         except RateLimited:
-            keyed = any([message.cold is not None and message.cold.dedup_key is not None for message in messages])
+            keyed = any(
+                [message.properties is not None and message.properties.dedup_key is not None for message in messages]
+            )
             if not entity.settings.dedup_ns and not keyed:
                 raise
             new = catalog.count_new([send_of(message, entity.name) for message in messages])

@@ -53,14 +53,14 @@ DROPPED_S: Final = 1.0
 """How long dropping a bus may hold up its thread. Its file is released long before that, as a rule."""
 
 
-def new_stamper(clock: Clock) -> IdGenerator:
+def new_id_generator(clock: Clock) -> IdGenerator:
     """A random prefix of 64 bits: unique to this bus, in this process, in this life of it."""
     return IdGenerator(os.urandom(8).hex() + "-", clock.wall_ns)
 
 
-set_default_id_generator(new_stamper(SYSTEM_CLOCK))
+set_default_id_generator(new_id_generator(SYSTEM_CLOCK))
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: set_default_id_generator(new_stamper(SYSTEM_CLOCK)))
+    os.register_at_fork(after_in_child=lambda: set_default_id_generator(new_id_generator(SYSTEM_CLOCK)))
 
 
 class BusRuntime:
@@ -70,26 +70,26 @@ class BusRuntime:
         clock = clock or SYSTEM_CLOCK
         self.config = config
         self.clock = clock
-        self.exchange = Exchange(new_stamper(clock), clock)
+        self.exchange = Exchange(new_id_generator(clock), clock)
         self.registry = Registry(self.exchange, config)
         self.timers: Timers = clock.timers(self._is_resting) or ThreadTimers(clock, report)
-        self.aftermath = BusDeliveryOutcomes(self.exchange, self.timers, random.random)
-        self.delivery = SlotRunner(self.aftermath)
+        self.outcomes = BusDeliveryOutcomes(self.exchange, self.timers, random.random)
+        self.delivery = SlotRunner(self.outcomes)
         self.places = HandlerExecutors(self.delivery, config.worker_count)
-        self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.aftermath)
-        self.quiet = Drain(self.registry, self.aftermath, self.places)
+        self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.outcomes)
+        self.quiet = Drain(self.registry, self.outcomes, self.places)
         self.shutdown = Shutdown(
-            self.exchange, self.registry, self.aftermath, self.delivery, self.places, self.timers, self.quiet
+            self.exchange, self.registry, self.outcomes, self.delivery, self.places, self.timers, self.quiet
         )
         self.durable: DurableChannels | None = None
         self.on_store: Callable[[], None] | None = None  # Called when the bus has got a store.
         self._queues: Queues | None = None
         self._outboxes: Outboxes | None = None
         self.exchange.delivery = self.delivery
-        self.exchange.steward = self.registry
-        self.aftermath.orphaned = self.subscriptions.orphaned
-        self.aftermath.dead_letter_queue = self.registry.dead_letter_queue
-        self.registry.bury_casualties = self.aftermath.bury
+        self.exchange.provider = self.registry
+        self.outcomes.orphaned = self.subscriptions.orphaned
+        self.outcomes.dead_letter_queue = self.registry.dead_letter_queue
+        self.registry.dead_letter_evicted = self.outcomes.dead_letter
         self.registry.is_insider = self.is_insider
         at_exit.open_buses.add(self.shutdown)
         log_plain_build()
@@ -104,7 +104,7 @@ class BusRuntime:
         opened = open_store(store, self.clock, self.timers) if isinstance(store, str) else cast(Store, store)
         self.shutdown.store = opened
         self._queues = Queues(opened, self.exchange, self.timers, self.config.strict)
-        self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.aftermath)
+        self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.outcomes)
         self.durable.by_default = by_default
         self.registry.patterns.stored = opened
         self.registry.names.store = opened
@@ -182,7 +182,7 @@ class BusRuntime:
                 channel.blocked.grant()
                 if not is_expired(message.expires_ns, self.clock.wall_ns()):
                     return message
-                self.aftermath.expired("", message)
+                self.outcomes.expired("", message)
         return None
 
     def _stored(self, name: str) -> list[EntityInfo]:
@@ -200,8 +200,8 @@ class BusRuntime:
                         f"the messages of {name!r} are kept for its first group", "subscribe one, then pop or receive"
                     )
             elif info.active:
-                wish = ClaimRequest(info.name, 1, lock=False)
-                for claimed in claim(self.queues(), wish).wait():
+                request = ClaimRequest(info.name, 1, lock=False)
+                for claimed in claim(self.queues(), request).wait():
                     return message_of(claimed)
         return None
 
@@ -257,30 +257,30 @@ class BusRuntime:
             wake_all(group)
 
 
-def _leave_to_parent(hub: BusRuntime | None, pid: int) -> None:
+def _leave_to_parent(runtime: BusRuntime | None, pid: int) -> None:
     """In a forked child: refuse everything, and hand over nothing more. Takes no lock, see stores/seam/forked.py."""
-    if not isinstance(hub, BusRuntime):
+    if not isinstance(runtime, BusRuntime):
         return  # The child of a child: it is a ForkedHub already.
-    hub.exchange.closed = True
-    hub.delivery.paused = True
-    hub.places.pool.stopped = True
-    hub.registry.opened_by = pid
-    if hub._queues is not None:
-        hub._queues.renewals.leave_to_parent(partial(refuse, pid))
-    if hub.shutdown.capture is not None:
-        hub.shutdown.capture.leave_to_parent()
-    hub.shutdown.closing.is_done = True  # There is nothing to close, at once or at the end of the child.
-    become_forked(hub, hub.exchange, hub.registry, hub.shutdown, pid)
+    runtime.exchange.closed = True
+    runtime.delivery.paused = True
+    runtime.places.pool.stopped = True
+    runtime.registry.opened_by = pid
+    if runtime._queues is not None:
+        runtime._queues.renewals.leave_to_parent(partial(refuse, pid))
+    if runtime.shutdown.capture is not None:
+        runtime.shutdown.capture.leave_to_parent()
+    runtime.shutdown.closing.is_done = True  # There is nothing to close, at once or at the end of the child.
+    become_forked(runtime, runtime.exchange, runtime.registry, runtime.shutdown, pid)
 
 
 class BusFinalizer:
     """Ends a bus that was dropped without being closed, or whose `close()` was cut short. Only the bus may hold it."""
 
-    def __init__(self, hub: BusRuntime) -> None:
-        self._hub = hub
+    def __init__(self, runtime: BusRuntime) -> None:
+        self._runtime = runtime
 
     def __del__(self) -> None:
-        shutdown = self._hub.shutdown
+        shutdown = self._runtime.shutdown
         closing = shutdown.closing
         if not closing.is_done and threading.main_thread().is_alive():
             if not closing.is_at_work():

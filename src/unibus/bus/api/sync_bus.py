@@ -72,16 +72,16 @@ class SyncMessageBus(BusOperations):
         exchange = self._exchange
         if delay is not None:
             raise self._refused_delay()
-        cold: MessageProperties | None = None
+        properties: MessageProperties | None = None
         if trace_id is not None or headers is not None or correlation_id is not None or ttl is not None:
-            cold = self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+            properties = self._properties(trace_id, headers, correlation_id, ttl, dedup_key, fields)
         elif dedup_key is not None or fields is not None:
-            cold = self._cold(None, None, None, None, dedup_key, fields)
+            properties = self._properties(None, None, None, None, dedup_key, fields)
         if isinstance(channel, str):
             target = exchange.channel(channel)
-            message = exchange.envelope(target, payload, priority, cold)
+            message = exchange.envelope(target, payload, priority, properties)
         else:
-            message = self._message(channel, payload, priority, cold)
+            message = self._message(channel, payload, priority, properties)
             target = exchange.channel(message.channel)
         if self._durable is not None and self._durable.takes(target.name):
             return self._durable.publish(target, message).wait()
@@ -99,7 +99,7 @@ class SyncMessageBus(BusOperations):
     ) -> list[Message]:
         """Publish several payloads to one channel: all of them are admitted, or none and an error."""
         target = self._exchange.channel(channel)
-        messages = self._messages(channel, several(payloads), priority, self._cold_of(fields))
+        messages = self._messages(channel, several(payloads), priority, self._properties_of(fields))
         if self._durable is not None and self._durable.takes(channel):
             return self._durable.publish_many(target, messages).wait()
         if self._exchange.transactions and self._put_off(target, messages):
@@ -133,7 +133,7 @@ class SyncMessageBus(BusOperations):
 
     def request(self, channel: str, payload: object = None, timeout: float | None = 5.0, **fields: object) -> Reply:
         """Publish, and wait for what the handler returns. RequestTimeout, or RequestFailed if the handler gave up."""
-        return self._request(self._message(channel, payload, None, self._cold_of(fields)), timeout)
+        return self._request(self._message(channel, payload, None, self._properties_of(fields)), timeout)
 
     def _request(self, message: Message, timeout: float | None) -> object:
         arrived = threading.Event()
@@ -163,78 +163,78 @@ class SyncMessageBus(BusOperations):
     # Queues. The async face says what each promises.
 
     def send(self, entity: object, payload: object = None, **fields: object) -> SendResult:
-        return self._hub.queues().send(entity, payload, fields).wait()
+        return self._runtime.queues().send(entity, payload, fields).wait()
 
     def send_many(self, entity: str, payloads: Iterable[object], **fields: object) -> list[SendResult]:
-        return self._hub.queues().send_many(entity, payloads, fields).wait()
+        return self._runtime.queues().send_many(entity, payloads, fields).wait()
 
     def receive(
         self, entity: str, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
     ) -> Iterator[SyncReceived]:
-        return receivers.receive_sync(self._hub.queues(), receivers.wish_for(entity, 1, mode, consumer), timeout)
+        return receivers.receive_sync(self._runtime.queues(), receivers.request_for(entity, 1, mode, consumer), timeout)
 
     def receive_batch(
         self, entity: str, count: int = 1, timeout: float | None = None, mode: str = PEEK_LOCK, consumer: str = ""
     ) -> list[SyncReceived]:
-        wish = receivers.wish_for(entity, count, mode, consumer)
-        return receivers.receive_batch_sync(self._hub.queues(), wish, timeout)
+        request = receivers.request_for(entity, count, mode, consumer)
+        return receivers.receive_batch_sync(self._runtime.queues(), request, timeout)
 
     def receive_deferred(self, entity: str, sequences: Iterable[int]) -> list[SyncReceived]:
-        return receivers.receive_deferred_sync(self._hub.queues(), entity, sequences)
+        return receivers.receive_deferred_sync(self._runtime.queues(), entity, sequences)
 
     def complete_many(self, messages: Iterable[SyncReceived]) -> None:
-        complete_many(self._hub.queues(), messages).wait()
+        complete_many(self._runtime.queues(), messages).wait()
 
     def peek(self, entity: str, count: int = 1, from_sequence: int = 0) -> list[Message]:
-        return self._hub.queues().peek(entity, count, from_sequence).wait()
+        return self._runtime.queues().peek(entity, count, from_sequence).wait()
 
     def schedule(self, entity: str, payload: object, at: object, **fields: object) -> int:
-        return self._hub.queues().schedule(entity, payload, at, fields).wait()
+        return self._runtime.queues().schedule(entity, payload, at, fields).wait()
 
     def cancel_scheduled(self, entity: str, *sequences: int) -> None:
-        self._hub.queues().cancel(entity, sequences).wait()
+        self._runtime.queues().cancel(entity, sequences).wait()
 
     def accept_session(
         self, entity: str, session_id: str | None = None, timeout: float | None = None, consumer: str = ""
     ) -> SyncSessionReceiver:
-        return receivers.accept_session_sync(self._hub.queues(), entity, session_id, timeout, consumer)
+        return receivers.accept_session_sync(self._runtime.queues(), entity, session_id, timeout, consumer)
 
     def relay_outbox(self, path: object, *, again: bool = False, adopt: bool = False) -> Relayed:
-        return self._hub.outboxes().relay(path, again, adopt).wait()
+        return self._runtime.outboxes().relay(path, again, adopt).wait()
 
     def create_queue(self, name: str, **settings: object) -> None:
-        self._hub.queues().outside_of_transactions().create(QUEUE, name, settings).wait()
+        self._runtime.queues().outside_of_transactions().create(QUEUE, name, settings).wait()
 
     def create_topic(self, name: str, **settings: object) -> None:
-        self._hub.queues().outside_of_transactions().create(TOPIC, name, settings).wait()
+        self._runtime.queues().outside_of_transactions().create(TOPIC, name, settings).wait()
 
     def create_subscription(self, topic: str, name: str, **settings: object) -> None:
-        self._hub.queues().outside_of_transactions().create_subscription(topic, name, settings).wait()
+        self._runtime.queues().outside_of_transactions().create_subscription(topic, name, settings).wait()
 
     def update_entity(self, name: str, **settings: object) -> None:
-        self._hub.queues().outside_of_transactions().update(name, settings).wait()
+        self._runtime.queues().outside_of_transactions().update(name, settings).wait()
 
     def delete_entity(self, name: str) -> None:
-        self._hub.queues().outside_of_transactions().delete(name).wait()
+        self._runtime.queues().outside_of_transactions().delete(name).wait()
 
     @property
     def entities(self) -> SyncEntities:
-        return SyncEntities(self._hub.queues())
+        return SyncEntities(self._runtime.queues())
 
     def dead_letter_queue(self, max_recoveries: object = DEAD_LETTER_RECOVERIES_MAX) -> SyncDeadLetterManager:
-        return SyncDeadLetterManager(self._hub.queues(), max_recoveries)
+        return SyncDeadLetterManager(self._runtime.queues(), max_recoveries)
 
     def trace_message(self, message_id: object) -> MessageTrace:
-        return archive.trace(self._hub.queues().store, message_id)
+        return archive.trace(self._runtime.queues().store, message_id)
 
     def replay(self, channel: str, after: object = 0) -> Iterator[Message]:
-        return archive.replay(self._hub.queues().store, checked_name(channel), after)
+        return archive.replay(self._runtime.queues().store, checked_name(channel), after)
 
     def prune_before(self, before: object, channel: str | None = None) -> int:
-        return archive.prune(self._hub.queues().store, before, channel)
+        return archive.prune(self._runtime.queues().store, before, channel)
 
     def delete_message(self, message_id: object) -> int:
-        return archive.delete(self._hub.queues().store, message_id)
+        return archive.delete(self._runtime.queues().store, message_id)
 
     # SQL over messages
 
@@ -251,24 +251,24 @@ class SyncMessageBus(BusOperations):
 
         Beyond `rows_max` the result is `truncated`; QueryStopped at the other limits, QueryInvalid for other SQL.
         """
-        return query(self._hub.queues().store, sql, parameters, time_limit, rows_max, memory_mb).run()
+        return query(self._runtime.queues().store, sql, parameters, time_limit, rows_max, memory_mb).run()
 
     def execute_query(self, sql: object, parameters: object = (), **limits: object) -> QueryResult:
         """The same as `query_messages`, by the name that it has in the storage interface."""
-        return query(self._hub.queues().store, sql, parameters, **limits).run()
+        return query(self._runtime.queues().store, sql, parameters, **limits).run()
 
     # Life
 
     def drain(self, timeout: float | None = None) -> bool:
         """Wait until every message was handled, retries included, however late they are. False at the time-out."""
-        return self._hub.quiet.wait(timeout)
+        return self._runtime.quiet.wait(timeout)
 
     def stop(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
         """Stop handing over; messages wait for `start`. False if a handler was still busy at the time-out."""
-        hub = self._hub
+        runtime = self._runtime
         deadline = Deadline(timeout)
-        threads_ended = hub.places.pause(timeout)
-        return hub.quiet.wait(deadline.left_s(), hub.places.are_at_rest) and threads_ended
+        threads_ended = runtime.places.pause(timeout)
+        return runtime.quiet.wait(deadline.left_s(), runtime.places.are_at_rest) and threads_ended
 
     def close(self, drain_timeout: float | None = DRAIN_TIMEOUT_S) -> None:
         """Refuse new messages, wait for those that subscribers have to handle (at most so long), then end all workers.
@@ -276,11 +276,11 @@ class SyncMessageBus(BusOperations):
         It returns when the bus is closed, for all who call it. `MessageBus.close` says what is waited for, and what
         becomes of a call that is interrupted. None waits as long as handlers take.
         """
-        self._hub.shutdown.closing.close(drain_timeout)
+        self._runtime.shutdown.closing.close(drain_timeout)
 
     def __enter__(self) -> "SyncMessageBus":
-        self._hub.registry.check_open("entered")
-        self._hub.start(None)
+        self._runtime.registry.check_open("entered")
+        self._runtime.start(None)
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -288,11 +288,11 @@ class SyncMessageBus(BusOperations):
         if kind is not None:
             self.close()
             return
-        self._hub.shutdown.is_left = True
+        self._runtime.shutdown.is_left = True
         try:
             self.close(None)
         except BaseException:
-            self._hub.shutdown.closing.shorten(0.0)  # Ctrl-C ends the wait for handlers, not only ours for it.
+            self._runtime.shutdown.closing.shorten(0.0)  # Ctrl-C ends the wait for handlers, not only ours for it.
             raise
 
 

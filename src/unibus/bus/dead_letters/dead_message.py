@@ -91,17 +91,17 @@ def dead_message(entry: StoredMessage, data: bytes) -> DeadMessage:
 
 def own_ttl_ns(data: bytes) -> int:
     """The time-to-live that the message was sent with; 0 for none. It begins again when the message is brought back."""
-    cold = decode(data).cold
-    return 0 if cold is None else cold.ttl_ns
+    properties = decode(data).properties
+    return 0 if properties is None else properties.ttl_ns
 
 
 def original_of(data: bytes, overlay: HeaderOverrides, sequence: int) -> Message:
     message = decode(data)
     message.sequence = sequence
     headers = {**message.headers, **_untagged(overlay)}
-    cold = MessageProperties() if message.cold is None else message.cold
-    cold.headers = {name: value for name, value in headers.items() if name not in RECORD}
-    message.cold = cold
+    properties = MessageProperties() if message.properties is None else message.properties
+    properties.headers = {name: value for name, value in headers.items() if name not in RECORD}
+    message.properties = properties
     return message
 
 

@@ -225,7 +225,9 @@ def _after(entries: list[StoredMessage], last: DeadMessage) -> list[StoredMessag
 def _edited(entry: StoredMessage, data: bytes, target: str, body: object, headers: Mapping[str, HeaderValue]) -> Move:
     overlay = record_of(entry)
     old = original_of(data, overlay, 0)
-    message: Message = restored(old.id, old.channel, old.body if body is SAME else body, old.timestamp_ns, old.cold)
+    message: Message = restored(
+        old.id, old.channel, old.body if body is SAME else body, old.timestamp_ns, old.properties
+    )
     message.priority = old.priority
     before = max(number_in(overlay, RECOVERY_HEADER), number_in(dict(old.headers), RECOVERY_HEADER))
     # What settlements wrote is in the envelope now, and so is the count: it has no overlay of its own yet.

@@ -68,7 +68,7 @@ class Entities:
         return self._apply(Declare(name, kind, checked_settings(settings)))
 
     def _apply(self, command: Command) -> Pending[None]:
-        return self._queues.outside_of_transactions().store.apply([command]).seen_as(_nothing)
+        return self._queues.outside_of_transactions().store.apply([command]).map(_nothing)
 
     def update(self, name: str, **settings: object) -> Pending[None]:
         """Change the settings that are named; the others stay."""
@@ -81,11 +81,11 @@ class Entities:
     def get(self, name: str) -> Pending[EntityInfo]:
         """EntityNotFound if there is none. Case does not matter."""
         folded_name(name)
-        return self._queues.store.catalog.entity(name).seen_as(lambda info: _existing(info, name))
+        return self._queues.store.catalog.entity(name).map(lambda info: _existing(info, name))
 
     def exists(self, name: str) -> Pending[bool]:
         folded_name(name)
-        return self._queues.store.catalog.entity(name).seen_as(_is_listed)
+        return self._queues.store.catalog.entity(name).map(_is_listed)
 
     # Rules
 
@@ -111,7 +111,7 @@ class Entities:
     def get_rule(self, topic: str, subscription: str, name: str) -> Pending[Rule]:
         path = subscription_path(topic, subscription)
         catalog = self._queues.store.catalog
-        return catalog.rules(path).seen_as(
+        return catalog.rules(path).map(
             lambda rules: named_rule(existing_rules(rules, path, catalog.find(path)), path, name)
         )
 
@@ -120,9 +120,7 @@ class Entities:
         _check_page(start, top)
         path = subscription_path(topic, subscription)
         catalog = self._queues.store.catalog
-        return catalog.rules(path).seen_as(
-            lambda rules: existing_rules(rules, path, catalog.find(path)).page(start, top)
-        )
+        return catalog.rules(path).map(lambda rules: existing_rules(rules, path, catalog.find(path)).page(start, top))
 
     # Last, because of its name.
 
@@ -136,7 +134,7 @@ class Entities:
         _check_page(start, top)
         if kind is not None and kind not in _KINDS:
             raise UsageError(f"there is no kind {kind!r:.40}", f"use {', '.join(sorted(_KINDS))}")
-        return self().seen_as(lambda infos: _chosen(infos, kind, topic)[start : start + top])
+        return self().map(lambda infos: _chosen(infos, kind, topic)[start : start + top])
 
 
 class SyncEntities:

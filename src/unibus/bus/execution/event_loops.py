@@ -61,7 +61,7 @@ class LoopExecutor(HandlerExecutor):
         self.busy: i64 = 0  # Slots that are not parked.
         self._owned = owned  # The bus's own loop, which must survive whatever a handler raises.
         self._delivery = delivery
-        self._aftermath = delivery.aftermath
+        self._outcomes = delivery.outcomes
         self._report = report
         self._after_cancel = False  # A slot that was cancelled passes on what it has not handled.
         self._ident = 0  # Of the loop's thread, known once it has run something of ours.
@@ -213,7 +213,7 @@ class LoopExecutor(HandlerExecutor):
                 if message is None:
                     slot.claimed = slot.running = False
                     self.busy -= 1
-                    self._aftermath.rested(group)
+                    self._outcomes.rested(group)
                     if consumer.cancelled:
                         return
                     await self._park(slot)
@@ -228,7 +228,7 @@ class LoopExecutor(HandlerExecutor):
                     started = consumer.handler(message) if shape == TAKES_MESSAGE else call(consumer, message)
                     result = await cast("Awaitable[object]", started)
                     if result is not None or wants_reply(message):
-                        self._aftermath.answered(consumer, message, result)
+                        self._outcomes.answered(consumer, message, result)
                 except BaseException as error:
                     self._failed(consumer, message, error)
                 else:
@@ -272,7 +272,7 @@ class LoopExecutor(HandlerExecutor):
             wake(group)
             self._after_cancel = False
             self._desert(consumer)
-            self._aftermath.rested(group)
+            self._outcomes.rested(group)
 
     def _failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         """Settle a handler that raised; what ends the slot is raised again."""
@@ -285,7 +285,7 @@ class LoopExecutor(HandlerExecutor):
             # We are being cancelled, it is not the handler's own doing: the message goes back, it is not lost.
             consumer.group.restore(message)
             raise error
-        self._aftermath.failed(consumer, message, error)
+        self._outcomes.failed(consumer, message, error)
         if not isinstance(error, (Exception, asyncio.CancelledError)):
             if not self._owned:
                 raise error

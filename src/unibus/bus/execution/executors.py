@@ -35,18 +35,18 @@ class HomeExecutor(HandlerExecutor):
 
     def launch(self, consumer: Consumer) -> bool:
         try:
-            launcher = self._home()
+            executor = self._home()
         except BaseException as error:  # There is no thread for a loop of our own, or Ctrl-C interrupted its start.
             self._pool.put_off(consumer)
             if not isinstance(error, RuntimeError):
                 raise
             self._pool.report_missing(error)
             return True
-        if launcher.loop.is_closed():
+        if executor.loop.is_closed():
             # The loop of the bus's own: the bus is closed, and there is no other loop to go to.
             consumer.group.give_up(consumer)
             return True
-        return launcher.launch(consumer)
+        return executor.launch(consumer)
 
 
 class HandlerExecutors:
@@ -57,18 +57,18 @@ class HandlerExecutors:
         self.home: asyncio.AbstractEventLoop | None = None
         self.adopts_loops = True  # False for the sync face: its callers block, so handlers need a loop of their own.
         self._delivery = delivery
-        self._launchers: dict[asyncio.AbstractEventLoop, LoopExecutor] = {}
+        self._executors: dict[asyncio.AbstractEventLoop, LoopExecutor] = {}
         self._loop_thread: LoopThread | None = None
 
-    def launcher_for(self, plan: HandlerPlan) -> HandlerExecutor:
+    def executor_for(self, plan: HandlerPlan) -> HandlerExecutor:
         if not plan.is_async:
             return self.pool
         loop = self._running_loop()
-        return HomeExecutor(self._home_launcher, self.pool) if loop is None else self._launcher_on(loop)
+        return HomeExecutor(self._home_executor, self.pool) if loop is None else self._executor_on(loop)
 
     def end_slots(self, consumer: Consumer) -> "list[asyncio.Task[None]]":
         """Cancel what an async consumer is doing. The tasks of the caller's loop are given back to be waited for."""
-        return self._on_each_loop(lambda launcher: launcher.cancel(consumer))
+        return self._on_each_loop(lambda executor: executor.cancel(consumer))
 
     def end_all_slots(
         self, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
@@ -78,27 +78,27 @@ class HandlerExecutors:
         Each calls `ended` on its own thread, when its slots have ended; one that does not run may never do so.
         """
         told: list[asyncio.AbstractEventLoop] = []
-        for loop, launcher in list(self._launchers.items()):
+        for loop, executor in list(self._executors.items()):
             try:
-                loop.call_soon_threadsafe(_end_slots, launcher, spared, ended)
+                loop.call_soon_threadsafe(_end_slots, executor, spared, ended)
             except RuntimeError:
-                launcher.abandon()  # It is closed, and ends nothing any more.
+                executor.abandon()  # It is closed, and ends nothing any more.
             else:
                 told.append(loop)
         return told
 
     def _on_each_loop(self, action: "Callable[[LoopExecutor], list[asyncio.Task[None]]]") -> "list[asyncio.Task[None]]":
         tasks: list[asyncio.Task[None]] = []
-        for launcher in list(self._launchers.values()):
-            if launcher.loop.is_closed():
-                launcher.abandon()
-            elif launcher.is_here():
-                tasks += action(launcher)
+        for executor in list(self._executors.values()):
+            if executor.loop.is_closed():
+                executor.abandon()
+            elif executor.is_here():
+                tasks += action(executor)
             else:
                 try:
-                    launcher.loop.call_soon_threadsafe(action, launcher)
+                    executor.loop.call_soon_threadsafe(action, executor)
                 except RuntimeError:
-                    launcher.abandon()  # It was closed in this very moment.
+                    executor.abandon()  # It was closed in this very moment.
         return tasks
 
     def recover(self) -> None:
@@ -108,22 +108,22 @@ class HandlerExecutors:
 
     def abandon_closed_loops(self) -> None:
         """Take back what loops that were closed still hold: none of them reports it. May run handlers' `finally`."""
-        for launcher in list(self._launchers.values()):
-            if launcher.loop.is_closed():
-                launcher.abandon()
+        for executor in list(self._executors.values()):
+            if executor.loop.is_closed():
+                executor.abandon()
 
     def can_run(self, group: Group, is_blocked: Callable[[asyncio.AbstractEventLoop], bool] = _is_never) -> bool:
         """Whether its messages can be handled now: by workers, or on a loop that runs and is not blocked."""
-        return any(self._can_run(consumer.launcher, is_blocked) for consumer in group.consumers)
+        return any(self._can_run(consumer.executor, is_blocked) for consumer in group.consumers)
 
     def _can_run(
-        self, launcher: HandlerExecutor | None, is_blocked: Callable[[asyncio.AbstractEventLoop], bool]
+        self, executor: HandlerExecutor | None, is_blocked: Callable[[asyncio.AbstractEventLoop], bool]
     ) -> bool:
-        if launcher is self.pool:
+        if executor is self.pool:
             return True
-        loop = self.home if isinstance(launcher, HomeExecutor) else None
-        if isinstance(launcher, LoopExecutor):
-            loop = launcher.loop
+        loop = self.home if isinstance(executor, HomeExecutor) else None
+        if isinstance(executor, LoopExecutor):
+            loop = executor.loop
         if loop is None or is_blocked(loop):
             return False
         # The thread of our own loop may have been started a moment ago, and not have come to run it.
@@ -132,11 +132,11 @@ class HandlerExecutors:
 
     def is_on_workers(self, group: Group) -> bool:
         """Whether its handlers run on worker threads, which end what they began also when the bus is gone."""
-        return all(consumer.launcher is self.pool for consumer in group.consumers)
+        return all(consumer.executor is self.pool for consumer in group.consumers)
 
     def are_at_rest(self) -> bool:
         """Whether no handler is running on any loop, but for the one that asks."""
-        return all(launcher.is_at_rest() for launcher in list(self._launchers.values()))
+        return all(executor.is_at_rest() for executor in list(self._executors.values()))
 
     def start(self, worker_count: int | None) -> None:
         if worker_count is not None:
@@ -167,22 +167,22 @@ class HandlerExecutors:
         except RuntimeError:
             return None
 
-    def _launcher_on(self, loop: asyncio.AbstractEventLoop) -> LoopExecutor:
+    def _executor_on(self, loop: asyncio.AbstractEventLoop) -> LoopExecutor:
         with LOCK:
-            if loop not in self._launchers:
-                closed = [other for other in self._launchers.values() if other.loop.is_closed() and other.is_empty()]
+            if loop not in self._executors:
+                closed = [other for other in self._executors.values() if other.loop.is_closed() and other.is_empty()]
                 for other in closed:
-                    del self._launchers[other.loop]
+                    del self._executors[other.loop]
                 own = self._loop_thread is not None and self._loop_thread.loop is loop
-                self._launchers[loop] = LoopExecutor(self._delivery, loop, report, own)
-            return self._launchers[loop]
+                self._executors[loop] = LoopExecutor(self._delivery, loop, report, own)
+            return self._executors[loop]
 
-    def _home_launcher(self) -> LoopExecutor:
+    def _home_executor(self) -> LoopExecutor:
         """The loop that the bus was entered on, else the running one, else a loop thread of its own."""
         with LOCK:
             if self.home is None or self.home.is_closed():
                 self.home = self._running_loop() or self._own_loop()
-            return self._launcher_on(self.home)
+            return self._executor_on(self.home)
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop_thread is None:
@@ -191,11 +191,11 @@ class HandlerExecutors:
 
 
 def _end_slots(
-    launcher: LoopExecutor, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
+    executor: LoopExecutor, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
 ) -> None:
     """On the loop's thread."""
-    tasks = launcher.cancel_all(spared)
+    tasks = executor.cancel_all(spared)
     if tasks:
-        asyncio.gather(*tasks, return_exceptions=True).add_done_callback(lambda _: ended(launcher.loop))
+        asyncio.gather(*tasks, return_exceptions=True).add_done_callback(lambda _: ended(executor.loop))
     else:
-        ended(launcher.loop)
+        ended(executor.loop)

@@ -89,23 +89,23 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         self.metrics_of(message.channel).count("expired")
         self._bury(group, message, TTL_EXPIRED, None)
 
-    def bury(self, channel: Channel, casualties: list[Evicted]) -> None:
+    def dead_letter(self, channel: Channel, evicted: list[Evicted]) -> None:
         """What admission removed to make room: all of it, also after an inline handler that ends the program."""
         failure: BaseException | None = None
-        for casualty in casualties:
+        for evicted_item in evicted:
             try:
-                self._bury_casualty(channel, casualty)
+                self._dead_letter_evicted_item(channel, evicted_item)
             except BaseException as error:
                 failure = error if failure is None else failure
         if failure is not None:
             raise failure
 
-    def _bury_casualty(self, channel: Channel, casualty: Evicted) -> None:
-        if casualty.expired:
-            self.expired("", casualty.message)
+    def _dead_letter_evicted_item(self, channel: Channel, evicted_item: Evicted) -> None:
+        if evicted_item.expired:
+            self.expired("", evicted_item.message)
         else:
             channel.metrics.count("evicted")
-            self._bury("", casualty.message, QUEUE_OVERFLOW, None)
+            self._bury("", evicted_item.message, QUEUE_OVERFLOW, None)
 
     def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
         metrics = self.metrics_of(message.channel)
@@ -183,9 +183,13 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
                 f"handler of group {consumer.group.name!r} returned a coroutine that nobody awaits",
                 "declare the handler itself with async def",
             )
-        cold = message.cold
-        if cold is not None and cold.reply_to is not None and self._may_answer(consumer.group, message, result):
-            self._reply(cold.reply_to, message, result, {})
+        properties = message.properties
+        if (
+            properties is not None
+            and properties.reply_to is not None
+            and self._may_answer(consumer.group, message, result)
+        ):
+            self._reply(properties.reply_to, message, result, {})
 
     def _may_answer(self, group: Group, message: Message, result: object) -> bool:
         """Who listens by a pattern only listens. Where several are asked, one that returns nothing has no answer."""
@@ -194,18 +198,18 @@ class BusDeliveryOutcomes(DeliveryOutcomes):
         return group.metrics is not None and (result is not None or alone)
 
     def _reply(self, reply_to: str, message: Message, body: object, headers: dict[str, str]) -> None:
-        cold = MessageProperties()
-        cold.correlation_id = message.correlation_id or message.id
-        cold.headers[REQUEST_HEADER] = message.id
+        properties = MessageProperties()
+        properties.correlation_id = message.correlation_id or message.id
+        properties.headers[REQUEST_HEADER] = message.id
         for name, value in headers.items():
-            cold.headers[name] = value
+            properties.headers[name] = value
         try:
-            self._exchange.publish(reply_to, body, None, cold)
+            self._exchange.publish(reply_to, body, None, properties)
         except BusError as error:
             # The asker is gone or overrun. Its request was handled all the same.
             log.warning("reply to %r could not be published: %s", reply_to, error)
 
     def reply_failure(self, message: Message, reason: str, error: BaseException | None) -> None:
-        cold = message.cold
-        if cold is not None and cold.reply_to is not None:
-            self._reply(cold.reply_to, message, None, {"error_reason": reason, "error_text": error_text(error)})
+        properties = message.properties
+        if properties is not None and properties.reply_to is not None:
+            self._reply(properties.reply_to, message, None, {"error_reason": reason, "error_text": error_text(error)})

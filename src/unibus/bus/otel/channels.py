@@ -152,14 +152,14 @@ class _Publish:
     def __init__(self, spans: Spans, target: Channel, messages: list[Message]) -> None:
         self.span: Span = spans.sending("publish", target.name, messages)
         self.goes_on = False  # Somebody else ends it.
-        self._before = [(message, message.cold) for message in messages]
+        self._before = [(message, message.properties) for message in messages]
         imprint(messages, self.span)
 
     def refused(self, error: BaseException) -> None:
         failed(self.span, error)
         self.span.end()
-        for message, cold in self._before:
-            message.cold = cold
+        for message, properties in self._before:
+            message.properties = properties
 
     def __enter__(self) -> "_Publish":
         return self

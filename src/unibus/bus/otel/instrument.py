@@ -14,23 +14,23 @@ from unibus.errors import UsageError
 
 
 def attach(bus: BusOperations, tracer_provider: TracerProvider | None) -> None:
-    hub = bus._hub
-    if hub.on_store is not None:
+    runtime = bus._runtime
+    if runtime.on_store is not None:
         raise UsageError("the bus is traced already", "instrument it once")
     spans = Spans(tracer_provider)
-    hub.on_store = partial(_attach_store, hub, spans)
-    if hub.has_store():
-        _attach_store(hub, spans)
-    hub.subscriptions.around = partial(wrap, spans)
-    for subscription in hub.subscriptions.all():
+    runtime.on_store = partial(_attach_store, runtime, spans)
+    if runtime.has_store():
+        _attach_store(runtime, spans)
+    runtime.subscriptions.around = partial(wrap, spans)
+    for subscription in runtime.subscriptions.all():
         wrap(spans, subscription.consumer)
     bus._durable = TracedChannels(spans, bus, bus._durable)
     bus._requests = TracedRequests(spans, bus._requests)
 
 
-def _attach_store(hub: BusRuntime, spans: Spans) -> None:
+def _attach_store(runtime: BusRuntime, spans: Spans) -> None:
     """A bus in memory has a store too, from its first durable verb on."""
-    queues, durable = hub.queues(), hub.durable
+    queues, durable = runtime.queues(), runtime.durable
     assert durable is not None
     queues.watcher = TracedQueues(spans, queues)
     durable.around = partial(wrap, spans)

@@ -227,11 +227,11 @@ class TracedSyncReceived(SyncReceived):
 
 def _sketch(payload: object, fields: dict[str, object]) -> Message:
     """What is known of a message before it is made."""
-    cold = MessageProperties()
+    properties = MessageProperties()
     for name in ("traceparent", "tracestate", "correlation_id"):
         value = fields.get(name)
-        setattr(cold, name, value if isinstance(value, str) else None)
-    return restored("", "", payload, 0, cold)
+        setattr(properties, name, value if isinstance(value, str) else None)
+    return restored("", "", payload, 0, properties)
 
 
 def _carry(fields: dict[str, object], span: Span) -> None:

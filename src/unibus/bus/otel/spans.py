@@ -124,12 +124,12 @@ class Attempts:
 
 def carried(message: Message) -> SpanContext | None:
     """The context that the envelope carries, if it is a sound one."""
-    cold = message.cold
-    if cold is None or cold.traceparent is None:
+    properties = message.properties
+    if properties is None or properties.traceparent is None:
         return None
-    carrier = {"traceparent": cold.traceparent}
-    if cold.tracestate is not None:
-        carrier["tracestate"] = cold.tracestate
+    carrier = {"traceparent": properties.traceparent}
+    if properties.tracestate is not None:
+        carrier["tracestate"] = properties.tracestate
     return _valid(trace.get_current_span(_W3C.extract(carrier, Context())).get_span_context())
 
 
@@ -141,12 +141,12 @@ def imprint(messages: Iterable[Message], span: Span) -> None:
     made: dict[int, MessageProperties] = {}
     for message in messages:
         if carried(message) is None:
-            old = message.cold
+            old = message.properties
             if id(old) not in made:
                 made[id(old)] = MessageProperties() if old is None else old.copy()
                 made[id(old)].traceparent = fields["traceparent"]
                 made[id(old)].tracestate = fields.get("tracestate")
-            message.cold = made[id(old)]
+            message.properties = made[id(old)]
 
 
 def context_fields(span: Span) -> dict[str, str]:

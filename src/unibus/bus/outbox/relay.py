@@ -63,7 +63,7 @@ class Relay:
                 )
             self._taken[key] = self._taken.get(key, 0) + 1
 
-    def let_go(self, outbox: Outbox) -> None:
+    def release(self, outbox: Outbox) -> None:
         key = id(outbox.connection)
         with self._changed:
             self._taken[key] -= 1

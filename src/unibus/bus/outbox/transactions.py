@@ -57,7 +57,7 @@ class OutboxTransaction(Transaction):
             try:
                 self.outbox.begin()
             except BaseException:
-                self._relay.let_go(self.outbox)
+                self._relay.release(self.outbox)
                 raise
         super()._open()
 
@@ -84,7 +84,7 @@ class OutboxTransaction(Transaction):
             else:
                 self._commit()
         finally:
-            self._relay.let_go(self.outbox)
+            self._relay.release(self.outbox)
         return resolved([])
 
     def _roll_back(self, state: str) -> None:

@@ -18,7 +18,7 @@ from unibus.bus.history.archive import instant_ns
 from unibus.bus.persistent.listeners import ListenerFanOut
 from unibus.bus.persistent.publishing import Publication, Publishing
 from unibus.bus.persistent.pump import SubscriptionPump
-from unibus.bus.persistent.pump_handlers import feed_handler
+from unibus.bus.persistent.pump_handlers import pump_handler
 from unibus.bus.pubsub.channel import Channel
 from unibus.bus.pubsub.exchange import Exchange, is_internal
 from unibus.bus.pubsub.group import Consumer, Group, wake_all
@@ -57,7 +57,7 @@ class DurableChannels:
         exchange: Exchange,
         registry: Registry,
         places: HandlerExecutors,
-        aftermath: BusDeliveryOutcomes,
+        outcomes: BusDeliveryOutcomes,
     ) -> None:
         self.by_default = False
         self.around: Callable[[Consumer, str], None] | None = None  # Told of each new handler, and may stand around it.
@@ -65,15 +65,15 @@ class DurableChannels:
         self._exchange = exchange
         self._registry = registry
         self._places = places
-        self._aftermath = aftermath
+        self._outcomes = outcomes
         self._chosen: dict[str, bool] = {}
         self._configs: dict[str, ChannelConfig] = {}
-        self._feeds: dict[str, SubscriptionPump] = {}
+        self._pumps: dict[str, SubscriptionPump] = {}
         self._subscriptions: list[Subscription] = []
-        echoes = ListenerFanOut(exchange, places.pool, aftermath)
-        self._publishing = Publishing(queues, exchange, registry, echoes)
+        listeners = ListenerFanOut(exchange, places.pool, outcomes)
+        self._publishing = Publishing(queues, exchange, registry, listeners)
         with LOCK:
-            registry.durable = [*registry.durable, echoes.group]
+            registry.durable = [*registry.durable, listeners.group]
 
     def takes(self, channel: str) -> bool:
         """Whether the channel is a persistent one. Replies and the like never are."""
@@ -85,12 +85,12 @@ class DurableChannels:
 
     def handlers(self) -> list[tuple[Consumer, str]]:
         """Whoever holds a user's handler, with the path of its durable subscription."""
-        return [(inner, feed.entity) for feed in self._feeds.values() for inner in feed.inner.values()]
+        return [(inner, pump.entity) for pump in self._pumps.values() for inner in pump.inner.values()]
 
     def _listening(self, channel: str) -> int:
         """How many of its groups have a handler here."""
         path = subscription_path(channel, "")
-        return sum(entity.startswith(path) and len(feed.group.consumers) > 0 for entity, feed in self._feeds.items())
+        return sum(entity.startswith(path) and len(pump.group.consumers) > 0 for entity, pump in self._pumps.items())
 
     def create(self, name: str, config: ChannelConfig, update: bool) -> bool:
         """Remember how the channel was made. True if it is a persistent one, which the store then has."""
@@ -116,7 +116,7 @@ class DurableChannels:
 
     def publish(self, target: Channel, message: Message) -> Publication[Message]:
         """Store it for every group. An error but StoreFailed means that it was not stored."""
-        return self._publishing.publish(target, [message]).seen_as(lambda _: message)
+        return self._publishing.publish(target, [message]).map(lambda _: message)
 
     def publish_now(self, target: Channel, message: Message, may_block: bool) -> Message:
         """The same without awaiting. Where nobody may block it becomes durable in its own time."""
@@ -125,7 +125,7 @@ class DurableChannels:
 
     def publish_many(self, target: Channel, messages: list[Message]) -> Publication[list[Message]]:
         """All of them or none, in one batch."""
-        return self._publishing.publish(target, messages).seen_as(lambda _: messages)
+        return self._publishing.publish(target, messages).map(lambda _: messages)
 
     def send(
         self, topic: str, messages: list[Message], commands: list[Send], durability: Durability | None = None
@@ -174,16 +174,16 @@ class DurableChannels:
         checked_subscription_name(name)
         self._declare(channel.name, name, retry, options)
         self._publishing.recount(channel.name)
-        feed = self._feed(channel, name, options)
+        pump = self._pump(channel, name, options)
         self._places.abandon_closed_loops()  # What they hold may be for the new handler.
         with LOCK:
-            self._check_alone(feed, handler, given)
-            consumer = self._consumer(feed, handler, plan, retry, concurrency)
+            self._check_alone(pump, handler, given)
+            consumer = self._consumer(pump, handler, plan, retry, concurrency)
             subscription = Subscription(pattern, consumer, self._cancel)
-            feed.group.add(consumer)
+            pump.group.add(consumer)
             self._subscriptions.append(subscription)
-        feed.resume()
-        wake_all(feed.group)
+        pump.resume()
+        wake_all(pump.group)
         return subscription
 
     def _declare(self, channel: str, group: str, retry: RetryPolicy, options: SubscribeOptions) -> None:
@@ -200,49 +200,49 @@ class DurableChannels:
         _settled(self._queues.store.subscribe_from(Declare(path, SUBSCRIPTION, settings), after, since_ns))
         _settled(self._queues.update(path, settings))
 
-    def _feed(self, channel: Channel, name: str, options: SubscribeOptions) -> SubscriptionPump:
+    def _pump(self, channel: Channel, name: str, options: SubscribeOptions) -> SubscriptionPump:
         path = subscription_path(channel.name, name)
-        feed = self._feeds.get(path)
-        if feed is None:
+        pump = self._pumps.get(path)
+        if pump is None:
             group = Group(next_number(), name, 0)
             group.metrics = channel.metrics
-            feed = SubscriptionPump(self._queues, path, group, self._aftermath)
-            feed.is_alone = lambda: self._listening(channel.name) <= 1
-            self._feeds[path] = feed
+            pump = SubscriptionPump(self._queues, path, group, self._outcomes)
+            pump.is_alone = lambda: self._listening(channel.name) <= 1
+            self._pumps[path] = pump
             with LOCK:
                 self._registry.durable = [*self._registry.durable, group]
-        feed.idempotent = bool(options.get("idempotent", False))
-        feed.group.filter = options.get("filter")
-        return feed
+        pump.idempotent = bool(options.get("idempotent", False))
+        pump.group.filter = options.get("filter")
+        return pump
 
-    def _check_alone(self, feed: SubscriptionPump, handler: object, given: str | None) -> None:
-        others = [each for each in feed.group.consumers if feed.inner[each.id].handler != handler]
+    def _check_alone(self, pump: SubscriptionPump, handler: object, given: str | None) -> None:
+        others = [each for each in pump.group.consumers if pump.inner[each.id].handler != handler]
         if given is None and others:
             raise ConfigInvalid(
-                f"two handlers are called {feed.group.name!r}, and would share its messages",
+                f"two handlers are called {pump.group.name!r}, and would share its messages",
                 "give each a group= of its own, or the same one if they are to compete",
             )
 
     def _consumer(
         self,
-        feed: SubscriptionPump,
+        pump: SubscriptionPump,
         handler: Callable[..., object],
         plan: HandlerPlan,
         retry: RetryPolicy,
         concurrency: int,
     ) -> Consumer:
         number = next_number()
-        inner = Consumer(number, feed.group, handler, plan.shape)
+        inner = Consumer(number, pump.group, handler, plan.shape)
         inner.convert = plan.convert
         inner.retry = retry
-        outer = Consumer(number, feed.group, feed_handler(feed, inner, plan.is_async), 0)
+        outer = Consumer(number, pump.group, pump_handler(pump, inner, plan.is_async), 0)
         outer.retry = retry
         outer.concurrency = concurrency
         outer.bus = self._exchange
-        outer.launcher = self._places.launcher_for(plan)
-        feed.inner[number] = inner
+        outer.executor = self._places.executor_for(plan)
+        pump.inner[number] = inner
         if self.around is not None:
-            self.around(inner, feed.entity)
+            self.around(inner, pump.entity)
         return outer
 
     def _cancel(self, subscription: Subscription) -> CancelledHandlers:
@@ -255,11 +255,11 @@ class DurableChannels:
             self._subscriptions = [each for each in self._subscriptions if each is not subscription]
         tasks = self._places.end_slots(consumer)
         wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
-        for feed in list(self._feeds.values()):
-            if feed.group is group:
-                feed.inner.pop(subscription.id, None)
-                feed.stop(only_deserted=True)
-        self._aftermath.rested(group)
+        for pump in list(self._pumps.values()):
+            if pump.group is group:
+                pump.inner.pop(subscription.id, None)
+                pump.stop(only_deserted=True)
+        self._outcomes.rested(group)
         return CancelledHandlers(tasks)
 
     def unsubscribe(self, wanted: object) -> bool:
@@ -274,14 +274,14 @@ class DurableChannels:
         return bool(found)
 
     def _handler_of(self, subscription: Subscription) -> object:
-        for feed in self._feeds.values():
-            if subscription.id in feed.inner:
-                return feed.inner[subscription.id].handler
+        for pump in self._pumps.values():
+            if subscription.id in pump.inner:
+                return pump.inner[subscription.id].handler
         return None
 
     def groups_here(self) -> list[tuple[Group, str]]:
         """The groups that this bus hands messages of the store to, with the paths of their subscriptions."""
-        return [(feed.group, feed.entity) for feed in list(self._feeds.values())]
+        return [(pump.group, pump.entity) for pump in list(self._pumps.values())]
 
     def refuse_blocked(self) -> None:
         """Blocked publishers get BusClosed."""
@@ -290,8 +290,8 @@ class DurableChannels:
     def stop(self) -> None:
         """Claim no more, and release what no handler has seen."""
         self.refuse_blocked()
-        for feed in list(self._feeds.values()):
-            feed.stop()
+        for pump in list(self._pumps.values()):
+            pump.stop()
 
     def _make(self, kind: int, name: str) -> None:
         """What the channel consists of in the store; no change if it exists."""

@@ -30,15 +30,15 @@ class ListenerFanOut:
     Filters and inline handlers are code of the user. They run on a worker, where they can hold up no commit.
     """
 
-    def __init__(self, exchange: Exchange, workers: HandlerExecutor, aftermath: BusDeliveryOutcomes) -> None:
+    def __init__(self, exchange: Exchange, workers: HandlerExecutor, outcomes: BusDeliveryOutcomes) -> None:
         self.group = Group(next_number(), "$listeners", 0)
         self.group.metrics = ChannelMetrics()  # Not shown: the channel counts the listeners that were called.
         self._exchange = exchange
-        self._aftermath = aftermath
+        self._outcomes = outcomes
         self._lock = threading.RLock()
         self._waiting: deque[tuple[Pending[list[object]], list[Message]]] = deque()
         consumer = Consumer(next_number(), self.group, self._tell, TAKES_MESSAGE)
-        consumer.launcher = workers
+        consumer.executor = workers
         consumer.bus = exchange
         self.group.add(consumer)
 
@@ -65,7 +65,7 @@ class ListenerFanOut:
                     self.group.queue.append(message, 0)
             self.group.delayed = len(self._waiting)
         wake(self.group)
-        self._aftermath.rested(self.group)
+        self._outcomes.rested(self.group)
 
     def _tell(self, message: Message) -> object:
         target = self._exchange.channels.get(message.channel)

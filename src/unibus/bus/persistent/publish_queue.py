@@ -169,8 +169,8 @@ class BlockedResult(Generic[T]):
         self._line = line
         self._place = place
 
-    def seen_as(self, view: Callable[[T], U]) -> "BlockedResult[U]":
-        self._place.answer.seen_as(cast("Callable[[list[object]], object]", view))
+    def map(self, view: Callable[[T], U]) -> "BlockedResult[U]":
+        self._place.answer.map(cast("Callable[[list[object]], object]", view))
         return cast("BlockedResult[U]", self)
 
     def on_done(self, call: "Callable[[Pending[list[object]]], None]") -> None:

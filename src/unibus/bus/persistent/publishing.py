@@ -43,11 +43,11 @@ Publication = Pending[T] | BlockedResult[T]
 class Publishing:
     """The way into the store: all is looked at before anything is stored, and a refusal leaves no trace."""
 
-    def __init__(self, queues: Queues, exchange: Exchange, registry: Registry, echoes: ListenerFanOut) -> None:
+    def __init__(self, queues: Queues, exchange: Exchange, registry: Registry, listeners: ListenerFanOut) -> None:
         self._queues = queues
         self._exchange = exchange
         self._registry = registry
-        self._echoes = echoes
+        self._listeners = listeners
         self._deciding = threading.RLock()  # From the look at rate and room to the place among the echoes.
         self._left: dict[str, int] = {}  # So many more a channel takes, at least; counted anew when they are used up.
         self._promised: dict[str, int] = {}  # So many stand in transactions that are open.
@@ -164,8 +164,8 @@ class Publishing:
                 target.metrics.count("duplicate")
             else:
                 fresh.append(result)
-        if fresh and self._echoes.are_wanted(target):
-            self._echoes.follow(pending, messages)
+        if fresh and self._listeners.are_wanted(target):
+            self._listeners.follow(pending, messages)
             return 0
         return _count(target, fresh)
 
@@ -185,8 +185,8 @@ class Publishing:
                     raise queue_full(target, messages)
                 pending = self._queues.store.apply(commands, durability)
                 self._pay_stored(target, pending)
-                if self._echoes.are_wanted(target):
-                    self._echoes.follow(pending, messages)  # In the order of decisions: under the same lock.
+                if self._listeners.are_wanted(target):
+                    self._listeners.follow(pending, messages)  # In the order of decisions: under the same lock.
                     return pending
         except BusError as error:
             target.metrics.count_refusal(error, len(messages))

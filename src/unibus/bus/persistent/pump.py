@@ -55,13 +55,13 @@ log = logging.getLogger("unibus")
 class SubscriptionPump:
     """One durable subscription on this bus. `entity` is its path in the store."""
 
-    def __init__(self, queues: Queues, entity: str, group: Group, aftermath: BusDeliveryOutcomes) -> None:
+    def __init__(self, queues: Queues, entity: str, group: Group, outcomes: BusDeliveryOutcomes) -> None:
         self.entity = entity
         self.group = group
         self.idempotent = False
         self.is_alone: Callable[[], bool] = lambda: True  # Whether no other group of its channel has a handler.
         self._queues = queues
-        self._aftermath = aftermath
+        self._outcomes = outcomes
         self._lock = threading.Lock()
         # By the envelope, not by the sequence: a message whose lock was lost may be claimed again while its first
         # envelope is still queued. Each belongs to its own lock.
@@ -132,7 +132,7 @@ class SubscriptionPump:
         elif again or claimed:
             self.pull()
         else:
-            self._aftermath.rested(self.group)
+            self._outcomes.rested(self.group)
 
     def _failed_pull(self, error: BaseException) -> None:
         with self._lock:
@@ -143,7 +143,7 @@ class SubscriptionPump:
         wake_all(self.group)
         if not self.stopped:
             log.error("group %r cannot receive from %r: %s", self.group.name, self.entity, error)
-        self._aftermath.rested(self.group)
+        self._outcomes.rested(self.group)
 
     def _mark_busy(self) -> None:
         self.group.delayed = len(self._retrying) + self._releasing + (1 if self._more else 0)
@@ -192,11 +192,11 @@ class SubscriptionPump:
             with self._lock:
                 self._releasing -= 1
                 self._mark_busy()
-        self._aftermath.rested(self.group)
+        self._outcomes.rested(self.group)
 
     def _forget_retries(self) -> None:
         for number in self._retrying.values():
-            self._aftermath.retries.discard(number)
+            self._outcomes.retries.discard(number)
         self._retrying.clear()
 
     def _on_lost(self, claimed: Claimed) -> Callable[[LockLost], None]:
@@ -304,7 +304,7 @@ class SubscriptionPump:
             metrics.count("dead_lettered")
             reason = PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED
             log.warning("%s #%d is a dead letter (%s): %s", self.entity, claimed.sequence, reason, described(error))
-            self._aftermath.reply_failure(message, reason, error)
+            self._outcomes.reply_failure(message, reason, error)
             command = _command(DEAD_LETTER, claimed)
             command.reason = reason
             command.description = encodable(error_text(error))
@@ -324,12 +324,12 @@ class SubscriptionPump:
         def due() -> None:
             self.pull()
             with self._lock:
-                self._aftermath.retries.discard(self._retrying.pop(claimed.token, 0))
+                self._outcomes.retries.discard(self._retrying.pop(claimed.token, 0))
                 self._mark_busy()
-            self._aftermath.rested(self.group)
+            self._outcomes.rested(self.group)
 
         with self._lock:
-            self._retrying[claimed.token] = self._aftermath.retries.add(self.group, delay_ns)
+            self._retrying[claimed.token] = self._outcomes.retries.add(self.group, delay_ns)
             self._mark_busy()
         self._settle(claimed, message, command)
         self._queues.timers.after(delay_ns, due)  # After the store's own, which began with the settlement.

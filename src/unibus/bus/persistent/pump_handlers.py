@@ -15,51 +15,51 @@ from unibus.bus.pubsub.group import Consumer
 from unibus.core.envelope.message import Message
 
 
-def feed_handler(feed: SubscriptionPump, inner: Consumer, is_async: bool) -> Callable[..., object]:
+def pump_handler(pump: SubscriptionPump, inner: Consumer, is_async: bool) -> Callable[..., object]:
     """`inner` has the user's own handler."""
-    return _async_handler(feed, inner) if is_async else _sync_handler(feed, inner)
+    return _async_handler(pump, inner) if is_async else _sync_handler(pump, inner)
 
 
-def _sync_handler(feed: SubscriptionPump, inner: Consumer) -> Callable[[Message], object]:
+def _sync_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message], object]:
     def handle(message: Message) -> object:
-        claimed = feed.admit(message)
+        claimed = pump.admit(message)
         if claimed is None:
             return UNANSWERED
         try:
             result = call(inner, message)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            feed.failed(inner, claimed, message, error)
+            pump.failed(inner, claimed, message, error)
             return UNANSWERED
-        return feed.returned(claimed, message, result)
+        return pump.returned(claimed, message, result)
 
     return handle
 
 
-def _async_handler(feed: SubscriptionPump, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
+def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
     async def handle(message: Message) -> object:
-        claimed = feed.admit(message)
+        claimed = pump.admit(message)
         if claimed is None:
             return UNANSWERED
         task = asyncio.current_task()
         assert task is not None
-        if not feed.begin(claimed, message, task):
+        if not pump.begin(claimed, message, task):
             return UNANSWERED
         try:
             result = await cast("Awaitable[object]", call(inner, message))
         except asyncio.CancelledError as error:
             if not task.cancelling():
-                feed.failed(inner, claimed, message, error)  # The handler's own doing.
-            elif feed.takes_back(claimed, message):
+                pump.failed(inner, claimed, message, error)  # The handler's own doing.
+            elif pump.takes_back(claimed, message):
                 task.uncancel()
             else:
                 message.expires_ns = 0
                 raise  # The slot ends, and gives the message back to its queue.
             return UNANSWERED
         except (Exception, SystemExit) as error:
-            feed.failed(inner, claimed, message, error)
+            pump.failed(inner, claimed, message, error)
             return UNANSWERED
         finally:
-            feed.end(claimed)
-        return feed.returned(claimed, message, result)
+            pump.end(claimed)
+        return pump.returned(claimed, message, result)
 
     return handle

@@ -77,7 +77,7 @@ class Channel:
         self.kept: PriorityQueue[Message] = PriorityQueue(0)
         self.groups: list[Group] = []  # Subscribed to this very name.
         self.blocked = BlockedPublishers(self.free_places)
-        self.casualties: list[Evicted] = []
+        self.evicted: list[Evicted] = []
         self._offering = False  # A long offer is under way: the fast path must not slip into it.
         # What a publish reaches, as of `routes_version`; derived by the exchange.
         self.routes_version: i64 = -1
@@ -122,7 +122,7 @@ class Channel:
             self.metrics.unrouted += 1
         return True
 
-    def offer(self, parcels: list[RoutedPublish], routes: list[Group], now_ns: i64, waits: bool = False) -> i64:
+    def offer(self, routed_messages: list[RoutedPublish], routes: list[Group], now_ns: i64, waits: bool = False) -> i64:
         """Admit all of the parcels or none. They were addressed by these routes; STALE if there are others by now.
 
         `waits`: the places that are free are for others, so the answer is FULL where it would be ACCEPTED.
@@ -133,70 +133,70 @@ class Channel:
                 return STALE
             self._offering = True
             try:
-                fresh = self._fresh(parcels, now_ns)
+                fresh = self._fresh(routed_messages, now_ns)
                 verdict = self._offer(fresh, now_ns, waits)
                 if verdict <= DUPLICATE:
-                    self.metrics.duplicate += len(parcels) - len(fresh)
+                    self.metrics.duplicate += len(routed_messages) - len(fresh)
                 return verdict
             finally:
                 self._offering = False
 
-    def _offer(self, parcels: list[RoutedPublish], now_ns: i64, waits: bool) -> i64:
-        count: i64 = len(parcels)
+    def _offer(self, routed_messages: list[RoutedPublish], now_ns: i64, waits: bool) -> i64:
+        count: i64 = len(routed_messages)
         if self.bucket is not None and not self.bucket.has(count, now_ns):
             return RATE_LIMITED
         if count == 0:
             return DUPLICATE
-        if waits or not self._has_room(parcels):
+        if waits or not self._has_room(routed_messages):
             return FULL
         if self.bucket is not None:
             self.bucket.try_acquire(count, now_ns)
-        for parcel in parcels:
+        for routed in routed_messages:
             if self.dedup is not None:
-                self.dedup.mark(dedup_key(parcel.message), now_ns)
-            self._push(parcel)
+                self.dedup.mark(dedup_key(routed.message), now_ns)
+            self._push(routed)
         if self.routes or self.declared:
             self.metrics.published += count
             return ACCEPTED
         self.metrics.unrouted += count
         return UNROUTED
 
-    def force(self, parcel: RoutedPublish, routes: list[Group]) -> bool:
+    def force(self, routed: RoutedPublish, routes: list[Group]) -> bool:
         """Push what was admitted elsewhere before: a dead letter must not be lost for want of room. False if stale."""
         with LOCK:
             if self.routes_version < 0 or self.routes is not routes:
                 return False
-            self._push(parcel)
+            self._push(routed)
             return True
 
-    def take_casualties(self) -> list[Evicted]:
+    def take_evicted(self) -> list[Evicted]:
         with LOCK:
-            casualties = self.casualties
-            self.casualties = []
-            return casualties
+            evicted = self.evicted
+            self.evicted = []
+            return evicted
 
-    def _fresh(self, parcels: list[RoutedPublish], now_ns: i64) -> list[RoutedPublish]:
+    def _fresh(self, routed_messages: list[RoutedPublish], now_ns: i64) -> list[RoutedPublish]:
         dedup = self.dedup
         if dedup is None:
-            return parcels
+            return routed_messages
         fresh: list[RoutedPublish] = []
         keys: set[str] = set()
-        for parcel in parcels:
-            key = dedup_key(parcel.message)
+        for routed in routed_messages:
+            key = dedup_key(routed.message)
             if key not in keys and not dedup.seen(key, now_ns):
                 keys.add(key)
-                fresh.append(parcel)
+                fresh.append(routed)
         return fresh
 
-    def _has_room(self, parcels: list[RoutedPublish]) -> bool:
+    def _has_room(self, routed_messages: list[RoutedPublish]) -> bool:
         if self.max_size == 0:
             return True
-        messages = [parcel.message for parcel in parcels]
+        messages = [routed.message for routed in routed_messages]
         if not self.routes:
             return not self.declared or self._fits(self.kept, 0, messages)
         for group in self.routes:
             if self.has_filter:
-                messages = [parcel.message for parcel in parcels if group in parcel.groups]
+                messages = [routed.message for routed in routed_messages if group in routed.groups]
             if group.is_bounded_here():
                 if not self._fits(group.queue, group.retrying, messages):
                     return False
@@ -231,15 +231,15 @@ class Channel:
         # As many as have to go must wait on levels that are not more urgent than the least urgent newcomer.
         return queue.count_from(max([message.priority for message in messages])) >= over
 
-    def _push(self, parcel: RoutedPublish) -> None:
-        message = parcel.message
+    def _push(self, routed: RoutedPublish) -> None:
+        message = routed.message
         self.sequence += 1
         message.sequence = self.sequence
         if not self.routes:
             if self.declared:
                 self._append(self.kept, 0, message)
             return
-        for group in parcel.groups:
+        for group in routed.groups:
             if group.is_bounded_here():
                 self._append(group.queue, group.retrying, message)
             elif group.bound and not group.closed and group.make_room(message.priority, self.metrics):
@@ -249,7 +249,7 @@ class Channel:
         if self.max_size and queue.size + retrying >= self.max_size and self.policy == POLICY_DROP_OLD:
             evicted = queue.evict(message.priority)
             if evicted is not None:
-                self.casualties.append(Evicted(evicted, False))
+                self.evicted.append(Evicted(evicted, False))
         queue.append(message, message.priority)
 
     def may_expire(self, expires_ns: i64) -> None:
@@ -267,7 +267,7 @@ class Channel:
             for queue in [self.kept, *[group.queue for group in self.routes if group.is_bounded_here()]]:
                 for message in queue.drain():
                     if is_expired(message.expires_ns, now_wall_ns):
-                        self.casualties.append(Evicted(message, True))
+                        self.evicted.append(Evicted(message, True))
                     else:
                         queue.append(message, message.priority)
                         if message.expires_ns:
@@ -323,7 +323,7 @@ atomic(Channel, "offer_only", "offer_nobody", "free_places", "keep")
 
 
 def dedup_key(message: Message) -> str:
-    cold = message.cold
-    if cold is not None and cold.dedup_key is not None:
-        return cold.dedup_key
+    properties = message.properties
+    if properties is not None and properties.dedup_key is not None:
+        return properties.dedup_key
     return message.id

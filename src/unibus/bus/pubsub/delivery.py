@@ -57,8 +57,8 @@ class DeliveryOutcomes:
 class SlotRunner:
     """Runs slots, on whatever thread asks it to."""
 
-    def __init__(self, aftermath: DeliveryOutcomes) -> None:
-        self.aftermath = aftermath
+    def __init__(self, outcomes: DeliveryOutcomes) -> None:
+        self.outcomes = outcomes
         self.paused = False  # Between stop and start: nothing is handed over, messages wait.
 
     def run(self, consumer: Consumer) -> bool:
@@ -83,7 +83,7 @@ class SlotRunner:
         while left and not self.paused:
             message = group.next_for(consumer)
             if message is None:
-                self.aftermath.rested(group)
+                self.outcomes.rested(group)
                 return False
             if group.has_blocked():
                 wake_blocked(group)
@@ -93,18 +93,18 @@ class SlotRunner:
 
     def prepare(self, consumer: Consumer, message: Message) -> bool:
         """What comes before every hand-over. False when the message has expired and is dealt with."""
-        if message.expires_ns and not self.aftermath.is_alive(consumer, message):
+        if message.expires_ns and not self.outcomes.is_alive(consumer, message):
             return False
         if message.delivery_count == 0:
             # Shared by all groups. A second delivery has an envelope of its own.
             message.delivery_count = 1
         if message.sequence & SAMPLE_MASK == 0:
-            self.aftermath.sampled(self.metrics_of(consumer, message), message)
+            self.outcomes.sampled(self.metrics_of(consumer, message), message)
         return True
 
     def metrics_of(self, consumer: Consumer, message: Message) -> ChannelMetrics:
         metrics = consumer.group.metrics
-        return self.aftermath.metrics_of(message.channel) if metrics is None else metrics
+        return self.outcomes.metrics_of(message.channel) if metrics is None else metrics
 
     def deliver(self, consumer: Consumer, message: Message) -> None:
         """Hand one message to the handler and settle it. Only what is no Exception leaves this method."""
@@ -113,9 +113,9 @@ class SlotRunner:
         try:
             result = consumer.handler(message) if consumer.shape == TAKES_MESSAGE else call(consumer, message)
             if result is not None or wants_reply(message):
-                self.aftermath.answered(consumer, message, result)
+                self.outcomes.answered(consumer, message, result)
         except BaseException as error:
-            self.aftermath.failed(consumer, message, error)
+            self.outcomes.failed(consumer, message, error)
             if not isinstance(error, Exception):
                 raise
             return
@@ -124,7 +124,7 @@ class SlotRunner:
 
 
 def wants_reply(message: Message) -> bool:
-    return message.cold is not None and message.cold.reply_to is not None
+    return message.properties is not None and message.properties.reply_to is not None
 
 
 def call(consumer: Consumer, message: Message) -> object:

@@ -75,7 +75,7 @@ class ChannelProvider:
     def filter_failed(self, channel: Channel, group: str, error: Exception) -> None:
         raise NotImplementedError
 
-    def bury(self, channel: Channel, casualties: list[Evicted]) -> None:
+    def dead_letter(self, channel: Channel, evicted: list[Evicted]) -> None:
         raise NotImplementedError
 
     def report_unrouted(self, channel: Channel) -> None:
@@ -87,8 +87,8 @@ class ChannelProvider:
 class Exchange:
     """All channels of one bus. `version` grows with every change of who is subscribed to what."""
 
-    def __init__(self, stamper: IdGenerator, clock: Clock) -> None:
-        self.stamper = stamper
+    def __init__(self, id_generator: IdGenerator, clock: Clock) -> None:
+        self.id_generator = id_generator
         self.monotonic_ns = clock.monotonic_ns
         self.wall_ns = clock.wall_ns
         self.channels: dict[str, Channel] = {}
@@ -97,15 +97,15 @@ class Exchange:
         self.version: i64 = 0
         self.closed = False
         self.delivery: SlotRunner | None = None
-        self.steward = ChannelProvider()
+        self.provider = ChannelProvider()
         self.refused = ChannelMetrics()  # Publishes that no channel can count: closed bus, unknown channel.
         self.posts: i64 = 0  # Messages that were offered one by one.
         self.transactions: i64 = 0  # Open ones, of all tasks and threads.
 
-    def publish(self, name: str, body: object, priority: object, cold: MessageProperties | None) -> Message:
+    def publish(self, name: str, body: object, priority: object, properties: MessageProperties | None) -> Message:
         """Accept the message or raise; never waits for room."""
         channel = self.channel(name)
-        message = self.envelope(channel, body, priority, cold)
+        message = self.envelope(channel, body, priority, properties)
         verdict = self.post(channel, message)
         if verdict > DUPLICATE:
             raise self.refusal(channel, message, verdict)
@@ -113,13 +113,15 @@ class Exchange:
 
     def channel(self, name: str) -> Channel:
         if self.closed:
-            self.steward.admit_while_closing(name)
+            self.provider.admit_while_closing(name)
         channel = self.channels.get(name)
         if channel is None:
-            return self.steward.missing(name)
+            return self.provider.missing(name)
         return channel
 
-    def envelope(self, channel: Channel, body: object, priority: object, cold: MessageProperties | None) -> Message:
+    def envelope(
+        self, channel: Channel, body: object, priority: object, properties: MessageProperties | None
+    ) -> Message:
         level = channel.default_priority if priority is None else self._level(channel, priority)
         if isinstance(body, Payload):
             body = body.value
@@ -128,7 +130,7 @@ class Exchange:
                 self.check_size(channel.name, body)
         elif type(body) is _VIEW:
             self.check_size(channel.name, body)
-        return Message(self.stamper, channel.name, body, level, cold)
+        return Message(self.id_generator, channel.name, body, level, properties)
 
     def post(self, channel: Channel, message: Message) -> i64:
         """Route a message: admit it everywhere or nowhere, then wake the queues and call the inline handlers."""
@@ -144,7 +146,7 @@ class Exchange:
     def _post(self, channel: Channel, message: Message) -> i64:
         if channel.routes_version != self.version:
             self.refresh(channel)
-        if channel.ttl_ns or message.cold is not None:
+        if channel.ttl_ns or message.properties is not None:
             self._prepare(channel, message)
         group = channel.only
         if group is not None and channel.offer_only(group, message):
@@ -157,7 +159,7 @@ class Exchange:
             if channel.declared:
                 return ACCEPTED
             if not channel.is_unrouted_reported:
-                self.steward.report_unrouted(channel)
+                self.provider.report_unrouted(channel)
             return UNROUTED
         return self._post_all(channel, [message], False, None)
 
@@ -184,11 +186,11 @@ class Exchange:
     ) -> i64:
         routes = channel.routes
         waits = not in_turn and channel.blocked.count > 0 and must_wait(channel)
-        parcels = [RoutedPublish(message, self._wanted(channel, routes, message)) for message in messages]
-        verdict = channel.offer(parcels, routes, self.monotonic_ns(), waits)
+        routed_messages = [RoutedPublish(message, self._wanted(channel, routes, message)) for message in messages]
+        verdict = channel.offer(routed_messages, routes, self.monotonic_ns(), waits)
         if verdict == FULL and channel.sweep(self.wall_ns()):
             self._swept(channel)
-            verdict = channel.offer(parcels, routes, self.monotonic_ns(), waits)
+            verdict = channel.offer(routed_messages, routes, self.monotonic_ns(), waits)
         if verdict == STALE:
             # Somebody subscribed or left in the meantime.
             self.refresh(channel)
@@ -198,10 +200,10 @@ class Exchange:
         try:
             self._bury(channel)
             if verdict == UNROUTED and not channel.is_unrouted_reported:
-                self.steward.report_unrouted(channel)
+                self.provider.report_unrouted(channel)
         finally:
             if verdict <= UNROUTED:
-                self._hand_over(parcels)
+                self._hand_over(routed_messages)
         return verdict
 
     def _swept(self, channel: Channel) -> None:
@@ -211,17 +213,17 @@ class Exchange:
         channel.blocked.grant()
 
     def _bury(self, channel: Channel) -> None:
-        if channel.casualties:
-            self.steward.bury(channel, channel.take_casualties())
+        if channel.evicted:
+            self.provider.dead_letter(channel, channel.take_evicted())
 
-    def _hand_over(self, parcels: list[RoutedPublish]) -> None:
+    def _hand_over(self, routed_messages: list[RoutedPublish]) -> None:
         """Wake the groups and call the inline handlers: all of them, also after one that ends the program."""
         failure: BaseException | None = None
-        for parcel in parcels:
-            for group in parcel.groups:
+        for routed in routed_messages:
+            for group in routed.groups:
                 if group.inline:
                     try:
-                        self.run_inline(group, parcel.message)
+                        self.run_inline(group, routed.message)
                     except BaseException as error:
                         failure = error if failure is None else failure
                 elif group.idle > 0:
@@ -239,7 +241,7 @@ class Exchange:
             else:
                 # The last consumer was cancelled after the message was admitted: its channel keeps it, or counts it.
                 group.queue.append(message, message.priority)
-                delivery.aftermath.rested(group)
+                delivery.outcomes.rested(group)
 
     def is_listened_to(self, name: str) -> bool:
         """Whether a message to that name would reach anybody now, or be kept for somebody who comes."""
@@ -260,12 +262,12 @@ class Exchange:
             self.refresh(channel)
         while True:
             routes = channel.routes
-            parcel = RoutedPublish(message, self._wanted(channel, routes, message))
-            if channel.force(parcel, routes):
+            routed = RoutedPublish(message, self._wanted(channel, routes, message))
+            if channel.force(routed, routes):
                 break
             self.refresh(channel)
         self._bury(channel)
-        self._hand_over([parcel])
+        self._hand_over([routed])
 
     def _wanted(self, channel: Channel, routes: list[Group], message: Message) -> list[Group]:
         """The routes whose filter agrees. A filter that raises has not agreed, and hurts nobody else."""
@@ -278,16 +280,16 @@ class Exchange:
                 if accepts is None or accepts(message):
                     wanted.append(group)
             except Exception as error:
-                self.steward.filter_failed(channel, group.name, error)
+                self.provider.filter_failed(channel, group.name, error)
         return wanted
 
     def _prepare(self, channel: Channel, message: Message) -> None:
-        cold = message.cold
+        properties = message.properties
         own: i64 = 0
-        if cold is not None:
-            own = cold.ttl_ns
-            if cold.dedup_key is not None and channel.dedup is None:
-                self.steward.enable_dedup(channel)
+        if properties is not None:
+            own = properties.ttl_ns
+            if properties.dedup_key is not None and channel.dedup is None:
+                self.provider.enable_dedup(channel)
         ttl = effective_ttl_ns(own, channel.ttl_ns)
         if ttl:
             message.expires_ns = expires_at_ns(message.timestamp_ns, ttl)

@@ -54,7 +54,7 @@ class Consumer:
         self.handler = handler
         self.shape: i64 = shape
         self.convert: Callable[[object], object] | None = None
-        self.launcher: HandlerExecutor | None = None
+        self.executor: HandlerExecutor | None = None
         self.concurrency: i64 = 1
         self.active: i64 = 0  # Slots that are claimed or running.
         self.cancelled = False
@@ -104,11 +104,11 @@ class Group:
                     self.idle -= consumer.concurrency - consumer.active
                 consumer.cancelled = True
 
-    def strand(self, launcher: HandlerExecutor) -> None:
+    def strand(self, executor: HandlerExecutor) -> None:
         """The consumers of this launcher cannot run any more: no slot of theirs is claimed again."""
         with LOCK:
             for consumer in self.consumers:
-                if consumer.launcher is launcher and not consumer.stranded:
+                if consumer.executor is executor and not consumer.stranded:
                     consumer.stranded = True
                     self.idle -= consumer.concurrency - consumer.active
 
@@ -229,7 +229,7 @@ def wake(group: Group) -> None:
     """Start an idle slot if a message waits for one; the next one if the first cannot run soon."""
     if group.idle > 0:
         consumer = group.claim_slot()
-        while consumer is not None and consumer.launcher is not None and not consumer.launcher.launch(consumer):
+        while consumer is not None and consumer.executor is not None and not consumer.executor.launch(consumer):
             consumer = group.claim_slot()
 
 

@@ -64,7 +64,7 @@ class Registry(ChannelProvider):
         self._unrouted = UnroutedWarnings()
         self.durable: list[Group] = []  # Those that hand out what a store keeps.
         self.leaving: list[Group] = []  # Groups without subscribers, until their last handler has returned.
-        self.bury_casualties: Callable[[Channel, list[Evicted]], None] = _nobody
+        self.dead_letter_evicted: Callable[[Channel, list[Evicted]], None] = _nobody
         self.is_insider: Callable[[], bool] = _nowhere
         self.opened_by = 0  # The process that made the bus, where this is a child of that.
 
@@ -142,8 +142,8 @@ class Registry(ChannelProvider):
             self._exchange.refused.count_refusal(error, 1)
             raise error
 
-    def bury(self, channel: Channel, casualties: list[Evicted]) -> None:
-        self.bury_casualties(channel, casualties)
+    def dead_letter(self, channel: Channel, evicted: list[Evicted]) -> None:
+        self.dead_letter_evicted(channel, evicted)
 
     def report_unrouted(self, channel: Channel) -> None:
         channel.is_unrouted_reported = True  # First: a handler of the log may publish to this very channel.
@@ -239,7 +239,7 @@ class Registry(ChannelProvider):
             channel.metrics = self.retired
 
 
-def _nobody(channel: Channel, casualties: list[Evicted]) -> None:
+def _nobody(channel: Channel, evicted: list[Evicted]) -> None:
     raise AssertionError("the bus has not been put together yet")
 
 

@@ -99,7 +99,7 @@ class Queues:
             transaction.add(command, result)
             return resolved(result)
         pending = self.store.apply([command], durability)
-        return pending.seen_as(_first)
+        return pending.map(_first)
 
     def send_many(
         self, entity: str, payloads: Iterable[object], fields: dict[str, object]
@@ -127,7 +127,7 @@ class Queues:
             return resolved(results)
         if not commands:
             return resolved([])
-        return self.store.apply(commands, durability).seen_as(_sent)
+        return self.store.apply(commands, durability).map(_sent)
 
     def command(self, entity: object, payload: object, fields: dict[str, object]) -> Send:
         """The command for one message: made from a payload and fields, or a Message as it is."""
@@ -163,18 +163,18 @@ class Queues:
         """The message that `send` stores, from a payload and fields. `fields` is used up."""
         body = payload.value if isinstance(payload, Payload) else payload
         if not fields:
-            return Message(self.exchange.stamper, entity, body, Priority.NORMAL, None)
+            return Message(self.exchange.id_generator, entity, body, Priority.NORMAL, None)
         priority = fields.pop("priority", None)
         delay = fields.pop("delay", None)
         message_id = fields.pop("message_id", None)
-        cold: MessageProperties | None = None
+        properties: MessageProperties | None = None
         if fields or delay is not None:
-            cold = MessageProperties()
-            set_fields(cold, fields)
+            properties = MessageProperties()
+            set_fields(properties, fields)
             if delay is not None:
-                cold.scheduled_at_ns = self.now_ns() + seconds_ns("delay", delay)
+                properties.scheduled_at_ns = self.now_ns() + seconds_ns("delay", delay)
         level = Priority.NORMAL if priority is None else checked_priority(priority)
-        message = Message(self.exchange.stamper, entity, body, level, cold)
+        message = Message(self.exchange.id_generator, entity, body, level, properties)
         if message_id is not None:
             message = _with_id(message, message_id)
         return message
@@ -185,7 +185,7 @@ class Queues:
         if transaction is not None:
             transaction.add(command)
             return resolved(None)
-        return self.store.apply([command]).seen_as(_nothing)
+        return self.store.apply([command]).map(_nothing)
 
     def submit_many(self, commands: list[Command]) -> Pending[None]:
         transaction = current(self.store) if self.exchange.transactions else None
@@ -193,7 +193,7 @@ class Queues:
             for command in commands:
                 transaction.add(command)
             return resolved(None)
-        return self.store.apply(commands).seen_as(_nothing) if commands else resolved(None)
+        return self.store.apply(commands).map(_nothing) if commands else resolved(None)
 
     def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]:
         """What a feed has decided about a message: at once, and in no transaction."""
@@ -209,7 +209,7 @@ class Queues:
         until_ns = pending.value[0]
         assert isinstance(until_ns, int)
         claimed.until_ns = until_ns
-        return pending.seen_as(_nothing)
+        return pending.map(_nothing)
 
     def schedule(self, entity: str, payload: object, at: object, fields: dict[str, object]) -> Pending[int]:
         if isinstance(at, (int, float, timedelta)):
@@ -219,7 +219,7 @@ class Queues:
         if self.exchange.transactions and current(self.store) is not None:
             what = "schedule returns the sequence at once, and a transaction has none yet"
             raise UsageError(what, "use send(delay=…)")
-        return self.send(entity, payload, fields).seen_as(_sequence)
+        return self.send(entity, payload, fields).map(_sequence)
 
     def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
         return self.submit_many([_cancel(entity, sequence) for sequence in sequences])
@@ -232,7 +232,7 @@ class Queues:
     def peek(self, entity: str, count: int, from_sequence: int) -> Pending[list[Message]]:
         if count < 1:
             raise UsageError(f"peek {count} messages", "at least 1")
-        return self.store.peek(entity, from_sequence, count).seen_as(_decoded)
+        return self.store.peek(entity, from_sequence, count).map(_decoded)
 
     # Entities
 
@@ -261,10 +261,10 @@ class Queues:
         return self._declare(Declare(name, 0, checked_settings(settings), True))
 
     def delete(self, name: str) -> Pending[None]:
-        return self.store.apply([Drop(name)]).seen_as(_nothing)
+        return self.store.apply([Drop(name)]).map(_nothing)
 
     def _declare(self, command: Declare) -> Pending[None]:
-        return self.store.apply([command]).seen_as(_nothing)
+        return self.store.apply([command]).map(_nothing)
 
 
 def declaration(kind: int, name: str, settings: Mapping[str, object], store: Store) -> Declare:
@@ -318,7 +318,7 @@ def _with_id(message: Message, message_id: object) -> Message:
 
     if not isinstance(message_id, str) or not message_id:
         raise UsageError("message_id must be text")
-    other = restored(message_id, message.channel, message.body, message.timestamp_ns, message.cold)
+    other = restored(message_id, message.channel, message.body, message.timestamp_ns, message.properties)
     other.priority = message.priority
     return other
 

@@ -56,7 +56,7 @@ def _watched(queues: Queues) -> ReceiveWatcher:
     return cast("ReceiveWatcher", queues.watcher)
 
 
-def wish_for(entity: str, count: int, mode: str, consumer: str, session: SessionLock | None = None) -> ClaimRequest:
+def request_for(entity: str, count: int, mode: str, consumer: str, session: SessionLock | None = None) -> ClaimRequest:
     if not isinstance(entity, str):
         raise UsageError(f"an entity is named by text, not {type(entity).__name__}")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= BATCH_MAX:
@@ -67,15 +67,15 @@ def wish_for(entity: str, count: int, mode: str, consumer: str, session: Session
     return ClaimRequest(entity, count, mode == PEEK_LOCK, plain_text("the consumer", consumer), held)
 
 
-def claim(queues: Queues, wish: ClaimRequest) -> Pending[list[Claimed]]:
+def claim(queues: Queues, request: ClaimRequest) -> Pending[list[Claimed]]:
     """A missing queue is made, unless the bus is strict: its first message may come from elsewhere."""
     try:
-        pending = queues.store.claim(wish)
+        pending = queues.store.claim(request)
     except EntityNotFound:
-        make_missing(queues, wish.entity)
-        pending = queues.store.claim(wish)
-    if not wish.lock:
-        queues.renewals.settled(wish.entity)
+        make_missing(queues, request.entity)
+        pending = queues.store.claim(request)
+    if not request.lock:
+        queues.renewals.settled(request.entity)
     return pending
 
 
@@ -172,16 +172,16 @@ async def _cancellable(queues: Queues, pending: Pending[T]) -> T:
         raise
 
 
-async def receive_batch(queues: Queues, wish: ClaimRequest, timeout_s: float | None) -> list[Received]:
-    claiming = until_async(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
+async def receive_batch(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[Received]:
+    claiming = until_async(queues, request.entity, lambda: claim(queues, request), timeout_s)
     if queues.watcher is not None:
-        return await _watched(queues).receive(wish.entity, claiming)
+        return await _watched(queues).receive(request.entity, claiming)
     return [Received(queues, each) for each in await claiming]
 
 
-async def receive(queues: Queues, wish: ClaimRequest, timeout_s: float | None) -> AsyncIterator[Received]:
+async def receive(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> AsyncIterator[Received]:
     """One at a time, so that nobody holds more than it works on."""
-    single = replace(wish, count=1)
+    single = replace(request, count=1)
     while True:
         received = await receive_batch(queues, single, timeout_s)
         if not received:
@@ -193,10 +193,10 @@ async def receive_deferred(queues: Queues, entity: str, sequences: Iterable[int]
     return await _deferred_by(queues, _deferred(entity, sequences))
 
 
-async def _deferred_by(queues: Queues, wish: ClaimRequest) -> list[Received]:
-    claiming = _cancellable(queues, queues.store.claim(wish))
+async def _deferred_by(queues: Queues, request: ClaimRequest) -> list[Received]:
+    claiming = _cancellable(queues, queues.store.claim(request))
     if queues.watcher is not None:
-        return await _watched(queues).receive(wish.entity, claiming)
+        return await _watched(queues).receive(request.entity, claiming)
     return [Received(queues, each) for each in await claiming]
 
 
@@ -265,17 +265,17 @@ def until(queues: Queues, entity: str, look: Callable[[], Pending[T]], timeout_s
                 stop()
 
 
-def receive_batch_sync(queues: Queues, wish: ClaimRequest, timeout_s: float | None) -> list[SyncReceived]:
+def receive_batch_sync(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> list[SyncReceived]:
     if queues.watcher is not None:
         return _watched(queues).receive_sync(
-            wish.entity, lambda: until(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
+            request.entity, lambda: until(queues, request.entity, lambda: claim(queues, request), timeout_s)
         )
-    claimed = until(queues, wish.entity, lambda: claim(queues, wish), timeout_s)
+    claimed = until(queues, request.entity, lambda: claim(queues, request), timeout_s)
     return [SyncReceived(queues, each) for each in claimed]
 
 
-def receive_sync(queues: Queues, wish: ClaimRequest, timeout_s: float | None) -> Iterator[SyncReceived]:
-    single = replace(wish, count=1)
+def receive_sync(queues: Queues, request: ClaimRequest, timeout_s: float | None) -> Iterator[SyncReceived]:
+    single = replace(request, count=1)
     while received := receive_batch_sync(queues, single, timeout_s):
         yield received[0]
 
@@ -284,10 +284,10 @@ def receive_deferred_sync(queues: Queues, entity: str, sequences: Iterable[int])
     return _deferred_by_sync(queues, _deferred(entity, sequences))
 
 
-def _deferred_by_sync(queues: Queues, wish: ClaimRequest) -> list[SyncReceived]:
+def _deferred_by_sync(queues: Queues, request: ClaimRequest) -> list[SyncReceived]:
     if queues.watcher is not None:
-        return _watched(queues).receive_sync(wish.entity, lambda: queues.store.claim(wish).wait())
-    return [SyncReceived(queues, each) for each in queues.store.claim(wish).wait()]
+        return _watched(queues).receive_sync(request.entity, lambda: queues.store.claim(request).wait())
+    return [SyncReceived(queues, each) for each in queues.store.claim(request).wait()]
 
 
 def accept_session_sync(
@@ -323,8 +323,8 @@ class HeldSession:
         command.state = None if state is None else bytes(state)
         return self._queues.submit(command)
 
-    def _wish(self, count: int, mode: str) -> ClaimRequest:
-        return wish_for(self.entity, count, mode, "", self._lock)
+    def _request(self, count: int, mode: str) -> ClaimRequest:
+        return request_for(self.entity, count, mode, "", self._lock)
 
     def _not_freed(self, hindrance: BusError) -> None:
         """The error of the block is the one to tell."""
@@ -343,14 +343,14 @@ class SessionReceiver(HeldSession):
         self._lost: LockLost | None = None
 
     def receive(self, timeout: float | None = None, mode: str = PEEK_LOCK) -> AsyncIterator[Received]:
-        return receive(self._queues, self._wish(1, mode), timeout)
+        return receive(self._queues, self._request(1, mode), timeout)
 
     async def receive_batch(self, count: int, timeout: float | None = None, mode: str = PEEK_LOCK) -> list[Received]:
-        return await receive_batch(self._queues, self._wish(count, mode), timeout)
+        return await receive_batch(self._queues, self._request(count, mode), timeout)
 
     async def receive_deferred(self, sequences: list[int]) -> list[Received]:
-        wish = replace(self._wish(1, PEEK_LOCK), sequences=tuple(sequences))
-        return await _deferred_by(self._queues, wish)
+        request = replace(self._request(1, PEEK_LOCK), sequences=tuple(sequences))
+        return await _deferred_by(self._queues, request)
 
     def state(self) -> Pending[bytes | None]:
         return self._queues.store.session_state(self._lock)
@@ -401,14 +401,14 @@ class SyncSessionReceiver(HeldSession):
     """The same for synchronous programs. A thread cannot be cancelled: a lock that is lost shows in the next call."""
 
     def receive(self, timeout: float | None = None, mode: str = PEEK_LOCK) -> Iterator[SyncReceived]:
-        return receive_sync(self._queues, self._wish(1, mode), timeout)
+        return receive_sync(self._queues, self._request(1, mode), timeout)
 
     def receive_batch(self, count: int, timeout: float | None = None, mode: str = PEEK_LOCK) -> list[SyncReceived]:
-        return receive_batch_sync(self._queues, self._wish(count, mode), timeout)
+        return receive_batch_sync(self._queues, self._request(count, mode), timeout)
 
     def receive_deferred(self, sequences: list[int]) -> list[SyncReceived]:
-        wish = replace(self._wish(1, PEEK_LOCK), sequences=tuple(sequences))
-        return _deferred_by_sync(self._queues, wish)
+        request = replace(self._request(1, PEEK_LOCK), sequences=tuple(sequences))
+        return _deferred_by_sync(self._queues, request)
 
     def state(self) -> bytes | None:
         return self._queues.store.session_state(self._lock).wait()

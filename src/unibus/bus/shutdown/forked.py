@@ -24,13 +24,13 @@ class ForkedRuntime:
         raise opened_by(self.pid)
 
 
-def become_forked(hub: object, exchange: Exchange, registry: Registry, shutdown: Shutdown, pid: int) -> None:
+def become_forked(runtime: object, exchange: Exchange, registry: Registry, shutdown: Shutdown, pid: int) -> None:
     """Every reference to the hub is one to a ForkedHub from now on. Its parts are never freed: see `keep_for_ever`."""
-    parts = vars(hub)
+    parts = vars(runtime)
     keep_for_ever(dict(parts))
     parts.clear()
     parts.update(exchange=exchange, registry=registry, shutdown=shutdown, pid=pid)
-    object.__setattr__(hub, "__class__", ForkedRuntime)
+    object.__setattr__(runtime, "__class__", ForkedRuntime)
 
 
 def refuse(pid: int) -> NoReturn:

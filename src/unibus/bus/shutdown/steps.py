@@ -47,7 +47,7 @@ class Shutdown:
         self,
         exchange: Exchange,
         registry: Registry,
-        aftermath: BusDeliveryOutcomes,
+        outcomes: BusDeliveryOutcomes,
         delivery: SlotRunner,
         places: HandlerExecutors,
         timers: Timers,
@@ -64,12 +64,12 @@ class Shutdown:
         self.capture: CaptureChild | None = None
         self._exchange = exchange
         self._registry = registry
-        self._aftermath = aftermath
+        self._outcomes = outcomes
         self._delivery = delivery
         self._places = places
         self._timers = timers
         self._quiet = quiet
-        self._unhandled = Unhandled(exchange, registry, delivery, places, aftermath.retries, lambda: self.closing)
+        self._unhandled = Unhandled(exchange, registry, delivery, places, outcomes.retries, lambda: self.closing)
         self.closing = Closing(
             [
                 ClosingStep("subscriptions", self._stop_feeds),
@@ -133,11 +133,11 @@ class Shutdown:
     def _drain(self) -> None:
         closing = self.closing
         if not self.is_exit:
-            self._aftermath.watch(closing.wake)
+            self._outcomes.watch(closing.wake)
             try:
                 self._unhandled.wait()
             finally:
-                self._aftermath.unwatch(closing.wake)
+                self._outcomes.unwatch(closing.wake)
         if self.durable is not None:
             self.durable.stop()
         if self.is_left:

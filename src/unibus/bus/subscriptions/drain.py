@@ -32,9 +32,9 @@ class Deadline:
 class Drain:
     """Messages that a created channel keeps for its first subscriber are at rest, and do not count."""
 
-    def __init__(self, registry: Registry, aftermath: BusDeliveryOutcomes, places: HandlerExecutors) -> None:
+    def __init__(self, registry: Registry, outcomes: BusDeliveryOutcomes, places: HandlerExecutors) -> None:
         self._registry = registry
-        self._aftermath = aftermath
+        self._outcomes = outcomes
         self._places = places
         self._is_over = False  # The bus has closed.
 
@@ -47,7 +47,7 @@ class Drain:
     def end(self) -> None:
         """The bus has closed: let everybody who waits look once more, and go."""
         self._is_over = True
-        for watcher in self._aftermath.watchers:
+        for watcher in self._outcomes.watchers:
             watcher()
 
     def is_resting(self) -> bool:
@@ -69,13 +69,13 @@ class Drain:
                 changed.notify_all()
 
         self._places.recover()
-        self._aftermath.watch(look_again)
+        self._outcomes.watch(look_again)
         try:
             with changed:
                 changed.wait_for(lambda: reached() or self._is_over, timeout_s)
             return reached()
         finally:
-            self._aftermath.unwatch(look_again)
+            self._outcomes.unwatch(look_again)
 
     async def wait_async(self, timeout_s: float | None, until: Callable[[], bool] | None = None) -> bool:
         """The same without blocking the loop."""
@@ -87,7 +87,7 @@ class Drain:
             notify_loop(loop, changed.set)
 
         self._places.recover()
-        self._aftermath.watch(look_again)
+        self._outcomes.watch(look_again)
         try:
             async with asyncio.timeout(timeout_s):
                 while not reached() and not self._is_over:
@@ -96,5 +96,5 @@ class Drain:
         except TimeoutError:
             pass  # What counts is how it is now.
         finally:
-            self._aftermath.unwatch(look_again)
+            self._outcomes.unwatch(look_again)
         return reached()

@@ -37,7 +37,7 @@ class Requests:
         self._registry = registry
         self._subscriptions = subscriptions
         self._waiting: dict[str, list[OpenRequest]] = {}  # By correlation id, in the order of asking.
-        self._inbox = f"{REPLY_PREFIX}{exchange.stamper.prefix}inbox"
+        self._inbox = f"{REPLY_PREFIX}{exchange.id_generator.prefix}inbox"
         self._open = False
 
     def expect(self, message: Message, answer: Answer) -> OpenRequest:
@@ -47,11 +47,11 @@ class Requests:
             options = SubscribeOptions(dispatch="inline", group="$reply")
             self._subscriptions.add(self._inbox, self._arrived, retry_policy(0, 0.0, options), 1, options)
             self._open = True
-        cold = MessageProperties() if message.cold is None else message.cold
-        cold.reply_to = self._inbox
-        cold.correlation_id = cold.correlation_id or message.id
-        message.cold = cold
-        request = OpenRequest(message.id, cold.correlation_id, answer)
+        properties = MessageProperties() if message.properties is None else message.properties
+        properties.reply_to = self._inbox
+        properties.correlation_id = properties.correlation_id or message.id
+        message.properties = properties
+        request = OpenRequest(message.id, properties.correlation_id, answer)
         with LOCK:
             self._waiting.setdefault(request.correlation_id, []).append(request)
         return request

@@ -27,12 +27,12 @@ class Subscriptions:
     """All subscriptions of one bus, by id."""
 
     def __init__(
-        self, exchange: Exchange, registry: Registry, places: HandlerExecutors, aftermath: BusDeliveryOutcomes
+        self, exchange: Exchange, registry: Registry, places: HandlerExecutors, outcomes: BusDeliveryOutcomes
     ) -> None:
         self._exchange = exchange
         self._registry = registry
         self._places = places
-        self._aftermath = aftermath
+        self._outcomes = outcomes
         self._by_id: dict[int, Subscription] = {}
         self._groups: dict[tuple[Pattern, str], Group] = {}
         self._defaults = DefaultGroups()
@@ -99,7 +99,7 @@ class Subscriptions:
                 self._close(group, subscription.pattern)
         tasks = self._places.end_slots(consumer)
         wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
-        self._aftermath.rested(group)
+        self._outcomes.rested(group)
         return CancelledHandlers(tasks)
 
     def orphaned(self, group: Group) -> None:
@@ -134,7 +134,7 @@ class Subscriptions:
         consumer = Consumer(next_number(), group, handler, plan.shape)
         consumer.convert = plan.convert
         consumer.bus = self._exchange
-        consumer.launcher = self._places.launcher_for(plan)
+        consumer.executor = self._places.executor_for(plan)
         if self.around is not None:
             self.around(consumer)
         return consumer

@@ -10,7 +10,6 @@ from mypy_extensions import i64
 
 from unibus.core.codec.row import (
     BYTES,
-    COLD_FROM,
     DELIVERIES,
     EXPIRES,
     FORMATS,
@@ -18,6 +17,7 @@ from unibus.core.codec.row import (
     KINDS,
     NEWER,
     PLAIN,
+    PROPERTIES_FROM,
     RARE,
     SCHEDULED,
     SERIALIZED,
@@ -54,9 +54,9 @@ def message_of_hot(row: Hot[object], trust: i64) -> Message:
 
 
 def message_of_headed(row: Headed[object], trust: i64) -> Message:
-    cold = MessageProperties(_checked_names(row[7]))
-    cold.trust_headers()
-    message = restored(row[2], row[3], _body_of(row[0], row[1], trust), row[6], cold)
+    properties = MessageProperties(_checked_names(row[7]))
+    properties.trust_headers()
+    message = restored(row[2], row[3], _body_of(row[0], row[1], trust), row[6], properties)
     _place(message, row[4], row[5])
     return message
 
@@ -102,10 +102,10 @@ def _read_values(message: Message, headers: dict[str, HeaderValue], mask: i64, v
     if mask < 0 or mask >> len(RARE):
         raise DecodeError(f"unknown fields in mask {mask:#x}", NEWER)
     at = _read_counts(message, mask, values)
-    if headers or mask >> COLD_FROM:
-        message.cold = MessageProperties(headers)
-        at = _read_rare(message.cold, mask, values, at)
-        at = _read_texts(message.cold, mask >> TEXTS_FROM, values, at)
+    if headers or mask >> PROPERTIES_FROM:
+        message.properties = MessageProperties(headers)
+        at = _read_rare(message.properties, mask, values, at)
+        at = _read_texts(message.properties, mask >> TEXTS_FROM, values, at)
     if at != len(values):
         raise DecodeError(f"{len(values)} values where {at} belong")
 
@@ -121,26 +121,28 @@ def _read_counts(message: Message, mask: i64, values: list[object]) -> i64:
     return at
 
 
-def _read_rare(cold: MessageProperties, mask: i64, values: list[object], at: i64) -> i64:
+def _read_rare(properties: MessageProperties, mask: i64, values: list[object], at: i64) -> i64:
     if mask & TYPED:
-        cold.headers = checked_headers({name: untagged(item) for name, item in dict_of(_value_at(values, at)).items()})
+        properties.headers = checked_headers(
+            {name: untagged(item) for name, item in dict_of(_value_at(values, at)).items()}
+        )
         at += 1
     if mask & TRACE:
-        cold.trace = {text_of(key): text_of(text) for key, text in dict_of(_value_at(values, at)).items()}
+        properties.trace = {text_of(key): text_of(text) for key, text in dict_of(_value_at(values, at)).items()}
         at += 1
     if mask & TTL:
-        cold.ttl_ns = _count_at(values, at)
+        properties.ttl_ns = _count_at(values, at)
         at += 1
     if mask & SCHEDULED:
-        cold.scheduled_at_ns = _count_at(values, at)
+        properties.scheduled_at_ns = _count_at(values, at)
         at += 1
     return at
 
 
-def _read_texts(cold: MessageProperties, mask: i64, values: list[object], at: i64) -> i64:
+def _read_texts(properties: MessageProperties, mask: i64, values: list[object], at: i64) -> i64:
     for name in TEXT_FIELDS:
         if mask & 1:
-            setattr(cold, name, text_of(_value_at(values, at)))
+            setattr(properties, name, text_of(_value_at(values, at)))
             at += 1
         mask >>= 1
     return at

@@ -51,21 +51,21 @@ def exact_message(message: Message) -> Message:
     other.sequence = message.sequence
     other.expires_ns = message.expires_ns
     other.delivery_count = message.delivery_count
-    if message.cold is not None:
-        other.cold = _careful_cold(message.cold)
+    if message.properties is not None:
+        other.properties = _careful_properties(message.properties)
     return other
 
 
-def _careful_cold(cold: MessageProperties) -> MessageProperties:
-    headers = {exact_text(name): exact_scalar(value) for name, value in cold.headers.items()}
+def _careful_properties(properties: MessageProperties) -> MessageProperties:
+    headers = {exact_text(name): exact_scalar(value) for name, value in properties.headers.items()}
     other = MessageProperties(
-        checked_headers(headers), {exact_text(key): exact_text(text) for key, text in cold.trace.items()}
+        checked_headers(headers), {exact_text(key): exact_text(text) for key, text in properties.trace.items()}
     )
     for name in TEXT_FIELDS:
-        text = getattr(cold, name)
+        text = getattr(properties, name)
         setattr(other, name, None if text is None else exact_text(text))
-    other.ttl_ns = cold.ttl_ns
-    other.scheduled_at_ns = cold.scheduled_at_ns
+    other.ttl_ns = properties.ttl_ns
+    other.scheduled_at_ns = properties.scheduled_at_ns
     return other
 
 
@@ -74,10 +74,10 @@ def _filled(message: Message, body: object, kind: i64, binary: bool) -> tuple[ob
         raise SerializationFailed(f"sequence {message.sequence} or priority {message.priority} is out of range")
     form = VERSION << KIND_BITS | kind
     content = body if kind == PLAIN else _content_of(kind, body, binary)
-    cold = message.cold
+    properties = message.properties
     if message.expires_ns | message.delivery_count == 0:
         # Each row is written out: joining a common part to it would cost as much as the rest.
-        if cold is None:
+        if properties is None:
             return (
                 form,
                 content,
@@ -87,7 +87,7 @@ def _filled(message: Message, body: object, kind: i64, binary: bool) -> tuple[ob
                 message.priority,
                 message._timestamp_ns,
             )
-        if _has_headers_only(cold) and _are_plain(cold, binary):
+        if _has_headers_only(properties) and _are_plain(properties, binary):
             return (
                 form,
                 content,
@@ -96,13 +96,13 @@ def _filled(message: Message, body: object, kind: i64, binary: bool) -> tuple[ob
                 message.sequence,
                 message.priority,
                 message._timestamp_ns,
-                cold.headers,
+                properties.headers,
             )
     values: list[object] = []
     mask = _write_counts(message, values)
-    if cold is not None:
-        mask |= _write_rare(cold, values, binary) | _write_texts(cold, values)
-    headers = NO_HEADERS if cold is None or mask & TYPED else cold.headers
+    if properties is not None:
+        mask |= _write_rare(properties, values, binary) | _write_texts(properties, values)
+    headers = NO_HEADERS if properties is None or mask & TYPED else properties.headers
     return (
         form,
         content,
@@ -138,38 +138,38 @@ def _content_of(kind: i64, body: object, binary: bool) -> object:
     return data if binary else base64_text(data)
 
 
-def _are_plain(cold: MessageProperties, binary: bool) -> bool:
-    if not cold.headers:
+def _are_plain(properties: MessageProperties, binary: bool) -> bool:
+    if not properties.headers:
         return True
-    if not cold.trusts_headers():
+    if not properties.trusts_headers():
         checked = MessageProperties()
-        set_headers(checked, cold.headers)
+        set_headers(checked, properties.headers)
         if not checked.trusts_headers():
             return False
-    return binary or all(is_plain(value, False) for value in cold.headers.values())
+    return binary or all(is_plain(value, False) for value in properties.headers.values())
 
 
-def _has_headers_only(cold: MessageProperties) -> bool:
+def _has_headers_only(properties: MessageProperties) -> bool:
     return (
-        not cold.trace
-        and cold.ttl_ns | cold.scheduled_at_ns == 0
-        and cold.type is None
-        and cold.subject is None
-        and cold.content_type is None
-        and cold.correlation_id is None
-        and cold.reply_to is None
-        and cold.reply_to_session_id is None
-        and cold.to is None
-        and cold.source is None
-        and cold.target is None
-        and cold.session_id is None
-        and cold.partition_key is None
-        and cold.routing_key is None
-        and cold.dedup_key is None
-        and cold.traceparent is None
-        and cold.tracestate is None
-        and cold.tx_id is None
-        and cold.backend_id is None
+        not properties.trace
+        and properties.ttl_ns | properties.scheduled_at_ns == 0
+        and properties.type is None
+        and properties.subject is None
+        and properties.content_type is None
+        and properties.correlation_id is None
+        and properties.reply_to is None
+        and properties.reply_to_session_id is None
+        and properties.to is None
+        and properties.source is None
+        and properties.target is None
+        and properties.session_id is None
+        and properties.partition_key is None
+        and properties.routing_key is None
+        and properties.dedup_key is None
+        and properties.traceparent is None
+        and properties.tracestate is None
+        and properties.tx_id is None
+        and properties.backend_id is None
     )
 
 
@@ -186,45 +186,45 @@ def _write_counts(message: Message, values: list[object]) -> i64:
     return mask
 
 
-def _write_rare(cold: MessageProperties, values: list[object], binary: bool) -> i64:
+def _write_rare(properties: MessageProperties, values: list[object], binary: bool) -> i64:
     mask: i64 = 0
-    if not _are_plain(cold, binary):
+    if not _are_plain(properties, binary):
         mask |= TYPED
-        values.append({name: tagged(value, binary) for name, value in checked_headers(cold.headers).items()})
-    if cold.trace:
+        values.append({name: tagged(value, binary) for name, value in checked_headers(properties.headers).items()})
+    if properties.trace:
         mask |= TRACE
-        values.append(cold.trace)
-    if cold.ttl_ns | cold.scheduled_at_ns < 0:
+        values.append(properties.trace)
+    if properties.ttl_ns | properties.scheduled_at_ns < 0:
         raise SerializationFailed("ttl and schedule cannot be negative")
-    if cold.ttl_ns:
+    if properties.ttl_ns:
         mask |= TTL
-        values.append(cold.ttl_ns)
-    if cold.scheduled_at_ns:
+        values.append(properties.ttl_ns)
+    if properties.scheduled_at_ns:
         mask |= SCHEDULED
-        values.append(cold.scheduled_at_ns)
+        values.append(properties.scheduled_at_ns)
     return mask
 
 
-def _write_texts(cold: MessageProperties, values: list[object]) -> i64:
+def _write_texts(properties: MessageProperties, values: list[object]) -> i64:
     """In the order of TEXT_FIELDS. Written out: reading a field by its name costs twenty times as much."""
     return (
-        _written(cold.type, 0x40, values)
-        | _written(cold.subject, 0x80, values)
-        | _written(cold.content_type, 0x100, values)
-        | _written(cold.correlation_id, 0x200, values)
-        | _written(cold.reply_to, 0x400, values)
-        | _written(cold.reply_to_session_id, 0x800, values)
-        | _written(cold.to, 0x1000, values)
-        | _written(cold.source, 0x2000, values)
-        | _written(cold.target, 0x4000, values)
-        | _written(cold.session_id, 0x8000, values)
-        | _written(cold.partition_key, 0x1_0000, values)
-        | _written(cold.routing_key, 0x2_0000, values)
-        | _written(cold.dedup_key, 0x4_0000, values)
-        | _written(cold.traceparent, 0x8_0000, values)
-        | _written(cold.tracestate, 0x10_0000, values)
-        | _written(cold.tx_id, 0x20_0000, values)
-        | _written(cold.backend_id, 0x40_0000, values)
+        _written(properties.type, 0x40, values)
+        | _written(properties.subject, 0x80, values)
+        | _written(properties.content_type, 0x100, values)
+        | _written(properties.correlation_id, 0x200, values)
+        | _written(properties.reply_to, 0x400, values)
+        | _written(properties.reply_to_session_id, 0x800, values)
+        | _written(properties.to, 0x1000, values)
+        | _written(properties.source, 0x2000, values)
+        | _written(properties.target, 0x4000, values)
+        | _written(properties.session_id, 0x8000, values)
+        | _written(properties.partition_key, 0x1_0000, values)
+        | _written(properties.routing_key, 0x2_0000, values)
+        | _written(properties.dedup_key, 0x4_0000, values)
+        | _written(properties.traceparent, 0x8_0000, values)
+        | _written(properties.tracestate, 0x10_0000, values)
+        | _written(properties.tx_id, 0x20_0000, values)
+        | _written(properties.backend_id, 0x40_0000, values)
     )
 
 

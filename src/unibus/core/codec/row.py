@@ -77,5 +77,5 @@ TYPED: Final = 0x4
 TRACE: Final = 0x8
 TTL: Final = 0x10
 SCHEDULED: Final = 0x20
-COLD_FROM: Final = 2
+PROPERTIES_FROM: Final = 2
 TEXTS_FROM: Final = 6

@@ -40,26 +40,26 @@ SECONDS_MAX: Final = 6e9
 HALF_A_PAIR: Final = "replace it: text.encode('utf-8', 'replace').decode()"
 
 
-def set_fields(cold: MessageProperties, fields: Mapping[str, object]) -> None:
+def set_fields(properties: MessageProperties, fields: Mapping[str, object]) -> None:
     """Set every given field or raise; a None leaves the field as it is."""
     for given, value in fields.items():
         if value is not None:
-            _set_field(cold, ALIASES.get(given, given), value)
+            _set_field(properties, ALIASES.get(given, given), value)
 
 
-def _set_field(cold: MessageProperties, name: str, value: object) -> None:
+def _set_field(properties: MessageProperties, name: str, value: object) -> None:
     if name in _TEXT_NAMES:
-        setattr(cold, name, _text(name, value))
+        setattr(properties, name, _text(name, value))
     elif name == "headers":
-        set_headers(cold, value)
+        set_headers(properties, value)
     elif name == "trace":
-        cold.trace = _texts(value)
+        properties.trace = _texts(value)
     elif name == "trace_id":
-        cold.trace = {**cold.trace, "trace_id": _text(name, value)}
+        properties.trace = {**properties.trace, "trace_id": _text(name, value)}
     elif name == "ttl":
-        cold.ttl_ns = seconds_ns("ttl", value)
+        properties.ttl_ns = seconds_ns("ttl", value)
     elif name == "scheduled_at":
-        cold.scheduled_at_ns = _instant_ns(value)
+        properties.scheduled_at_ns = _instant_ns(value)
     elif name in BESIDE:
         takers = "send and publish take" if name == "priority" else "send takes"
         raise UsageError(f"{name!r} is not a field of a message", f"{takers} it as an argument of its own")
@@ -101,12 +101,12 @@ def _texts(value: object) -> dict[str, str]:
 
 def checked_headers(value: object) -> dict[str, HeaderValue]:
     """A copy of the headers, each value of a type that every encoding keeps."""
-    cold = MessageProperties()
-    set_headers(cold, value)
-    return cold.headers
+    properties = MessageProperties()
+    set_headers(properties, value)
+    return properties.headers
 
 
-def set_headers(cold: MessageProperties, value: object) -> None:
+def set_headers(properties: MessageProperties, value: object) -> None:
     """The same into a cold part, which then knows whether all of them are plain."""
     given = value if isinstance(value, dict) else _as_dict(value)
     if len(given) > HEADER_COUNT_MAX:
@@ -117,9 +117,9 @@ def set_headers(cold: MessageProperties, value: object) -> None:
         headers[_header_name(name)] = checked_header(name, content)
         kind = type(content)
         plain = plain and (kind is str or kind is int or kind is bool or kind is float or content is None)
-    cold.headers = headers
+    properties.headers = headers
     if plain:
-        cold.trust_headers()
+        properties.trust_headers()
 
 
 def _as_dict(value: object) -> dict[object, object]:

@@ -30,7 +30,7 @@ class Message:
     """Make one with `Message.new`; the bus makes its own on `publish`."""
 
     def __init__(
-        self, stamper: IdGenerator, channel: str, body: object, priority: i64, cold: MessageProperties | None
+        self, id_generator: IdGenerator, channel: str, body: object, priority: i64, properties: MessageProperties | None
     ) -> None:
         self.channel = channel
         self.body = body
@@ -38,13 +38,13 @@ class Message:
         self.sequence: i64 = 0  # Given by the channel at admission, from 1; 0 = not admitted yet.
         self.expires_ns: i64 = 0  # Wall time; 0 = never.
         self.delivery_count: i64 = 0
-        self.cold = cold
+        self.properties = properties
         self._is_taken = False  # A publish uses this very object: see `take`.
         # Until the id is read, `_id` holds the stamper's prefix and `_number` the count; after that, the text and 0.
-        self._id = stamper.prefix
-        self._number = stamper.next_number()
+        self._id = id_generator.prefix
+        self._number = id_generator.next_number()
         # Kept as the very object that the clock gave: unpacking it here would cost more than a queue operation.
-        self._timestamp_ns: object = stamper.wall_ns()
+        self._timestamp_ns: object = id_generator.wall_ns()
 
     @staticmethod
     def new(channel: str, payload: object = None, priority: object = Priority.NORMAL) -> "Message":
@@ -81,67 +81,67 @@ class Message:
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:
-        return NO_HEADERS if self.cold is None else self.cold.headers
+        return NO_HEADERS if self.properties is None else self.properties.headers
 
     @property
     def trace(self) -> Mapping[str, str]:
-        return NO_TRACE if self.cold is None else self.cold.trace
+        return NO_TRACE if self.properties is None else self.properties.trace
 
     @property
     def trace_id(self) -> _Text:
         """What was given as trace id, else the trace id inside of a W3C traceparent."""
-        if self.cold is None:
+        if self.properties is None:
             return None
-        given = self.cold.trace.get("trace_id")
-        if given is None and self.cold.traceparent is not None:
-            parts = self.cold.traceparent.split("-")
+        given = self.properties.trace.get("trace_id")
+        if given is None and self.properties.traceparent is not None:
+            parts = self.properties.traceparent.split("-")
             return parts[1] if len(parts) >= 4 else None
         return given
 
     @property
     def type(self) -> _Text:
-        return None if self.cold is None else self.cold.type
+        return None if self.properties is None else self.properties.type
 
     @property
     def subject(self) -> _Text:
-        return None if self.cold is None else self.cold.subject
+        return None if self.properties is None else self.properties.subject
 
     @property
     def content_type(self) -> _Text:
-        return None if self.cold is None else self.cold.content_type
+        return None if self.properties is None else self.properties.content_type
 
     @property
     def correlation_id(self) -> _Text:
-        return None if self.cold is None else self.cold.correlation_id
+        return None if self.properties is None else self.properties.correlation_id
 
     @property
     def reply_to(self) -> _Text:
-        return None if self.cold is None else self.cold.reply_to
+        return None if self.properties is None else self.properties.reply_to
 
     @property
     def source(self) -> _Text:
-        return None if self.cold is None else self.cold.source
+        return None if self.properties is None else self.properties.source
 
     @property
     def target(self) -> _Text:
-        return None if self.cold is None else self.cold.target
+        return None if self.properties is None else self.properties.target
 
     @property
     def session_id(self) -> _Text:
-        return None if self.cold is None else self.cold.session_id
+        return None if self.properties is None else self.properties.session_id
 
     @property
     def dedup_key(self) -> _Text:
-        return None if self.cold is None else self.cold.dedup_key
+        return None if self.properties is None else self.properties.dedup_key
 
     @property
     def traceparent(self) -> _Text:
-        return None if self.cold is None else self.cold.traceparent
+        return None if self.properties is None else self.properties.traceparent
 
     @property
     def ttl(self) -> float | None:
         """Seconds, or None for no limit of its own."""
-        return None if self.cold is None or self.cold.ttl_ns == 0 else float(self.cold.ttl_ns) / 1e9
+        return None if self.properties is None or self.properties.ttl_ns == 0 else float(self.properties.ttl_ns) / 1e9
 
     # Builders. Each gives a new message with the same id, so that a retry of the same publish is known as one.
 
@@ -162,13 +162,13 @@ class Message:
         from unibus.core.envelope.fields import set_fields
 
         other = self.copy()
-        other.cold = MessageProperties() if self.cold is None else self.cold.copy()
-        set_fields(other.cold, fields)
+        other.properties = MessageProperties() if self.properties is None else self.properties.copy()
+        set_fields(other.properties, fields)
         return other
 
     def copy(self) -> "Message":
         """A second envelope around the same body and the same cold part, with the same id and place."""
-        return restored(self.id, self.channel, self.body, self.timestamp_ns, self.cold)._placed_like(self)
+        return restored(self.id, self.channel, self.body, self.timestamp_ns, self.properties)._placed_like(self)
 
     def fresh(self) -> "Message":
         """A copy that was never admitted: to publish the same message once more."""
@@ -203,9 +203,9 @@ class Message:
 atomic(Message, "take")
 
 
-def restored(id: str, channel: str, body: object, timestamp_ns: int, cold: MessageProperties | None) -> Message:
+def restored(id: str, channel: str, body: object, timestamp_ns: int, properties: MessageProperties | None) -> Message:
     """A message with a given identity and time: a decoded or a copied one."""
-    message = Message(_UNSTAMPED, channel, body, Priority.NORMAL, cold)
+    message = Message(_UNSTAMPED, channel, body, Priority.NORMAL, properties)
     message._id = id
     message._number = 0
     message._timestamp_ns = timestamp_ns
@@ -214,7 +214,7 @@ def restored(id: str, channel: str, body: object, timestamp_ns: int, cold: Messa
 
 def same_message(one: Message, other: Message) -> bool:
     """Equal in every field and in the body: what a lossless encoding must give back."""
-    return _hot(one) == _hot(other) and _cold(one) == _cold(other)
+    return _hot(one) == _hot(other) and _properties(one) == _properties(other)
 
 
 def _hot(message: Message) -> tuple[object, ...]:
@@ -222,8 +222,8 @@ def _hot(message: Message) -> tuple[object, ...]:
     return (message.id, message.channel, message.body, message.priority, message.timestamp_ns, place)
 
 
-def _cold(message: Message) -> tuple[object, ...]:
-    return (MessageProperties() if message.cold is None else message.cold).as_tuple()
+def _properties(message: Message) -> tuple[object, ...]:
+    return (MessageProperties() if message.properties is None else message.properties).as_tuple()
 
 
 def _zero() -> int:

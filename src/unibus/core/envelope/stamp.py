@@ -63,14 +63,14 @@ def id_text(prefix: str, number: i64) -> str:
     return head.text + (tail if high else tail.lstrip("0") or "0")
 
 
-_stamper = IdGenerator("", _no_time)
+_id_generator = IdGenerator("", _no_time)
 
 
-def set_default_id_generator(stamper: IdGenerator) -> None:
+def set_default_id_generator(id_generator: IdGenerator) -> None:
     """Called once by the shell at import (and again in a forked child), for messages made outside of a bus."""
-    global _stamper
-    _stamper = stamper
+    global _id_generator
+    _id_generator = id_generator
 
 
 def default_id_generator() -> IdGenerator:
-    return _stamper
+    return _id_generator

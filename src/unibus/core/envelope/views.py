@@ -26,8 +26,8 @@ class MessageId(str):
     @staticmethod
     def new() -> "MessageId":
         """Unique among all processes: see stamp.py."""
-        stamper = default_id_generator()
-        return MessageId(id_text(stamper.prefix, stamper.next_number()))
+        id_generator = default_id_generator()
+        return MessageId(id_text(id_generator.prefix, id_generator.next_number()))
 
     @staticmethod
     def from_str(text: str) -> "MessageId":
@@ -126,7 +126,7 @@ class BusMessage:
     @property
     def backend_id(self) -> str | None:
         """How the store that keeps the message calls it; None in memory."""
-        return None if self.message.cold is None else self.message.cold.backend_id
+        return None if self.message.properties is None else self.message.properties.backend_id
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BusMessage) and other.message is self.message

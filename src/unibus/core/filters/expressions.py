@@ -53,21 +53,21 @@ class UserTerm(PlaceTerm):
         self.folded = name.lower()
 
     def value(self, message: Message) -> object:
-        cold = message.cold
-        if cold is None:
+        properties = message.properties
+        if properties is None:
             return None
-        found = cold.headers.get(self.name)
+        found = properties.headers.get(self.name)
         return self._in_other_case(message) if found is None else found
 
     def _in_other_case(self, message: Message) -> object:
-        cold = message.cold
-        if cold is None or self.name in cold.headers:
+        properties = message.properties
+        if properties is None or self.name in properties.headers:
             return None
-        name = spelling(cold.headers, self.folded)
-        return None if name is None else cold.headers.get(name)
+        name = spelling(properties.headers, self.folded)
+        return None if name is None else properties.headers.get(name)
 
     def present(self, message: Message) -> bool:
-        return message.cold is not None and name_in(message.cold.headers, self.name) is not None
+        return message.properties is not None and name_in(message.properties.headers, self.name) is not None
 
 
 @final

@@ -148,9 +148,9 @@ class FilterIndex:
         found: list[list[int]] = []
         for drawer in self._system.values():
             drawer.look(drawer.place.value(message), found)
-        cold = message.cold
-        if cold is not None and self._user:
-            if len(self._user) <= len(cold.headers):
+        properties = message.properties
+        if properties is not None and self._user:
+            if len(self._user) <= len(properties.headers):
                 for drawer in self._user.values():
                     drawer.look(drawer.place.value(message), found)
             else:

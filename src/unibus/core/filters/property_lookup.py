@@ -92,28 +92,28 @@ def system_text(message: Message, number: i64) -> str | None:
     """The properties that are text, which are those that filters ask for most."""
     if number == MESSAGE_ID:
         return message.id
-    cold = message.cold
-    if cold is None:
+    properties = message.properties
+    if properties is None:
         return None
     if number == SUBJECT:
-        return cold.subject
+        return properties.subject
     if number == CORRELATION_ID:
-        return cold.correlation_id
+        return properties.correlation_id
     if number == SESSION_ID:
-        return cold.session_id
+        return properties.session_id
     if number == TO:
-        return cold.to
+        return properties.to
     if number == CONTENT_TYPE:
-        return cold.content_type
-    return _rarer_text(cold, number)
+        return properties.content_type
+    return _rarer_text(properties, number)
 
 
-def _rarer_text(cold: MessageProperties, number: i64) -> str | None:
+def _rarer_text(properties: MessageProperties, number: i64) -> str | None:
     if number == REPLY_TO:
-        return cold.reply_to
+        return properties.reply_to
     if number == REPLY_TO_SESSION_ID:
-        return cold.reply_to_session_id
-    return cold.partition_key
+        return properties.reply_to_session_id
+    return properties.partition_key
 
 
 def system_value(message: Message, number: i64) -> object:
@@ -130,23 +130,23 @@ def system_value(message: Message, number: i64) -> object:
         return _expiry(message)
     if number == DEAD_LETTER_SOURCE:
         return message.headers.get("DeadLetterSource")
-    return None if message.cold is None else _planned(message.cold, number)
+    return None if message.properties is None else _planned(message.properties, number)
 
 
-def _planned(cold: MessageProperties, number: i64) -> object:
-    if number == TIME_TO_LIVE and cold.ttl_ns:
-        return timedelta(microseconds=int(cold.ttl_ns) // 1000)
-    if number == SCHEDULED_TIME and cold.scheduled_at_ns:
-        return instant(cold.scheduled_at_ns)
+def _planned(properties: MessageProperties, number: i64) -> object:
+    if number == TIME_TO_LIVE and properties.ttl_ns:
+        return timedelta(microseconds=int(properties.ttl_ns) // 1000)
+    if number == SCHEDULED_TIME and properties.scheduled_at_ns:
+        return instant(properties.scheduled_at_ns)
     return None
 
 
 def _expiry(message: Message) -> datetime | None:
     if message.expires_ns:
         return instant(message.expires_ns)
-    if message.cold is None or not message.cold.ttl_ns:
+    if message.properties is None or not message.properties.ttl_ns:
         return None
-    return instant(message.timestamp_ns + int(message.cold.ttl_ns))
+    return instant(message.timestamp_ns + int(message.properties.ttl_ns))
 
 
 def instant(nanoseconds: int) -> datetime | None:

@@ -25,20 +25,20 @@ from unibus.errors import (
 ENABLE: Final = "set its status to 'active'"
 
 
-def target_of(book: StoreState, name: str) -> Entity:
+def target_of(state: StoreState, name: str) -> Entity:
     """The entity of that name. The dead-letter queue of one that exists exists too."""
-    found = book.find(name)
+    found = state.find(name)
     if found is None:
         raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
     return found
 
 
-def check_send(book: StoreState, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
+def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
     """Raise what speaks against it. `before` holds what the batch has sent so far, by entity; None: it is alone."""
     if command.former is not None:
-        _check_former(book, command, before)
+        _check_former(state, command, before)
         return
-    entity = book.find(command.entity)
+    entity = state.find(command.entity)
     if entity is None:
         if is_reserved(command.entity):
             raise EntityNotFound(
@@ -47,7 +47,7 @@ def check_send(book: StoreState, command: Send, now_ns: i64, before: dict[str, L
             )
         if not command.makes:
             raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
-        _check_made(book, command, before)
+        _check_made(state, command, before)
         if command.dedup_key is not None and before is not None:
             _is_duplicate(command.entity, command.dedup_key, command.raises, False, before)
         return
@@ -62,7 +62,7 @@ def check_send(book: StoreState, command: Send, now_ns: i64, before: dict[str, L
     if key is not None and _is_duplicate(entity.name, key, command.raises, entity.is_known(key, now_ns), before):
         return
     if entity.kind == TOPIC and entity.subscriptions and command.visible_ns <= now_ns:
-        _check_arrivals(book, entity, command, before)
+        _check_arrivals(state, entity, command, before)
     else:
         check_room(entity, command.size, before)
 
@@ -79,9 +79,9 @@ def check_message(entity: Entity, size: i64) -> None:
         )
 
 
-def check_number(book: StoreState, kind: int, here: int) -> None:
+def check_number(state: StoreState, kind: int, here: int) -> None:
     """Whether one more may be made where there are so many: in the store, or of a topic's subscriptions."""
-    most = book.most.get(kind, here + 1)
+    most = state.most.get(kind, here + 1)
     if here >= most:
         what = f"{KIND_NAMES[kind]}s"
         where = "the topic" if kind == SUBSCRIPTION else "the store"
@@ -91,7 +91,7 @@ def check_number(book: StoreState, kind: int, here: int) -> None:
         )
 
 
-def _check_made(book: StoreState, command: Send, before: dict[str, Load] | None) -> None:
+def _check_made(state: StoreState, command: Send, before: dict[str, Load] | None) -> None:
     """A message to a name that is not there makes it, and a batch may make several."""
     kind = command.makes
     made = 0
@@ -102,12 +102,12 @@ def _check_made(book: StoreState, command: Send, before: dict[str, Load] | None)
         load = _load(before, f"${kind}")  # No name that anybody can give.
         made = load.count
         load.count += 1
-    check_number(book, kind, book.kinds.get(kind, 0) + made)
+    check_number(state, kind, state.kinds.get(kind, 0) + made)
 
 
-def _check_arrivals(book: StoreState, topic: Entity, command: Send, before: dict[str, Load] | None) -> None:
+def _check_arrivals(state: StoreState, topic: Entity, command: Send, before: dict[str, Load] | None) -> None:
     """Only who gets the message needs room for it. It is found out once, here: what follows is in the same step."""
-    router = book.router(topic)
+    router = state.router(topic)
     if router.takes_all:
         check_room(topic, command.size, before)
         return
@@ -202,12 +202,12 @@ def dedup_key(entity: Entity, command: Send) -> str | None:
     return command.who.message_id if entity.settings.dedup_ns else None
 
 
-def count_new(book: StoreState, commands: Sequence[Send], now_ns: i64) -> int:
+def count_new(state: StoreState, commands: Sequence[Send], now_ns: i64) -> int:
     """How many of these sends would be stored: those that neither the entity nor the batch knows already."""
     used: set[tuple[str, str]] = set()
     count = 0
     for command in commands:
-        entity = book.find(command.entity)
+        entity = state.find(command.entity)
         key = command.dedup_key if entity is None else dedup_key(entity, command)
         if key is not None:
             place = (command.entity.casefold(), key)  # Names that differ only by case are one entity.
@@ -218,9 +218,9 @@ def count_new(book: StoreState, commands: Sequence[Send], now_ns: i64) -> int:
     return count
 
 
-def _check_former(book: StoreState, command: Send, before: dict[str, Load] | None) -> None:
+def _check_former(state: StoreState, command: Send, before: dict[str, Load] | None) -> None:
     """A dead letter is never refused, as everywhere; else there has to be room, and a session where one is needed."""
-    entity = former_place(book, command.entity)
+    entity = former_place(state, command.entity)
     if is_sub_queue(command.entity):
         if entity.kind == TOPIC:
             raise UsageError(f"the topic {entity.name!r} has no dead-letter queue", "its subscriptions have one")
@@ -230,6 +230,6 @@ def _check_former(book: StoreState, command: Send, before: dict[str, Load] | Non
     check_quota(entity, command.size, before)
 
 
-def former_place(book: StoreState, name: str) -> Entity:
+def former_place(state: StoreState, name: str) -> Entity:
     """The entity; that of a dead-letter queue, which may not have been made yet."""
-    return target_of(book, name.rpartition("/")[0] if is_sub_queue(name) else name)
+    return target_of(state, name.rpartition("/")[0] if is_sub_queue(name) else name)

@@ -97,19 +97,19 @@ class Backfill:
         elif isinstance(change, Expired):
             self._past.found.pop(change.sequence, None)
 
-    def copy_to(self, book: StoreState, subscription: Entity, now_ns: i64) -> int:
+    def copy_to(self, state: StoreState, subscription: Entity, now_ns: i64) -> int:
         """What its own time-to-live has ended meanwhile stays in the past."""
         copies = 0
         for sequence, seq in self._past.found.items():
             change = self._changes.get(seq)
             if change is None or sequence in self._held:
                 continue
-            cold = decode(change.data).cold
-            ttl_ns = 0 if cold is None else cold.ttl_ns
+            properties = decode(change.data).properties
+            ttl_ns = 0 if properties is None else properties.ttl_ns
             left_ns = change.at_ns + ttl_ns - now_ns if ttl_ns else 0
             if left_ns >= 0:
-                parcel = RoutedMessage(change.who, change.priority, left_ns)
-                parcel.data = change.data
-                parcel.dedup_key = None if cold is None else cold.dedup_key
-                copies += arrive_by_rules(book, subscription, parcel, now_ns)
+                routed = RoutedMessage(change.who, change.priority, left_ns)
+                routed.data = change.data
+                routed.dedup_key = None if properties is None else properties.dedup_key
+                copies += arrive_by_rules(state, subscription, routed, now_ns)
         return copies

@@ -43,28 +43,28 @@ from unibus.errors import UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 
 
-def run(book: StoreState, commands: Sequence[Command], now_ns: i64) -> list[object]:
+def run(state: StoreState, commands: Sequence[Command], now_ns: i64) -> list[object]:
     """Carry out all of them or raise. One result for each: a SendResult, the end of a lock, or None.
 
-    `book.deciding` is True from the first change on: the caller ends it once the changes are on their way to the log.
+    `state.deciding` is True from the first change on: the caller ends it once the changes are on their way to the log.
     """
     if len(commands) == 1:
         # The most common batch needs no book-keeping of its own.
         only = commands[0]
         if isinstance(only, Send):
-            check_send(book, only, now_ns, None)
-            book.deciding = True
-            return [send(book, only, now_ns)]
-    granted = check(book, commands, now_ns)
-    book.deciding = True
-    book.batch = granted
+            check_send(state, only, now_ns, None)
+            state.deciding = True
+            return [send(state, only, now_ns)]
+    granted = check(state, commands, now_ns)
+    state.deciding = True
+    state.batch = granted
     try:
-        return [_do(book, command, now_ns) for command in commands]
+        return [_do(state, command, now_ns) for command in commands]
     finally:
-        book.batch = None
+        state.batch = None
 
 
-def check(book: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[str, Load]:
+def check(state: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[str, Load]:
     """Raise the error of the first that is refused. Returns what was granted to their sends, by entity."""
     if len(commands) > BATCH_COMMANDS_MAX:
         raise UsageError(f"{len(commands)} commands in one batch", f"at most {BATCH_COMMANDS_MAX}")
@@ -74,52 +74,52 @@ def check(book: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[st
     positions: set[str] = set()
     for command in commands:
         if isinstance(command, Send):
-            check_send(book, command, now_ns, before)
+            check_send(state, command, now_ns, before)
         elif isinstance(command, Settle):
             if command.sequence >= 0:
-                entry = locked_entry(book, command.entity, command.sequence, command.token, now_ns)
+                entry = locked_entry(state, command.entity, command.sequence, command.token, now_ns)
             else:
-                entry = lock_of(book, command, now_ns)
+                entry = lock_of(state, command, now_ns)
             command.entry = entry
             if command.verb == DEAD_LETTER:
                 check_words(command)
             _once(settled, entry)
             _not_left(left, entry.session)
         elif isinstance(command, Renew):
-            entry = lock_of(book, command, now_ns)
+            entry = lock_of(state, command, now_ns)
             if entry in settled:
                 raise UsageError(f"{entry.entity.name!r} #{entry.sequence} is settled and then renewed in one batch")
             _not_left(left, entry.session)
         elif isinstance(command, Cancel):
-            entry = scheduled_entry(book, command)
+            entry = scheduled_entry(state, command)
             _once(settled, entry)
         elif isinstance(command, SessionCommand):
-            session = check_session(book, command, now_ns)
+            session = check_session(state, command, now_ns)
             _not_left(left, session)
             if command.verb == LEAVE_SESSION:
                 left.add((session.entity.name, session.id))
         elif isinstance(command, (Move, Remove)):
-            _check_by_hand(book, command, settled, before, now_ns)
+            _check_by_hand(state, command, settled, before, now_ns)
         elif isinstance(command, Advance):
-            check_advance(book, command, positions)
+            check_advance(state, command, positions)
         elif isinstance(command, Forget):
-            target_of(book, command.entity)
+            target_of(state, command.entity)
         elif isinstance(command, Declare):
-            check_declare(book, command, len(commands) == 1)
+            check_declare(state, command, len(commands) == 1)
         elif isinstance(command, (SetRule, DropRule)):
-            check_rule(book, command, len(commands) == 1)
+            check_rule(state, command, len(commands) == 1)
         else:
-            check_drop(book, command, len(commands) == 1)
+            check_drop(state, command, len(commands) == 1)
     return before
 
 
 def _check_by_hand(
-    book: StoreState, command: Move | Remove, settled: set[StoredMessage], before: dict[str, Load], now_ns: i64
+    state: StoreState, command: Move | Remove, settled: set[StoredMessage], before: dict[str, Load], now_ns: i64
 ) -> None:
     if isinstance(command, Move):
-        entry = check_move(book, command, before, now_ns)
+        entry = check_move(state, command, before, now_ns)
     else:
-        entry = waiting_entry(book, command.entity, command.sequence, command.raises)
+        entry = waiting_entry(state, command.entity, command.sequence, command.raises)
     if entry is not None:
         _once(settled, entry)
 
@@ -137,30 +137,30 @@ def _not_left(left: set[tuple[str, str]], session: Session | None) -> None:
         raise UsageError(f"{where} is released before the last command that uses it")
 
 
-def _do(book: StoreState, command: Command, now_ns: i64) -> object:
+def _do(state: StoreState, command: Command, now_ns: i64) -> object:
     if isinstance(command, Send):
-        return send(book, command, now_ns)
+        return send(state, command, now_ns)
     if isinstance(command, Settle):
-        settle(book, command, now_ns)
+        settle(state, command, now_ns)
     elif isinstance(command, Renew):
-        return renew(book, command, now_ns)
+        return renew(state, command, now_ns)
     elif isinstance(command, Cancel):
-        cancel(book, command, now_ns)
+        cancel(state, command, now_ns)
     elif isinstance(command, SessionCommand):
-        return change_session(book, command, now_ns)
+        return change_session(state, command, now_ns)
     elif isinstance(command, Move):
-        return move(book, command, now_ns)
+        return move(state, command, now_ns)
     elif isinstance(command, Remove):
-        return remove_by_hand(book, command, now_ns)
+        return remove_by_hand(state, command, now_ns)
     elif isinstance(command, Advance):
-        advance(book, command, now_ns)
+        advance(state, command, now_ns)
     elif isinstance(command, Forget):
-        forget(book, command, now_ns)
+        forget(state, command, now_ns)
     elif isinstance(command, Declare):
-        declare_entity(book, command, now_ns)
+        declare_entity(state, command, now_ns)
     elif isinstance(command, (SetRule, DropRule)):
-        set_rule(book, command, now_ns)
+        set_rule(state, command, now_ns)
     else:
         assert isinstance(command, Drop)
-        drop_entity(book, command, now_ns)
+        drop_entity(state, command, now_ns)
     return None

@@ -13,7 +13,7 @@ from unibus.core.flow.expiry import is_expired
 from unibus.core.lifecycle.routed_message import RoutedMessage
 from unibus.core.lifecycle.sending import route
 from unibus.core.lifecycle.sessions import session_over
-from unibus.core.lifecycle.settling import expire, give_back
+from unibus.core.lifecycle.settling import expire, requeue
 from unibus.core.lifecycle.state.apply import note, note_completed, note_delivered
 from unibus.core.lifecycle.state.changes import Activated, Advanced, Renewed, Routed, SessionTaken
 from unibus.core.lifecycle.state.deadlines import DeadlineItem
@@ -28,74 +28,74 @@ DUE_PER_CALL: Final = 1_000
 """So many at once, then others get their turn."""
 
 
-def fire(book: StoreState, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool:
+def run_due(state: StoreState, now_ns: i64, at_most: int = DUE_PER_CALL) -> bool:
     """Do what is due by now: end locks, expire messages, make scheduled ones visible. True if there may be more."""
     done: i64 = 0
-    book.deciding = True
+    state.deciding = True
     while done < at_most:
-        item = book.due.pop(now_ns)
+        item = state.due.pop(now_ns)
         if item is None:
             break
-        _fire(book, item, now_ns)
+        _fire(state, item, now_ns)
         done += 1
-    book.deciding = False
+    state.deciding = False
     return done == at_most
 
 
-def limit_durations(book: StoreState, now_ns: i64) -> None:
+def limit_durations(state: StoreState, now_ns: i64) -> None:
     """At open: no lock and no dedup window lasts longer than its duration from now on. One that does was made under a
     later clock, which was set back since. What is scheduled or expires does so by the wall clock, and stays."""
-    book.deciding = True
-    _limit_locks(book, now_ns)
-    if has_window_from_later(book, now_ns):
-        note(book, Advanced(now_ns, 0, 0, CLOCK, now_ns))
-    book.deciding = False
+    state.deciding = True
+    _limit_locks(state, now_ns)
+    if has_window_from_later(state, now_ns):
+        note(state, Advanced(now_ns, 0, 0, CLOCK, now_ns))
+    state.deciding = False
 
 
-def _limit_locks(book: StoreState, now_ns: i64) -> None:
-    for entity in list(book.entities.values()):
+def _limit_locks(state: StoreState, now_ns: i64) -> None:
+    for entity in list(state.entities.values()):
         if entity.locked:
             until_ns = now_ns + lock_ns_of(entity)
             for entry in entity.entries.values():
                 if entry.state == LOCKED and entry.session is None and entry.due_ns > until_ns:
-                    note(book, Renewed(now_ns, entity.number, entry.sequence, until_ns))
+                    note(state, Renewed(now_ns, entity.number, entry.sequence, until_ns))
         until_ns = now_ns + entity.settings.lock_ns
         for session in entity.sessions.values():
             if session.token is not None and session.until_ns > until_ns:
                 taken = SessionTaken(
                     now_ns, entity.number, entity.sequence, session.id, session.token, until_ns, session.consumer
                 )
-                note(book, taken)
+                note(state, taken)
 
 
-def _fire(book: StoreState, item: DeadlineItem, now_ns: i64) -> None:
+def _fire(state: StoreState, item: DeadlineItem, now_ns: i64) -> None:
     if isinstance(item, Session):
-        session_over(book, item, "lock_expired", now_ns)
+        session_over(state, item, "lock_expired", now_ns)
         return
     assert isinstance(item, StoredMessage)
     if item.state == LOCKED:
         item.entity.locks_expired += 1
-        give_back(book, item, "lock_expired", 0, item.overlay, now_ns)
+        requeue(state, item, "lock_expired", 0, item.overlay, now_ns)
     elif item.state == ACTIVE:
-        expire(book, item, now_ns)
+        expire(state, item, now_ns)
     else:
-        activate(book, item, now_ns)
+        activate(state, item, now_ns)
 
 
-def activate(book: StoreState, entry: StoredMessage, now_ns: i64) -> None:
+def activate(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
     """A scheduled message takes its place at the end, as if it were sent now; one that was delayed has its own."""
     entity = entry.entity
     entity.used(now_ns)
     if entry.delayed:
-        note(book, Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
+        note(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entry.sequence))
     elif entity.kind == TOPIC or entity.settings.forward_to:
-        parcel = RoutedMessage(entry.who, entry.priority, max(0, entry.expires_ns - entry.due_ns))
-        parcel.source = entry
-        parcel.hops = entry.hops
-        route(book, entity, parcel, None, now_ns)
-        note(book, Routed(now_ns, entity.number, entry.sequence, entry.who))
+        routed = RoutedMessage(entry.who, entry.priority, max(0, entry.expires_ns - entry.due_ns))
+        routed.source = entry
+        routed.hops = entry.hops
+        route(state, entity, routed, None, now_ns)
+        note(state, Routed(now_ns, entity.number, entry.sequence, entry.who))
     else:
-        note(book, Activated(now_ns, entity.number, entry.sequence, entry.who, entity.sequence + 1))
+        note(state, Activated(now_ns, entity.number, entry.sequence, entry.who, entity.sequence + 1))
 
 
 @final
@@ -120,7 +120,7 @@ class Claimed:
 
 
 def claim(
-    book: StoreState,
+    state: StoreState,
     entity: Entity,
     session: Session | None,
     tokens: list[bytes],
@@ -138,19 +138,19 @@ def claim(
     waiting = entity.waiting if session is None else session.waiting
     claimed: list[Claimed] = []
     size: i64 = 0
-    book.deciding = True
+    state.deciding = True
     for token in tokens:
-        entry = _next(book, waiting, now_ns)
+        entry = _next(state, waiting, now_ns)
         if entry is None:
             break
         size += entry.size
-        claimed.append(hand_out(book, entry, token, lock, consumer, now_ns))
+        claimed.append(deliver(state, entry, token, lock, consumer, now_ns))
         if bytes_max and size >= bytes_max:
             break
     return claimed
 
 
-def _next(book: StoreState, waiting: ReadyQueue, now_ns: i64) -> StoredMessage | None:
+def _next(state: StoreState, waiting: ReadyQueue, now_ns: i64) -> StoredMessage | None:
     while True:
         entry = waiting.pop()
         if entry is None:
@@ -158,29 +158,29 @@ def _next(book: StoreState, waiting: ReadyQueue, now_ns: i64) -> StoredMessage |
         assert isinstance(entry, StoredMessage)
         if not is_expired(entry.expires_ns, now_ns):
             return entry
-        expire(book, entry, now_ns)
+        expire(state, entry, now_ns)
 
 
 def claim_deferred(
-    book: StoreState, entries: list[StoredMessage], tokens: list[bytes], lock: bool, consumer: str, now_ns: i64
+    state: StoreState, entries: list[StoredMessage], tokens: list[bytes], lock: bool, consumer: str, now_ns: i64
 ) -> list[Claimed]:
     """Hand out messages that `deferred_entries` found."""
-    book.deciding = True
-    return [hand_out(book, entry, token, lock, consumer, now_ns) for entry, token in zip(entries, tokens, strict=True)]
+    state.deciding = True
+    return [deliver(state, entry, token, lock, consumer, now_ns) for entry, token in zip(entries, tokens, strict=True)]
 
 
-def hand_out(book: StoreState, entry: StoredMessage, token: bytes, lock: bool, consumer: str, now_ns: i64) -> Claimed:
+def deliver(state: StoreState, entry: StoredMessage, token: bytes, lock: bool, consumer: str, now_ns: i64) -> Claimed:
     entity = entry.entity
     count = entry.delivery_count + 1
     if lock:
         session = entry.session
         until_ns = now_ns + lock_ns_of(entity) if session is None else session.until_ns
         claimed = Claimed(entry, token, until_ns, count)
-        note_delivered(book, entry, count, token, consumer, now_ns, until_ns)
+        note_delivered(state, entry, count, token, consumer, now_ns, until_ns)
         return claimed
     claimed = Claimed(entry, b"", 0, count)
     entity.delivered += 1
-    note_completed(book, entry, count, consumer, now_ns)
+    note_completed(state, entry, count, consumer, now_ns)
     return claimed
 
 

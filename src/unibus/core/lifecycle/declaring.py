@@ -61,13 +61,13 @@ def has_setting(kind: int, name: str) -> bool:
     return kinds is None or kind in kinds
 
 
-def check_declare(book: StoreState, command: Declare, alone: bool) -> None:
+def check_declare(state: StoreState, command: Declare, alone: bool) -> None:
     if not alone:
         raise UsageError("entities are created and deleted outside of a transaction")
     if command.kind == NAMESPACE:
         _check_namespace(command)
         return
-    found = book.find(command.name)
+    found = state.find(command.name)
     kind = command.kind if found is None else found.kind
     if found is None and command.update:
         raise EntityNotFound(f"there is no entity {command.name!r}", "create it first")
@@ -75,7 +75,7 @@ def check_declare(book: StoreState, command: Declare, alone: bool) -> None:
     if found is None:
         if command.kind != SUBSCRIPTION and is_reserved(command.name):
             raise NameInvalid(f"{command.name!r} is a name that belongs to another entity", "choose another name")
-        _check_place(book, command)
+        _check_place(state, command)
     elif command.new_only:
         raise EntityExists(
             f"{found.name!r} exists: it is a {KIND_NAMES[found.kind]}", "update it, or choose another name"
@@ -115,14 +115,14 @@ def _check_kind(entity: str, kind: int, settings: Settings) -> None:
         raise UsageError(f"a {KIND_NAMES[kind]} such as {entity!r} cannot be {status}", "use 'active' or 'disabled'")
 
 
-def _check_place(book: StoreState, command: Declare) -> None:
+def _check_place(state: StoreState, command: Declare) -> None:
     if command.kind != SUBSCRIPTION:
-        check_number(book, command.kind, book.kinds.get(command.kind, 0))
+        check_number(state, command.kind, state.kinds.get(command.kind, 0))
         return
-    topic = book.find(owner_name(command.name, SUBSCRIPTION))
+    topic = state.find(owner_name(command.name, SUBSCRIPTION))
     if topic is None or topic.kind != TOPIC:
         raise EntityNotFound(f"{command.name!r} needs its topic", "create the topic first")
-    check_number(book, SUBSCRIPTION, len(topic.subscriptions))
+    check_number(state, SUBSCRIPTION, len(topic.subscriptions))
 
 
 def _changed(entity: Entity, settings: Settings) -> bool:
@@ -132,22 +132,22 @@ def _changed(entity: Entity, settings: Settings) -> bool:
     return any([now[name] != value for name, value in settings.items()])
 
 
-def declare_entity(book: StoreState, command: Declare, now_ns: i64) -> None:
-    found = book.find_any(command.name)
+def declare_entity(state: StoreState, command: Declare, now_ns: i64) -> None:
+    found = state.find_any(command.name)
     if found is None:
-        declare(book, command.name, command.kind, command.settings, now_ns)
+        declare(state, command.name, command.kind, command.settings, now_ns)
         return
     found.used(now_ns)
     if _changed(found, command.settings):
         settings: Settings = {**found.settings.given, **command.settings}
-        note(book, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
+        note(state, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
 
 
-def check_rule(book: StoreState, command: SetRule | DropRule, alone: bool) -> None:
+def check_rule(state: StoreState, command: SetRule | DropRule, alone: bool) -> None:
     if not alone:
         raise UsageError("rules are created and deleted outside of a transaction")
-    subscription = _subscription(book, command.entity)
-    rules = subscription.rule_set(book.new_id)
+    subscription = _subscription(state, command.entity)
+    rules = subscription.rule_set(state.new_id)
     if isinstance(command, DropRule):
         if rules.find(plain_text("the name of a rule", command.name)) is None:
             raise EntityNotFound(f"{subscription.name!r} has no rule {command.name!r}")
@@ -161,17 +161,17 @@ def check_rule(book: StoreState, command: SetRule | DropRule, alone: bool) -> No
     rule_set_of(rules.text_with(command.rule), rules.mode, None, rules)  # It must be readable, and not one too many.
 
 
-def _subscription(book: StoreState, name: str) -> Entity:
-    found = book.find(name)
+def _subscription(state: StoreState, name: str) -> Entity:
+    found = state.find(name)
     if found is None or found.kind != SUBSCRIPTION:
         raise EntityNotFound(f"there is no subscription {name!r}", "topic/Subscriptions/name")
     return found
 
 
-def set_rule(book: StoreState, command: SetRule | DropRule, now_ns: i64) -> None:
-    subscription = _subscription(book, command.entity)
+def set_rule(state: StoreState, command: SetRule | DropRule, now_ns: i64) -> None:
+    subscription = _subscription(state, command.entity)
     subscription.used(now_ns)
-    rules = subscription.rule_set(book.new_id)
+    rules = subscription.rule_set(state.new_id)
     if isinstance(command, DropRule):
         text = rules.text_without(command.name)
     else:
@@ -180,41 +180,41 @@ def set_rule(book: StoreState, command: SetRule | DropRule, now_ns: i64) -> None
         created_ns = now_ns if before is None else before.created_ns
         text = rules.text_with(Rule(given.name, given.condition, given.action, created_ns))
     settings: Settings = {**subscription.settings.given, "rules": text}
-    note(book, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings))
+    note(state, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings))
 
 
-def check_drop(book: StoreState, command: Drop, alone: bool) -> None:
+def check_drop(state: StoreState, command: Drop, alone: bool) -> None:
     if not alone:
         raise UsageError("entities are created and deleted outside of a transaction")
-    found = book.find(command.name)
+    found = state.find(command.name)
     if found is None:
         raise EntityNotFound(f"there is no entity {command.name!r}")
     if found.kind == DEAD_LETTERS:
         raise UsageError(f"{found.name!r} is deleted only with its entity", "receive its messages instead")
 
 
-def drop_entity(book: StoreState, command: Drop, now_ns: i64) -> None:
-    found = book.find(command.name)
+def drop_entity(state: StoreState, command: Drop, now_ns: i64) -> None:
+    found = state.find(command.name)
     assert found is not None
     for subscription in found.subscriptions:
-        _drop(book, subscription, now_ns)
-    _drop(book, found, now_ns)
+        _drop(state, subscription, now_ns)
+    _drop(state, found, now_ns)
 
 
-def drop_idle(book: StoreState, now_ns: i64) -> None:
+def drop_idle(state: StoreState, now_ns: i64) -> None:
     """Delete what nobody has used for as long as its settings say, and find out when to look again."""
-    book.idle_check_ns = NEVER
-    for entity in list(book.idlers.values()):
-        at_ns = entity.idle_at_ns(book.idle_since_ns, now_ns)
+    state.idle_check_ns = NEVER
+    for entity in list(state.idlers.values()):
+        at_ns = entity.idle_at_ns(state.idle_since_ns, now_ns)
         if entity.deleted:
             continue  # With its topic, just now.
         if at_ns <= now_ns:
-            drop_entity(book, Drop(entity.name), now_ns)
-        elif at_ns < book.idle_check_ns:
-            book.idle_check_ns = at_ns
+            drop_entity(state, Drop(entity.name), now_ns)
+        elif at_ns < state.idle_check_ns:
+            state.idle_check_ns = at_ns
 
 
-def _drop(book: StoreState, entity: Entity, now_ns: i64) -> None:
+def _drop(state: StoreState, entity: Entity, now_ns: i64) -> None:
     if entity.dead is not None:
-        _drop(book, entity.dead, now_ns)
-    note(book, Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))
+        _drop(state, entity.dead, now_ns)
+    note(state, Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))

@@ -35,18 +35,18 @@ def send_of(message: Message, entity: str) -> Send:
     message_id = message.id
     if len(message_id) > MESSAGE_ID_CHARS_MAX:
         raise UsageError(f"the id of a message has at most {MESSAGE_ID_CHARS_MAX} characters")
-    cold = message.cold
-    if cold is None:
+    properties = message.properties
+    if properties is None:
         plain = Send(entity, MessageRef(message_id, size), data, message.priority)
         plain.message = message
         return plain
-    _check_session(cold.session_id)
-    who = MessageRef(message_id, size, cold.session_id, cold.correlation_id, message.trace_id)
+    _check_session(properties.session_id)
+    who = MessageRef(message_id, size, properties.session_id, properties.correlation_id, message.trace_id)
     command = Send(entity, who, data, message.priority)
     command.message = message
-    command.ttl_ns = cold.ttl_ns
-    command.visible_ns = cold.scheduled_at_ns
-    command.dedup_key = cold.dedup_key
+    command.ttl_ns = properties.ttl_ns
+    command.visible_ns = properties.scheduled_at_ns
+    command.dedup_key = properties.dedup_key
     return command
 
 

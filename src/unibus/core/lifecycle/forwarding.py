@@ -34,20 +34,20 @@ class Admission:
         self.arrivals: list[Arrival] | None = None  # Of a topic with rules: found once, for the fan-out too.
 
 
-def ask(book: StoreState, target: Entity, parcel: RoutedMessage, now_ns: i64) -> Admission:
-    """`parcel` is the message as it arrives at the target."""
+def ask(state: StoreState, target: Entity, routed: RoutedMessage, now_ns: i64) -> Admission:
+    """`routed` is the message as it arrives at the target."""
     admission = Admission()
     if target.kind == DEAD_LETTERS:
         return admission
     try:
-        check_message(target, parcel.who.size)
-        key = _dedup_key(book, target, parcel)
-        if key is not None and parcel.was_forwarded_by(target) and target.is_known(key, now_ns):
+        check_message(target, routed.who.size)
+        key = _dedup_key(state, target, routed)
+        if key is not None and routed.was_forwarded_by(target) and target.is_known(key, now_ns):
             key = None  # It is known there by itself, and stays known from that instant on.
         admission.is_duplicate = key is not None and target.is_known(key, now_ns)
         admission.key = key
         if not admission.is_duplicate:
-            admission.arrivals = _check_room(book, target, parcel)
+            admission.arrivals = _check_room(state, target, routed)
     except EntityDisabled as error:
         _refuse(admission, ENTITY_DISABLED, error.what)
     except MessageTooLarge as error:
@@ -62,39 +62,39 @@ def _refuse(admission: Admission, reason: str, description: str) -> None:
     admission.description = description
 
 
-def _dedup_key(book: StoreState, target: Entity, parcel: RoutedMessage) -> str | None:
+def _dedup_key(state: StoreState, target: Entity, routed: RoutedMessage) -> str | None:
     """As for a send: the sender's own key, or the id where the target compares ids.
 
     A message that was stored before has its own key only in its data. That is read where the target compares ids; a
     target that does not would need it only for senders that use such keys both with the target and with the forward.
     """
-    if parcel.dedup_key is not None or not target.settings.dedup_ns:
-        return parcel.dedup_key
-    # Of a message that is new, `parcel.dedup_key` is all there is. An action makes another one of a stored message too.
-    if parcel.source is not None or parcel.message is not None:
-        cold = parcel.content(book).cold
-        if cold is not None and cold.dedup_key is not None:
-            return cold.dedup_key
-    return parcel.who.message_id
+    if routed.dedup_key is not None or not target.settings.dedup_ns:
+        return routed.dedup_key
+    # Of a message that is new, `routed.dedup_key` is all there is. An action makes another one of a stored message too.
+    if routed.source is not None or routed.message is not None:
+        properties = routed.content(state).properties
+        if properties is not None and properties.dedup_key is not None:
+            return properties.dedup_key
+    return routed.who.message_id
 
 
-def _check_room(book: StoreState, target: Entity, parcel: RoutedMessage) -> list[Arrival] | None:
+def _check_room(state: StoreState, target: Entity, routed: RoutedMessage) -> list[Arrival] | None:
     """Whether every entity that would store it has room, beside what the batch has checked already."""
     arrivals: list[Arrival] | None = None
     stores: list[Entity] = []
     if is_stored_in(target):
         stores.append(target)
     elif target.kind == TOPIC:
-        router = book.router(target)
+        router = state.router(target)
         if router.takes_all:
             stores = [each for each in target.subscriptions if is_stored_in(each)]
         else:
-            arrivals = router.arrivals(parcel.content(book))
+            arrivals = router.arrivals(routed.content(state))
             stores = [each.entity for each in arrivals if not each.error and is_stored_in(each.entity)]
     adds: dict[str, Load] = {}
     for entity in stores:
-        check_quota(entity, parcel.who.size, adds, book.batch)
-    batch = book.batch
+        check_quota(entity, routed.who.size, adds, state.batch)
+    batch = state.batch
     if batch is not None:
         for name, add in adds.items():
             load = batch.get(name)

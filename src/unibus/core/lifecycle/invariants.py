@@ -23,37 +23,37 @@ K = TypeVar("K")
 _HELD = (ACTIVE, LOCKED, SCHEDULED, DEFERRED)
 
 
-def violations(book: StoreState) -> list[str]:
+def violations(state: StoreState) -> list[str]:
     """Every invariant that does not hold, in words. Empty: all hold."""
     found: list[str] = []
     held_bytes = 0
-    for number, entity in book.entities.items():
-        found += _entity(book, number, entity)
+    for number, entity in state.entities.items():
+        found += _entity(state, number, entity)
         held_bytes += sum(entry.size for entry in entity.entries.values() if entry.data is not None)
-    if held_bytes != book.held_bytes:
-        found.append(f"the store counts {book.held_bytes} bytes in memory, its messages have {held_bytes}")
+    if held_bytes != state.held_bytes:
+        found.append(f"the store counts {state.held_bytes} bytes in memory, its messages have {held_bytes}")
     kinds: dict[int, int] = {}
-    for entity in book.entities.values():
+    for entity in state.entities.values():
         kinds[entity.kind] = kinds.get(entity.kind, 0) + 1
-    counted = {kind: count for kind, count in book.kinds.items() if count}
+    counted = {kind: count for kind, count in state.kinds.items() if count}
     if kinds != counted:
         found.append(f"the store counts its entities by kind as {counted}, and there are {kinds}")
-    found += _tokens(book)
-    found += [f"the deleted name {name!r} exists" for name in book.retired if book.names.get(name) is not None]
-    if book.deciding:
+    found += _tokens(state)
+    found += [f"the deleted name {name!r} exists" for name in state.retired if state.names.get(name) is not None]
+    if state.deciding:
         found.append("a decision is half done")
     return found
 
 
-def _tokens(book: StoreState) -> Iterator[str]:
+def _tokens(state: StoreState) -> Iterator[str]:
     """An index of lock tokens is exactly the locked messages: one more would settle a message that is gone."""
     locked = {
         entry.token: entry
-        for entity in book.entities.values()
+        for entity in state.entities.values()
         for entry in entity.entries.values()
         if entry.state == LOCKED and entry.token
     }
-    indexed = book.tokens
+    indexed = state.tokens
     if indexed is None:
         return
     for token, entry in {**indexed, **locked}.items():
@@ -81,9 +81,9 @@ def _covers(ordered: list[int], entity: Entity, wanted: list[int]) -> bool:
     return ordered == sorted(set(ordered)) and [each for each in ordered if each in entity.entries] == wanted
 
 
-def _entity(book: StoreState, number: int, entity: Entity) -> Iterator[str]:
+def _entity(state: StoreState, number: int, entity: Entity) -> Iterator[str]:
     name = entity.name
-    if number != entity.number or entity.deleted or book.find_any(name) is not entity:
+    if number != entity.number or entity.deleted or state.find_any(name) is not entity:
         yield f"{name!r} is listed as entity {number}, and its name does not lead to it"
     if entity.kind == SUBSCRIPTION and (entity.topic is None or entity not in entity.topic.subscriptions):
         yield f"{name!r} is no subscription of its topic"
@@ -92,9 +92,9 @@ def _entity(book: StoreState, number: int, entity: Entity) -> Iterator[str]:
     yield from _orders(entity)
     states = [entry.state for entry in entity.entries.values()]
     counts = {ACTIVE: entity.active, LOCKED: entity.locked, SCHEDULED: entity.scheduled, DEFERRED: entity.deferred}
-    for state in _HELD:
-        if states.count(state) != counts[state]:
-            yield f"{name!r} counts {counts[state]} {STATE_NAMES[state]} messages and has {states.count(state)}"
+    for held in _HELD:
+        if states.count(held) != counts[held]:
+            yield f"{name!r} counts {counts[held]} {STATE_NAMES[held]} messages and has {states.count(held)}"
     size = sum(entry.size for entry in entity.entries.values())
     if size != entity.size_bytes:
         yield f"{name!r} counts {entity.size_bytes} bytes and has {size}"
@@ -152,37 +152,37 @@ def _session(entity: Entity, session: Session) -> Iterator[str]:
     yield from _timed(session)
 
 
-def sequence_problem(book: StoreState) -> str:
+def sequence_problem(state: StoreState) -> str:
     """The first message with a sequence that its entity has not given yet; empty if there is none.
 
     The one invariant that is checked at every recovery: neither number has a checksum of its own in every store, and a
     later message would take the place of this one.
     """
-    for entity in book.entities.values():
+    for entity in state.entities.values():
         if entity.entries and max(entity.entries) > entity.sequence:
             return f"{entity.name!r} has a message #{max(entity.entries)}, and its last sequence is {entity.sequence}"
     return ""
 
 
-def differences(book: StoreState, other: StoreState, now_ns: int) -> list[str]:
+def differences(state: StoreState, other: StoreState, now_ns: int) -> list[str]:
     """Where two states of one store differ, in words: the one in memory, and the one that its log describes."""
     found: list[str] = []
-    if book.seq != other.seq:
-        found.append(f"{book.seq} changes against {other.seq}")
-    found += _unlike("the names of deleted entities", book.retired, other.retired)
-    found += _unlike("positions", book.positions, other.positions)
-    found += _unlike("entities", _entities(book), _entities(other))
-    for number, entity in book.entities.items():
+    if state.seq != other.seq:
+        found.append(f"{state.seq} changes against {other.seq}")
+    found += _unlike("the names of deleted entities", state.retired, other.retired)
+    found += _unlike("positions", state.positions, other.positions)
+    found += _unlike("entities", _entities(state), _entities(other))
+    for number, entity in state.entities.items():
         twin = other.entities.get(number)
         if twin is not None:
             found += [f"{entity.name!r}: {each}" for each in _contents(entity, twin, now_ns)]
     return found
 
 
-def _entities(book: StoreState) -> dict[int, object]:
+def _entities(state: StoreState) -> dict[int, object]:
     return {
         number: (each.name, each.kind, each.settings.given, each.sequence, each.created_ns, each.updated_ns)
-        for number, each in book.entities.items()
+        for number, each in state.entities.items()
     }
 
 

@@ -18,9 +18,9 @@ from unibus.core.lifecycle.state.states import LOCKED, STATE_NAMES
 from unibus.errors import MessageNotFound, PositionMoved, SessionRequired, UsageError
 
 
-def waiting_entry(book: StoreState, name: str, sequence: int, raises: bool) -> StoredMessage | None:
+def waiting_entry(state: StoreState, name: str, sequence: int, raises: bool) -> StoredMessage | None:
     """The message, if it is there and nobody works on it."""
-    entity = target_of(book, name) if raises else book.find(name)
+    entity = target_of(state, name) if raises else state.find(name)
     entry = None if entity is None else entity.entries.get(sequence)
     if entry is not None and entry.state != LOCKED:
         return entry
@@ -30,14 +30,14 @@ def waiting_entry(book: StoreState, name: str, sequence: int, raises: bool) -> S
     return None
 
 
-def check_move(book: StoreState, command: Move, before: dict[str, Load], now_ns: i64) -> StoredMessage | None:
+def check_move(state: StoreState, command: Move, before: dict[str, Load], now_ns: i64) -> StoredMessage | None:
     """Raise what speaks against it. `before` holds what the batch has sent so far."""
-    target = target_of(book, command.target)
+    target = target_of(state, command.target)
     if target.kind == DEAD_LETTERS:
         raise UsageError(f"messages cannot be moved to {target.name!r}", "choose a queue, a topic or a subscription")
-    entry = waiting_entry(book, command.entity, command.sequence, command.raises)
+    entry = waiting_entry(state, command.entity, command.sequence, command.raises)
     if entry is not None:
-        if not is_taken(book, target, _moved(entry, command), now_ns):
+        if not is_taken(state, target, _moved(entry, command), now_ns):
             raise UsageError(
                 f"no entity behind {target.name!r} takes {entry.entity.name!r} #{entry.sequence}: "
                 "no rule matches it, or it is a duplicate there",
@@ -50,17 +50,17 @@ def check_move(book: StoreState, command: Move, before: dict[str, Load], now_ns:
     return entry
 
 
-def move(book: StoreState, command: Move, now_ns: i64) -> SendResult | None:
+def move(state: StoreState, command: Move, now_ns: i64) -> SendResult | None:
     """Carry out a move that was checked. None where there was nothing to move."""
-    entry = waiting_entry(book, command.entity, command.sequence, False)
+    entry = waiting_entry(state, command.entity, command.sequence, False)
     if entry is None:
         return None
-    target = target_of(book, command.target)
-    parcel = _moved(entry, command)
-    if route(book, target, parcel, None, now_ns) == 0:
+    target = target_of(state, command.target)
+    routed = _moved(entry, command)
+    if route(state, target, routed, None, now_ns) == 0:
         return None  # A rule that draws random values took it when it was checked and does not now.
     note(
-        book,
+        state,
         Moved(
             now_ns,
             entry.entity.number,
@@ -72,35 +72,35 @@ def move(book: StoreState, command: Move, now_ns: i64) -> SendResult | None:
             command.action,
         ),
     )
-    return SendResult(target.name, target.sequence, parcel.who.message_id, False)
+    return SendResult(target.name, target.sequence, routed.who.message_id, False)
 
 
 def _moved(entry: StoredMessage, command: Move) -> RoutedMessage:
     """The message as it will arrive at the target."""
     # Another identity comes with other data only: what is stored is known by the id that stands in it.
     who = entry.who if command.who is None or command.data is None else command.who
-    parcel = RoutedMessage(who, entry.priority, command.ttl_ns)
-    parcel.overlay = entry.overlay if command.overlay is None else command.overlay
+    routed = RoutedMessage(who, entry.priority, command.ttl_ns)
+    routed.overlay = entry.overlay if command.overlay is None else command.overlay
     if command.data is None:
-        parcel.source = entry
+        routed.source = entry
     else:
-        parcel.data = command.data
-    return parcel
+        routed.data = command.data
+    return routed
 
 
-def remove_by_hand(book: StoreState, command: Remove, now_ns: i64) -> bool:
-    entry = waiting_entry(book, command.entity, command.sequence, command.raises)
+def remove_by_hand(state: StoreState, command: Remove, now_ns: i64) -> bool:
+    entry = waiting_entry(state, command.entity, command.sequence, command.raises)
     if entry is None:
         return False
-    note(book, Purged(now_ns, entry.entity.number, entry.sequence, entry.who, command.reason))
+    note(state, Purged(now_ns, entry.entity.number, entry.sequence, entry.who, command.reason))
     return True
 
 
-def check_advance(book: StoreState, command: Advance, before: set[str]) -> None:
+def check_advance(state: StoreState, command: Advance, before: set[str]) -> None:
     if command.name in before:
         raise UsageError(f"position {command.name!r} advances twice in one batch")
     before.add(command.name)
-    stands = book.positions.get(command.name, 0)
+    stands = state.positions.get(command.name, 0)
     if stands != command.expected:
         raise PositionMoved(
             f"position {command.name!r} is at {stands}, not at {command.expected}",
@@ -110,13 +110,13 @@ def check_advance(book: StoreState, command: Advance, before: set[str]) -> None:
         raise UsageError(f"position {command.name!r} cannot go back from {stands} to {command.to}")
 
 
-def advance(book: StoreState, command: Advance, now_ns: i64) -> None:
-    note(book, Advanced(now_ns, 0, 0, command.name, command.to))
+def advance(state: StoreState, command: Advance, now_ns: i64) -> None:
+    note(state, Advanced(now_ns, 0, 0, command.name, command.to))
 
 
-def forget(book: StoreState, command: Forget, now_ns: i64) -> None:
-    entity: Entity = target_of(book, command.entity)
+def forget(state: StoreState, command: Forget, now_ns: i64) -> None:
+    entity: Entity = target_of(state, command.entity)
     if command.who is None:
-        note(book, Pruned(now_ns, entity.number, command.sequence))
+        note(state, Pruned(now_ns, entity.number, command.sequence))
     else:
-        note(book, Forgotten(now_ns, entity.number, command.sequence, command.who))
+        note(state, Forgotten(now_ns, entity.number, command.sequence, command.who))

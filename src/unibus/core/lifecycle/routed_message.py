@@ -33,11 +33,11 @@ class RoutedMessage:
         self.dedup_key: str | None = None  # The sender's; that of a stored message is in its data only.
         self.way: list[Entity] | None = None  # Forwarders and topics since it was sent or stored.
 
-    def content(self, book: StoreState) -> Message:
+    def content(self, state: StoreState) -> Message:
         message = self.message
         if message is None:
             source = self.source
-            message = decode(self.data if source is None else book.data_of(source))
+            message = decode(self.data if source is None else state.data_of(source))
             apply_overrides(message, self.overlay)
             self.message = message
         return message

@@ -59,24 +59,24 @@ _NO_SETTINGS: Final[Settings] = {}
 _DEAD_LETTER_SETTINGS: Final[Settings] = {"default_ttl": None}
 
 
-def entries_of(book: StoreState, name: str) -> Iterable[StoredMessage]:
+def entries_of(state: StoreState, name: str) -> Iterable[StoredMessage]:
     """The messages of an entity, to look at. A dead-letter queue that had no letter yet has none."""
-    if book.find(name) is None and is_sub_queue(name):
-        target_of(book, name.rpartition("/")[0])
+    if state.find(name) is None and is_sub_queue(name):
+        target_of(state, name.rpartition("/")[0])
         return []
-    return target_of(book, name).entries.values()
+    return target_of(state, name).entries.values()
 
 
 def page_of(
-    book: StoreState, name: str, session_id: str | None, from_sequence: int, count: int, bytes_max: i64 = 0
+    state: StoreState, name: str, session_id: str | None, from_sequence: int, count: int, bytes_max: i64 = 0
 ) -> list[StoredMessage]:
     """Some of them in order of sequence, for a peek; those of one session where it is named.
 
     The one that reaches `bytes_max` is the last; 0: there is no such limit.
     """
-    found = book.find(name)
+    found = state.find(name)
     if found is None:
-        entries_of(book, name)  # EntityNotFound, unless it is a dead-letter queue without messages.
+        entries_of(state, name)  # EntityNotFound, unless it is a dead-letter queue without messages.
         return []
     page = (
         found.page(from_sequence, count) if session_id is None else found.session_page(session_id, from_sequence, count)
@@ -89,34 +89,34 @@ def page_of(
     return page
 
 
-def queue_of(book: StoreState, name: str, now_ns: i64) -> Entity:
+def queue_of(state: StoreState, name: str, now_ns: i64) -> Entity:
     """The entity to receive from; a dead-letter queue that had no letter yet is made."""
-    found = book.find(name)
+    found = state.find(name)
     if found is None:
-        owner = _owner_of_sub_queue(book, name)
-        book.deciding = True
-        found = dead_letters_of(book, owner, now_ns)
-        book.deciding = False
+        owner = _owner_of_sub_queue(state, name)
+        state.deciding = True
+        found = dead_letters_of(state, owner, now_ns)
+        state.deciding = False
     elif not found.is_queue():
         raise UsageError(f"{found.name!r} is a topic", "receive from one of its subscriptions")
     return found
 
 
-def receiving_from(book: StoreState, name: str, now_ns: i64) -> Entity:
+def receiving_from(state: StoreState, name: str, now_ns: i64) -> Entity:
     """The same for whoever wants messages or a session of it: then its status has to allow that."""
-    found = book.find(name)
+    found = state.find(name)
     if found is None:
-        found = _owner_of_sub_queue(book, name)  # Asked before the sub-queue is made: a refusal makes nothing.
+        found = _owner_of_sub_queue(state, name)  # Asked before the sub-queue is made: a refusal makes nothing.
     if not found.receives():
         raise EntityDisabled(f"{name!r} cannot be received from now: it is {_status(found)}", ENABLE)
-    found = queue_of(book, name, now_ns)
+    found = queue_of(state, name, now_ns)
     found.used(now_ns)
     return found
 
 
-def _owner_of_sub_queue(book: StoreState, name: str) -> Entity:
+def _owner_of_sub_queue(state: StoreState, name: str) -> Entity:
     """The queue or subscription whose dead-letter queue has this name."""
-    owner = book.find(name.rpartition("/")[0]) if is_sub_queue(name) else None
+    owner = state.find(name.rpartition("/")[0]) if is_sub_queue(name) else None
     if owner is None or owner.kind == TOPIC or owner.kind == DEAD_LETTERS:
         raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
     return owner
@@ -127,166 +127,166 @@ def _status(entity: Entity) -> str:
     return owner.settings.status
 
 
-def send(book: StoreState, command: Send, now_ns: i64) -> SendResult:
+def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
     """Store a message that was checked."""
     if command.former is not None:
-        return _store_former(book, command, command.former, now_ns)
-    entity = book.find(command.entity)
+        return _store_former(state, command, command.former, now_ns)
+    entity = state.find(command.entity)
     if entity is None:
-        entity = declare(book, command.entity, command.makes, _NO_SETTINGS, now_ns)
+        entity = declare(state, command.entity, command.makes, _NO_SETTINGS, now_ns)
     entity.accessed_ns = now_ns
     who = command.who
     key = dedup_key(entity, command)
     if key is not None and entity.is_known(key, now_ns):
-        note(book, Duplicated(now_ns, entity.number, entity.sequence, who, key))
+        note(state, Duplicated(now_ns, entity.number, entity.sequence, who, key))
         return SendResult(entity.name, 0, who.message_id, True)
     sequence = entity.sequence + 1
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     settings = entity.settings
     copies: i64 = 1
-    duplicates = book.forwarded_duplicates
+    duplicates = state.forwarded_duplicates
     if visible_ns or is_stored_in(entity):
         entry = StoredMessage(entity, sequence, who, command.priority, command.data)
         if command.ttl_ns or settings.ttl_ns:
             ttl_ns = effective_ttl_ns(command.ttl_ns, settings.ttl_ns)
             entry.expires_ns = expires_at_ns(visible_ns or now_ns, ttl_ns)
-        note_sent(book, entry, key, now_ns, visible_ns)
+        note_sent(state, entry, key, now_ns, visible_ns)
     else:
-        parcel = RoutedMessage(who, command.priority, command.ttl_ns)
-        parcel.data = command.data
-        parcel.message = command.message
-        parcel.arrivals = command.arrivals
-        parcel.dedup_key = command.dedup_key
-        copies = route(book, entity, parcel, key, now_ns)
+        routed = RoutedMessage(who, command.priority, command.ttl_ns)
+        routed.data = command.data
+        routed.message = command.message
+        routed.arrivals = command.arrivals
+        routed.dedup_key = command.dedup_key
+        copies = route(state, entity, routed, key, now_ns)
     result = SendResult(entity.name, sequence, who.message_id, False)
     if copies == 0:
-        result.is_forwarded_duplicate = book.forwarded_duplicates > duplicates
+        result.is_forwarded_duplicate = state.forwarded_duplicates > duplicates
         result.is_routed = result.is_forwarded_duplicate
     return result
 
 
-def _store_former(book: StoreState, command: Send, former: ImportedState, now_ns: i64) -> SendResult:
+def _store_former(state: StoreState, command: Send, former: ImportedState, now_ns: i64) -> SendResult:
     """As it was elsewhere. What it had been through is told by a delivery that comes back, and needs no other words."""
-    entity = former_place(book, command.entity)
+    entity = former_place(state, command.entity)
     who = command.who
     key: str | None = None
     if is_sub_queue(command.entity):
-        entity = dead_letters_of(book, entity, now_ns)
+        entity = dead_letters_of(state, entity, now_ns)
     else:
         key = dedup_key(entity, command)
     sequence = entity.sequence + 1
     visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
     if entity.kind == TOPIC and entity.subscriptions and not visible_ns:
         # It waited there for the first subscription, and here there is one.
-        parcel = RoutedMessage(who, command.priority, max(1, former.expires_ns - now_ns) if former.expires_ns else 0)
-        parcel.data = command.data
-        parcel.overlay = former.overlay
-        parcel.dedup_key = command.dedup_key
-        route(book, entity, parcel, key, now_ns)
+        routed = RoutedMessage(who, command.priority, max(1, former.expires_ns - now_ns) if former.expires_ns else 0)
+        routed.data = command.data
+        routed.overlay = former.overlay
+        routed.dedup_key = command.dedup_key
+        route(state, entity, routed, key, now_ns)
         return SendResult(entity.name, sequence, who.message_id, False)
     count = former.delivery_count
     was_out = count > 0 or former.overlay is not None
     entry = StoredMessage(entity, sequence, who, command.priority, command.data)
     entry.expires_ns = former.expires_ns
-    note_sent(book, entry, key, now_ns, 0 if was_out else visible_ns)
+    note_sent(state, entry, key, now_ns, 0 if was_out else visible_ns)
     if was_out:
-        note(book, Delivered(now_ns, entity.number, sequence, who, max(1, count), b"", now_ns, _IMPORT))
-        note(book, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, former.overlay))
+        note(state, Delivered(now_ns, entity.number, sequence, who, max(1, count), b"", now_ns, _IMPORT))
+        note(state, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, former.overlay))
     return SendResult(entity.name, sequence, who.message_id, False)
 
 
-def route(book: StoreState, entity: Entity, parcel: RoutedMessage, key: str | None, now_ns: i64) -> i64:
+def route(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> i64:
     """Route a message from an entity to where it is stored. Returns how many copies were stored.
 
     0: it reached a topic with no subscription whose rules match. A publisher expects that; a caller that removes the
     message elsewhere has to store it itself.
     """
     if entity.kind == TOPIC and not is_stored_in(entity):
-        return _fan_out(book, entity, parcel, key, now_ns)
+        return _fan_out(state, entity, routed, key, now_ns)
     if entity.kind != TOPIC and entity.settings.forward_to:
-        return _forward(book, entity, parcel, key, now_ns)
-    if entity.settings.requires_session and parcel.who.session_id is None and entity.kind != DEAD_LETTERS:
-        _bury(book, entity, parcel, key, SESSION_ID_IS_NULL, "the entity requires a session_id", now_ns)
+        return _forward(state, entity, routed, key, now_ns)
+    if entity.settings.requires_session and routed.who.session_id is None and entity.kind != DEAD_LETTERS:
+        _bury(state, entity, routed, key, SESSION_ID_IS_NULL, "the entity requires a session_id", now_ns)
     else:
-        store_copy(book, entity, parcel, key, now_ns)
+        store_copy(state, entity, routed, key, now_ns)
     return 1
 
 
-def _forward(book: StoreState, entity: Entity, parcel: RoutedMessage, key: str | None, now_ns: i64) -> i64:
+def _forward(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> i64:
     """To where the entity forwards, or into its dead letters with the reason why that cannot be."""
     name = entity.settings.forward_to
     ttl_ns = entity.settings.ttl_ns
-    target = book.find(name)
+    target = state.find(name)
     if target is None:
-        _bury(book, entity, parcel, key, FORWARD_TARGET_MISSING, f"no entity {name!r}", now_ns)
+        _bury(state, entity, routed, key, FORWARD_TARGET_MISSING, f"no entity {name!r}", now_ns)
         return 1
-    if parcel.hops >= FORWARD_HOPS_MAX:
-        _bury(book, entity, parcel, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
+    if routed.hops >= FORWARD_HOPS_MAX:
+        _bury(state, entity, routed, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
         return 1
-    admission = ask(book, target, parcel.onward(entity, ttl_ns), now_ns)
+    admission = ask(state, target, routed.onward(entity, ttl_ns), now_ns)
     if admission.reason:
-        _bury(book, entity, parcel, key, admission.reason, admission.description, now_ns)
+        _bury(state, entity, routed, key, admission.reason, admission.description, now_ns)
         return 1
     # A duplicate goes nowhere: 0 copies. `onward` is called again, as the record of the pass may have the data now.
-    _pass(book, entity, parcel, key, 0 if admission.is_duplicate else 1, now_ns)
-    return admit(book, target, parcel.onward(entity, ttl_ns), admission, now_ns)
+    _pass(state, entity, routed, key, 0 if admission.is_duplicate else 1, now_ns)
+    return admit(state, target, routed.onward(entity, ttl_ns), admission, now_ns)
 
 
-def admit(book: StoreState, target: Entity, parcel: RoutedMessage, admission: Admission, now_ns: i64) -> i64:
+def admit(state: StoreState, target: Entity, routed: RoutedMessage, admission: Admission, now_ns: i64) -> i64:
     """Carry out the answer of a target that did not refuse. Returns how many copies were stored."""
     key = admission.key
     if admission.is_duplicate and key is not None:
-        note(book, Duplicated(now_ns, target.number, target.sequence, parcel.who, key))
-        book.forwarded_duplicates += 1
+        note(state, Duplicated(now_ns, target.number, target.sequence, routed.who, key))
+        state.forwarded_duplicates += 1
         return 0
-    parcel.arrivals = admission.arrivals
-    return route(book, target, parcel, key, now_ns)
+    routed.arrivals = admission.arrivals
+    return route(state, target, routed, key, now_ns)
 
 
-def _fan_out(book: StoreState, topic: Entity, parcel: RoutedMessage, key: str | None, now_ns: i64) -> i64:
+def _fan_out(state: StoreState, topic: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> i64:
     """Route a message of a topic to the subscriptions whose rules match. Returns how many copies were stored."""
     # What is stored in a subscription was granted its room before; forwards come after that and get what is left.
     ttl_ns = topic.settings.ttl_ns
     stored: i64 = 0
     forwards: list[Arrival] = []
-    router = book.router(topic)
+    router = state.router(topic)
     if router.takes_all:
         subscriptions = topic.subscriptions
-        _pass(book, topic, parcel, key, len(subscriptions), now_ns)
+        _pass(state, topic, routed, key, len(subscriptions), now_ns)
         for subscription in subscriptions:
             if subscription.settings.forward_to:
                 forwards.append(Arrival(subscription))
             else:
-                stored += route(book, subscription, parcel.fork(ttl_ns), None, now_ns)
+                stored += route(state, subscription, routed.fork(ttl_ns), None, now_ns)
     else:
-        arrivals = parcel.arrivals
+        arrivals = routed.arrivals
         if arrivals is None:
-            arrivals = router.arrivals(parcel.content(book))
-        _pass(book, topic, parcel, key, len(arrivals), now_ns)
+            arrivals = router.arrivals(routed.content(state))
+        _pass(state, topic, routed, key, len(arrivals), now_ns)
         for arrival in arrivals:
             if arrival.entity.settings.forward_to:
                 forwards.append(arrival)
             else:
-                stored += _arrive(book, arrival, parcel.fork(ttl_ns), now_ns)
+                stored += _arrive(state, arrival, routed.fork(ttl_ns), now_ns)
     for arrival in forwards:
-        copy = parcel.fork(ttl_ns)
+        copy = routed.fork(ttl_ns)
         copy.passed(topic)  # Where forwards go in a circle through the topic, it is no duplicate of itself there.
-        stored += _arrive(book, arrival, copy, now_ns)
+        stored += _arrive(state, arrival, copy, now_ns)
     return stored
 
 
-def _arrive(book: StoreState, arrival: Arrival, parcel: RoutedMessage, now_ns: i64) -> i64:
+def _arrive(state: StoreState, arrival: Arrival, routed: RoutedMessage, now_ns: i64) -> i64:
     if arrival.error:
-        _bury(book, arrival.entity, parcel, None, FILTER_EVALUATION_FAILED, arrival.error, now_ns)
+        _bury(state, arrival.entity, routed, None, FILTER_EVALUATION_FAILED, arrival.error, now_ns)
         return 1
     changed = arrival.message
     if changed is not None:
-        parcel = _changed_by_action(book, changed, arrival.entity, parcel)
-    return route(book, arrival.entity, parcel, None, now_ns)
+        routed = _changed_by_action(state, changed, arrival.entity, routed)
+    return route(state, arrival.entity, routed, None, now_ns)
 
 
 def _changed_by_action(
-    book: StoreState, changed: Message, subscription: Entity, before: RoutedMessage
+    state: StoreState, changed: Message, subscription: Entity, before: RoutedMessage
 ) -> RoutedMessage:
     """A rule action makes another message, with data of its own.
 
@@ -294,136 +294,142 @@ def _changed_by_action(
     message may be over by now, or not count any more (a dead letter does not expire).
     """
     data = encode(changed)
-    cold = changed.cold
-    session_id = None if cold is None else cold.session_id
-    correlation_id = None if cold is None else cold.correlation_id
+    properties = changed.properties
+    session_id = None if properties is None else properties.session_id
+    correlation_id = None if properties is None else properties.correlation_id
     who = MessageRef(changed.id, len(data), session_id, correlation_id, changed.trace_id)
-    parcel = RoutedMessage(who, changed.priority, before.ttl_ns)
+    routed = RoutedMessage(who, changed.priority, before.ttl_ns)
     own_ns = _sent_ttl_ns(changed)
-    if own_ns != _sent_ttl_ns(before.content(book)):
+    if own_ns != _sent_ttl_ns(before.content(state)):
         topic = subscription.topic
-        parcel.ttl_ns = effective_ttl_ns(own_ns, 0 if topic is None else topic.settings.ttl_ns)
-    parcel.data = data
-    parcel.message = changed
-    parcel.hops = before.hops
-    parcel.way = before.way
-    parcel.dedup_key = before.dedup_key
-    return parcel
+        routed.ttl_ns = effective_ttl_ns(own_ns, 0 if topic is None else topic.settings.ttl_ns)
+    routed.data = data
+    routed.message = changed
+    routed.hops = before.hops
+    routed.way = before.way
+    routed.dedup_key = before.dedup_key
+    return routed
 
 
 def _sent_ttl_ns(message: Message) -> i64:
-    cold = message.cold
-    return 0 if cold is None else cold.ttl_ns
+    properties = message.properties
+    return 0 if properties is None else properties.ttl_ns
 
 
-def is_taken(book: StoreState, entity: Entity, parcel: RoutedMessage, now_ns: i64) -> bool:
+def is_taken(state: StoreState, entity: Entity, routed: RoutedMessage, now_ns: i64) -> bool:
     """Whether `route` would store the message at least once. Changes nothing."""
     if entity.kind == TOPIC and not is_stored_in(entity):
-        router = book.router(entity)
-        parcel = parcel.fork(0)
-        parcel.passed(entity)
+        router = state.router(entity)
+        routed = routed.fork(0)
+        routed.passed(entity)
         if router.takes_all:
-            return any([is_taken(book, each, parcel, now_ns) for each in entity.subscriptions])
-        arrivals = router.arrivals(parcel.content(book))
-        return any([_is_arrival_taken(book, arrival, parcel, now_ns) for arrival in arrivals])
-    if entity.kind != TOPIC and entity.settings.forward_to and parcel.hops < FORWARD_HOPS_MAX:
-        target = book.find(entity.settings.forward_to)
+            return any([is_taken(state, each, routed, now_ns) for each in entity.subscriptions])
+        arrivals = router.arrivals(routed.content(state))
+        return any([_is_arrival_taken(state, arrival, routed, now_ns) for arrival in arrivals])
+    if entity.kind != TOPIC and entity.settings.forward_to and routed.hops < FORWARD_HOPS_MAX:
+        target = state.find(entity.settings.forward_to)
         if target is not None:
-            onward = parcel.onward(entity, 0)
-            admission = ask(book, target, onward, now_ns)
+            onward = routed.onward(entity, 0)
+            admission = ask(state, target, onward, now_ns)
             if admission.is_duplicate:
                 return False
-            return admission.reason != "" or is_taken(book, target, onward, now_ns)
+            return admission.reason != "" or is_taken(state, target, onward, now_ns)
     return True  # Stored in the entity, or in its dead-letter queue.
 
 
-def _is_arrival_taken(book: StoreState, arrival: Arrival, parcel: RoutedMessage, now_ns: i64) -> bool:
+def _is_arrival_taken(state: StoreState, arrival: Arrival, routed: RoutedMessage, now_ns: i64) -> bool:
     if arrival.error:
         return True
     if arrival.message is not None:
-        parcel = _changed_by_action(book, arrival.message, arrival.entity, parcel)
-    return is_taken(book, arrival.entity, parcel, now_ns)
+        routed = _changed_by_action(state, arrival.message, arrival.entity, routed)
+    return is_taken(state, arrival.entity, routed, now_ns)
 
 
-def arrive_by_rules(book: StoreState, subscription: Entity, parcel: RoutedMessage, now_ns: i64) -> int:
+def arrive_by_rules(state: StoreState, subscription: Entity, routed: RoutedMessage, now_ns: i64) -> int:
     """At one subscription, if its rules say so. Gives how many copies that makes."""
-    router = Router([subscription], book.new_id)
+    router = Router([subscription], state.new_id)
     if router.takes_all:
-        route(book, subscription, parcel, None, now_ns)
+        route(state, subscription, routed, None, now_ns)
         return 1
-    arrivals = router.arrivals(parcel.content(book))
+    arrivals = router.arrivals(routed.content(state))
     for arrival in arrivals:
-        _arrive(book, arrival, parcel.fork(0), now_ns)
+        _arrive(state, arrival, routed.fork(0), now_ns)
     return len(arrivals)
 
 
-def _pass(book: StoreState, entity: Entity, parcel: RoutedMessage, key: str | None, copies: int, now_ns: i64) -> None:
-    data = b"" if parcel.carrier or parcel.source is not None else parcel.data
+def _pass(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, copies: int, now_ns: i64) -> None:
+    data = b"" if routed.carrier or routed.source is not None else routed.data
     entity.sent += 1
-    note(book, Passed(now_ns, entity.number, entity.sequence + 1, parcel.who, parcel.priority, key, copies, data))
+    note(state, Passed(now_ns, entity.number, entity.sequence + 1, routed.who, routed.priority, key, copies, data))
     if data:
-        parcel.carrier = book.seq
+        routed.carrier = state.seq
 
 
-def store_copy(book: StoreState, entity: Entity, parcel: RoutedMessage, key: str | None, now_ns: i64) -> None:
+def store_copy(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> None:
     """Store the message. Duplicate detection knows it by `key` from now on; None: it does not."""
     sequence = entity.sequence + 1
-    expires_ns = expires_at_ns(now_ns, effective_ttl_ns(parcel.ttl_ns, entity.settings.ttl_ns))
-    source = parcel.source
+    expires_ns = expires_at_ns(now_ns, effective_ttl_ns(routed.ttl_ns, entity.settings.ttl_ns))
+    source = routed.source
     # A copy shares the data of the last record that was written with data; recovery keeps only that one in memory. A
     # rule action with a forward writes such a record in between: what is stored after it carries its data itself.
-    # (`book.carrier` is 0 too while nothing was written with data.)
-    if source is None and (not parcel.carrier or parcel.carrier != book.carrier):
-        entry = StoredMessage(entity, sequence, parcel.who, parcel.priority, parcel.data)
+    # (`state.carrier` is 0 too while nothing was written with data.)
+    if source is None and (not routed.carrier or routed.carrier != state.carrier):
+        entry = StoredMessage(entity, sequence, routed.who, routed.priority, routed.data)
         entry.expires_ns = expires_ns
-        entry.overlay = parcel.overlay
-        entry.hops = parcel.hops
-        note_sent(book, entry, key, now_ns, 0)
+        entry.overlay = routed.overlay
+        entry.hops = routed.hops
+        note_sent(state, entry, key, now_ns, 0)
         return
     entity.sent += 1
     note(
-        book,
+        state,
         Copied(
             now_ns,
             entity.number,
             sequence,
-            parcel.who,
-            parcel.priority,
+            routed.who,
+            routed.priority,
             expires_ns,
             0,
-            0 if source is not None else book.seq + 1 - parcel.carrier,
+            0 if source is not None else state.seq + 1 - routed.carrier,
             0 if source is None else source.entity.number,
             0 if source is None else source.sequence,
-            parcel.hops,
-            parcel.overlay,
+            routed.hops,
+            routed.overlay,
             key,
         ),
     )
 
 
-def hand_kept(book: StoreState, subscription: Entity, now_ns: i64) -> None:
+def hand_kept(state: StoreState, subscription: Entity, now_ns: i64) -> None:
     """The first subscription of a topic gets what came while there was none."""
     topic = subscription.topic
     kept = [] if topic is None else [entry for entry in topic.entries.values() if entry.state == ACTIVE]
     for entry in kept:
-        parcel = RoutedMessage(entry.who, entry.priority, max(1, entry.expires_ns - now_ns) if entry.expires_ns else 0)
-        parcel.source = entry
-        parcel.hops = entry.hops
-        parcel.overlay = entry.overlay
-        arrive_by_rules(book, subscription, parcel, now_ns)
-        note(book, Routed(now_ns, entry.entity.number, entry.sequence, entry.who))
+        routed = RoutedMessage(entry.who, entry.priority, max(1, entry.expires_ns - now_ns) if entry.expires_ns else 0)
+        routed.source = entry
+        routed.hops = entry.hops
+        routed.overlay = entry.overlay
+        arrive_by_rules(state, subscription, routed, now_ns)
+        note(state, Routed(now_ns, entry.entity.number, entry.sequence, entry.who))
 
 
 def _bury(
-    book: StoreState, entity: Entity, parcel: RoutedMessage, key: str | None, reason: str, description: str, now_ns: i64
+    state: StoreState,
+    entity: Entity,
+    routed: RoutedMessage,
+    key: str | None,
+    reason: str,
+    description: str,
+    now_ns: i64,
 ) -> None:
     """A message that cannot be stored where it arrived: into the dead letters of that entity."""
-    _pass(book, entity, parcel, key, 1, now_ns)
+    _pass(state, entity, routed, key, 1, now_ns)
     entity.dead_lettered += 1
-    letter = parcel.fork(0)
+    letter = routed.fork(0)
     letter.ttl_ns = 0
-    letter.overlay = death_record(parcel.overlay, reason, description, "", 0, entity.name, "", now_ns)
-    store_copy(book, dead_letters_of(book, entity, now_ns), letter, None, now_ns)
+    letter.overlay = death_record(routed.overlay, reason, description, "", 0, entity.name, "", now_ns)
+    store_copy(state, dead_letters_of(state, entity, now_ns), letter, None, now_ns)
 
 
 def death_record(
@@ -441,20 +447,20 @@ def death_record(
     return record
 
 
-def dead_letters_of(book: StoreState, entity: Entity, now_ns: i64) -> Entity:
+def dead_letters_of(state: StoreState, entity: Entity, now_ns: i64) -> Entity:
     """The dead-letter sub-queue of an entity, made with the first letter. That of a sub-queue is itself."""
     if entity.kind == DEAD_LETTERS:
         return entity
     if entity.dead is None:
-        return declare(book, sub_queue(entity.name), DEAD_LETTERS, _DEAD_LETTER_SETTINGS, now_ns)
+        return declare(state, sub_queue(entity.name), DEAD_LETTERS, _DEAD_LETTER_SETTINGS, now_ns)
     return entity.dead
 
 
-def declare(book: StoreState, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
-    number = book.numbered + 1
+def declare(state: StoreState, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
+    number = state.numbered + 1
     name = exact_text(name)
-    note(book, Declared(now_ns, number, book.retired.get(name.casefold(), 0), name, kind, settings))
-    entity = book.entities[number]
+    note(state, Declared(now_ns, number, state.retired.get(name.casefold(), 0), name, kind, settings))
+    entity = state.entities[number]
     if kind == SUBSCRIPTION:
-        hand_kept(book, entity, now_ns)
+        hand_kept(state, entity, now_ns)
     return entity

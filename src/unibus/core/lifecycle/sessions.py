@@ -6,7 +6,7 @@ from mypy_extensions import i64
 from unibus.core.envelope.fields import plain_text
 from unibus.core.lifecycle.admission import target_of
 from unibus.core.lifecycle.commands import LEAVE_SESSION, RENEW_SESSION, SET_SESSION_STATE, SessionCommand
-from unibus.core.lifecycle.settling import give_back
+from unibus.core.lifecycle.settling import requeue
 from unibus.core.lifecycle.state.apply import note
 from unibus.core.lifecycle.state.changes import SessionLeft, SessionStated, SessionTaken
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, Session
@@ -16,7 +16,7 @@ from unibus.limits import MESSAGE_ID_CHARS_MAX, SESSION_STATE_BYTES_MAX
 
 
 def accept(
-    book: StoreState, entity: Entity, session_id: str | None, token: bytes, consumer: str, now_ns: i64
+    state: StoreState, entity: Entity, session_id: str | None, token: bytes, consumer: str, now_ns: i64
 ) -> Session | None:
     """Take a session by its id, or the next that is free and has messages. None when there is none to take."""
     if not entity.settings.requires_session or entity.kind == DEAD_LETTERS:
@@ -35,25 +35,25 @@ def accept(
         raise SessionLocked(
             f"session {session_id!r} of {entity.name!r} is locked by another receiver", "wait, or accept another"
         )
-    book.deciding = True
+    state.deciding = True
     if found is not None and found.token is not None:
         # Its end is due, but others were first. The old receiver's locks must not pass on to the new one.
-        session_over(book, found, "lock_expired", now_ns)
+        session_over(state, found, "lock_expired", now_ns)
     until_ns = now_ns + entity.settings.lock_ns
-    note(book, SessionTaken(now_ns, entity.number, entity.sequence, session_id, token, until_ns, consumer))
+    note(state, SessionTaken(now_ns, entity.number, entity.sequence, session_id, token, until_ns, consumer))
     return entity.sessions[session_id]
 
 
-def held_session(book: StoreState, name: str, session_id: str, token: bytes, now_ns: i64) -> Session:
-    entity = target_of(book, name)
+def held_session(state: StoreState, name: str, session_id: str, token: bytes, now_ns: i64) -> Session:
+    entity = target_of(state, name)
     found = entity.sessions.get(session_id)
     if found is None or found.token != token or found.until_ns <= now_ns:
         raise SessionLockLost(f"the lock on session {session_id!r} of {entity.name!r} has ended", "accept it again")
     return found
 
 
-def check_session(book: StoreState, command: SessionCommand, now_ns: i64) -> Session:
-    session = held_session(book, command.entity, command.session_id, command.token, now_ns)
+def check_session(state: StoreState, command: SessionCommand, now_ns: i64) -> Session:
+    session = held_session(state, command.entity, command.session_id, command.token, now_ns)
     if command.verb == SET_SESSION_STATE and command.state is not None:
         if len(command.state) > SESSION_STATE_BYTES_MAX:
             raise MessageTooLarge(
@@ -62,20 +62,20 @@ def check_session(book: StoreState, command: SessionCommand, now_ns: i64) -> Ses
     return session
 
 
-def change_session(book: StoreState, command: SessionCommand, now_ns: i64) -> int:
+def change_session(state: StoreState, command: SessionCommand, now_ns: i64) -> int:
     """Renew, leave or set the state. Gives the end of the lock."""
-    session = held_session(book, command.entity, command.session_id, command.token, now_ns)
+    session = held_session(state, command.entity, command.session_id, command.token, now_ns)
     entity = session.entity
     if command.verb == RENEW_SESSION:
         until_ns = now_ns + entity.settings.lock_ns
         note(
-            book,
+            state,
             SessionTaken(now_ns, entity.number, entity.sequence, session.id, command.token, until_ns, session.consumer),
         )
     elif command.verb == LEAVE_SESSION:
-        session_over(book, session, "closed", now_ns)
+        session_over(state, session, "closed", now_ns)
     else:
-        note(book, SessionStated(now_ns, entity.number, entity.sequence, session.id, command.state))
+        note(state, SessionStated(now_ns, entity.number, entity.sequence, session.id, command.state))
     return session.until_ns
 
 
@@ -85,13 +85,13 @@ def session_ids(entity: Entity, updated_after_ns: i64, skip: int, top: int) -> l
     return lists.page_after(updated_after_ns, skip, top) if updated_after_ns else lists.page(skip, top)
 
 
-def session_over(book: StoreState, session: Session, reason: str, now_ns: i64) -> None:
+def session_over(state: StoreState, session: Session, reason: str, now_ns: i64) -> None:
     """Its receiver is gone: what it had not settled goes back to its place, and the session is free."""
     entity = session.entity
     if reason == "lock_expired":
         entity.locks_expired += len(session.locked)  # Its messages have no locks of their own.
     for entry in list(session.locked.values()):
-        give_back(book, entry, f"session_{reason}", 0, entry.overlay, now_ns)
-    note(book, SessionLeft(now_ns, entity.number, entity.sequence, session.id, reason))
+        requeue(state, entry, f"session_{reason}", 0, entry.overlay, now_ns)
+    note(state, SessionLeft(now_ns, entity.number, entity.sequence, session.id, reason))
     if entity.wakers:
-        book.woken.append(entity)  # Somebody may wait for this very session, with or without messages.
+        state.woken.append(entity)  # Somebody may wait for this very session, with or without messages.

@@ -149,16 +149,16 @@ def command_of(entity: str, body: object, fields: dict[str, Any], otherwise: str
         raise UsageError(f"message_id {message_id!r:.80}", f"1 to {MESSAGE_ID_CHARS_MAX} characters")
     priority = fields.pop("priority", None)
     delay = fields.pop("delay", None)
-    cold: MessageProperties | None = None  # Most messages need none, and are smaller without.
+    properties: MessageProperties | None = None  # Most messages need none, and are smaller without.
     if fields or delay is not None:
         content_type = fields.get("content_type")
         if content_type is not None and isinstance(body, (str, bytes)) and is_json(content_type):
             body = _decoded(body)
-        cold = MessageProperties()
-        set_fields(cold, fields)
+        properties = MessageProperties()
+        set_fields(properties, fields)
         if delay is not None:
-            cold.scheduled_at_ns = now_ns + seconds_ns("delay", _plain_seconds(delay))
-    message = restored(message_id, entity, body, now_ns, cold)
+            properties.scheduled_at_ns = now_ns + seconds_ns("delay", _plain_seconds(delay))
+    message = restored(message_id, entity, body, now_ns, properties)
     if priority is not None:
         message.priority = checked_priority(priority)
     command = send_of(message, entity)

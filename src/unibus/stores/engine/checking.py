@@ -6,15 +6,15 @@ from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.seam.journal import Journal
 
 
-def checked(book: StoreState, journal: Journal, now_ns: int) -> list[str]:
+def checked(state: StoreState, journal: Journal, now_ns: int) -> list[str]:
     """Whether the state keeps its invariants and is the one that the journal describes. The caller sees to it that
     neither is changed meanwhile."""
-    found = violations(book)
+    found = violations(state)
     other = StoreState(NEVER)
     try:
         if journal.reload(other):
             found += violations(other)
-            found += differences(book, other, now_ns)
+            found += differences(state, other, now_ns)
     finally:
-        other.let_go()  # Compiled messages are not seen by the cycle collector.
+        other.release()  # Compiled messages are not seen by the cycle collector.
     return found

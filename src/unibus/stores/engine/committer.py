@@ -53,15 +53,15 @@ class Committer:
     """`lock` is the store's: it is held while memory changes, and never while anything is written."""
 
     def __init__(
-        self, journal: Journal, book: StoreState, lock: threading.RLock, snapshot: Snapshot, watchers: HistoryWakeUps
+        self, journal: Journal, state: StoreState, lock: threading.RLock, snapshot: Snapshot, watchers: HistoryWakeUps
     ) -> None:
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = _nobody
         self.on_full: Callable[[], None] = _nobody  # After each group that a full disk has taken.
         self.on_snapshot: Callable[[], None] = _nobody  # After each snapshot that is complete.
-        self.written = book.seq
+        self.written = state.seq
         self._journal = journal
-        self._book = book
+        self._state = state
         self._lock = lock
         self._snapshot = snapshot
         self._watchers = watchers
@@ -153,7 +153,7 @@ class Committer:
         if (
             not self.pace.on_loops
             or coming.absent
-            or self._snapshot.is_due(self._book.seq)
+            or self._snapshot.is_due(self._state.seq)
             or not self._journal.is_quick()
         ):
             return False
@@ -202,19 +202,19 @@ class Committer:
     def _write_group(self, group: CommitGroup) -> bool:
         """False if there is nothing to write. The next group begins with the first thing that is taken from memory."""
         with self._lock:
-            changes = self._book.fresh
+            changes = self._state.fresh
             part, unread = self._next_part(group, len(changes))
             if not changes and not group.waiting and part is None and unread is None:
                 return False
             self._group = CommitGroup(self)
-            self._book.take()
-            shed, self._book.to_shed = self._book.to_shed, []
+            self._state.take()
+            shed, self._state.to_shed = self._state.to_shed, []
         if unread is not None:
             raise unread
         self._write(group, changes, part)
         if shed:
             with self._lock:
-                self._book.shed(shed)
+                self._state.shed(shed)
         return True
 
     def _next_part(self, group: CommitGroup, count: int) -> tuple[SnapshotSlice | None, Exception | None]:
@@ -266,8 +266,8 @@ class Committer:
 
         A refusal comes before the first change; then there is nothing to do. The caller holds the lock.
         """
-        if self._book.deciding:
-            self._book.deciding = False
+        if self._state.deciding:
+            self._state.deciding = False
             self.fail(error)
 
     def as_failure(self) -> BaseException:

@@ -20,7 +20,7 @@ from unibus.clock import Clock, Timers
 from unibus.core.lifecycle import batch
 from unibus.core.lifecycle.admission import target_of
 from unibus.core.lifecycle.backfill import Backfill
-from unibus.core.lifecycle.claiming import Claimed, claim, claim_deferred, deferred_entries, fire, limit_durations
+from unibus.core.lifecycle.claiming import Claimed, claim, claim_deferred, deferred_entries, limit_durations, run_due
 from unibus.core.lifecycle.commands import Command, Declare, SendResult
 from unibus.core.lifecycle.declaring import drop_idle
 from unibus.core.lifecycle.sending import entries_of, page_of, queue_of, receiving_from
@@ -84,22 +84,22 @@ class EmbeddedStore:
         self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
         self._lock = threading.RLock()
         self._in_memory = journal.durability == Durability.D0
-        self._book = _empty_book(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
-        covered = journal.load(self._book)
-        self._book.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
+        self._state = _empty_state(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
+        covered = journal.load(self._state)
+        self._state.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
         limits = snapshot_limits or SnapshotLimits()
-        self._snapshot = Snapshot(journal, self._book, self.now_ns, covered, snapshot_every, limits)
-        self._watchers = WakeUps(self._book, self._lock)
-        self._committer = Committer(journal, self._book, self._lock, self._snapshot, self._watchers.history)
+        self._snapshot = Snapshot(journal, self._state, self.now_ns, covered, snapshot_every, limits)
+        self._watchers = WakeUps(self._state, self._lock)
+        self._committer = Committer(journal, self._state, self._lock, self._snapshot, self._watchers.history)
         self._retention = Retention(self._committer, self._snapshot, self._lock, timers, self.now_ns)
         # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
-        self._book.fetch = self._committer.fetch
+        self._state.fetch = self._committer.fetch
         syncs, watchers = self._syncs and not self._in_memory, self._watchers.history
-        self.history = EmbeddedHistory(journal, self._committer, self._book, self._lock, self._begin, syncs, watchers)
-        self.catalog = EmbeddedCatalog(self._book, self._lock, self._begin)
+        self.history = EmbeddedHistory(journal, self._committer, self._state, self._lock, self._begin, syncs, watchers)
+        self.catalog = EmbeddedCatalog(self._state, self._lock, self._begin)
         self.pace = self._committer.pace
         # Where something can be full: else sends have nothing to look at.
-        self._space = Space(journal, self._book, timers) if journal.reserve.wanted else None
+        self._space = Space(journal, self._state, timers) if journal.reserve.wanted else None
         if self._space is not None:
             self._committer.on_full = self._space.entered
             if journal.reserve.full:
@@ -114,7 +114,7 @@ class EmbeddedStore:
             self._retention.start()
         self._tokens, self._fork_mark = Tokens(), on_fork(lambda pid: _leave_to_parent(self, pid))
         with self._lock:
-            limit_durations(self._book, self.now_ns())  # Written with the next group; before that, by the next open.
+            limit_durations(self._state, self.now_ns())  # Written with the next group; before that, by the next open.
             self._arm(self.now_ns())
 
     def now_ns(self) -> int:
@@ -134,7 +134,7 @@ class EmbeddedStore:
                 now_ns = self._begin()
                 if self._space is not None:
                     self._space.admit(commands)
-                results = batch.run(self._book, commands, now_ns)
+                results = batch.run(self._state, commands, now_ns)
                 for result in results:
                     if isinstance(result, SendResult):
                         result.durability = name
@@ -144,12 +144,12 @@ class EmbeddedStore:
                 raise
         return self._answer(pending)
 
-    def claim(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         with self._lock:
             try:
-                claimed = _claimed(self._book, self._tokens, wish, self._begin())
+                claimed = _claimed(self._state, self._tokens, request, self._begin())
                 # Handed to the kernel is enough for a lock. A message that is removed by this must not come back.
-                pending = self._write(claimed, not wish.lock and self._syncs, _absent(claimed))
+                pending = self._write(claimed, not request.lock and self._syncs, _absent(claimed))
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
                 raise
@@ -161,8 +161,8 @@ class EmbeddedStore:
         with self._lock:
             try:
                 now_ns = self._begin()
-                queue = receiving_from(self._book, entity, now_ns)
-                session = accept(self._book, queue, session_id, self._tokens.draw(), consumer, now_ns)
+                queue = receiving_from(self._state, entity, now_ns)
+                session = accept(self._state, queue, session_id, self._tokens.draw(), consumer, now_ns)
                 lock: SessionLock | None = None
                 if session is not None and session.token is not None:
                     lock = SessionLock(queue.name, session.id, session.token, session.until_ns)
@@ -173,25 +173,25 @@ class EmbeddedStore:
         return self._answer(pending)
 
     def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
-        book = self._book
+        state = self._state
         pending: Pending[int] | None = None
         while pending is None:
             self._committer.flush()
             with self._lock:
                 try:
                     now_ns = self._begin()
-                    if book.find(declare.name) is not None:
+                    if state.find(declare.name) is not None:
                         pending = self._write(0, False)
-                    elif self._in_memory or self._committer.written == book.seq:
+                    elif self._in_memory or self._committer.written == state.seq:
                         if self._space is not None:
                             self._space.admit([declare])
-                        batch.check(book, [declare], now_ns)
-                        topic = target_of(book, owner_name(declare.name, declare.kind))
+                        batch.check(state, [declare], now_ns)
+                        topic = target_of(state, owner_name(declare.name, declare.kind))
                         beginning = Backfill(topic, after_sequence, since_ns)
                         for seq, change in self._journal.changes_after(0):
                             beginning.see(seq, change)
-                        batch.run(book, [declare], now_ns)
-                        copies = beginning.copy_to(book, target_of(book, declare.name), now_ns)
+                        batch.run(state, [declare], now_ns)
+                        copies = beginning.copy_to(state, target_of(state, declare.name), now_ns)
                         pending = self._write(copies, self._syncs)
                     # Else another call was quicker, and what it decided would be missed: history does not have it yet.
                 except BaseException as error:
@@ -207,10 +207,10 @@ class EmbeddedStore:
         if self._committer.failure is not None:
             raise as_failure(self._committer.failure)
         now_ns = self.now_ns()
-        self._seq_before = self._book.seq
-        if self._book.due.next_ns() <= now_ns:
+        self._seq_before = self._state.seq
+        if self._state.due.next_ns() <= now_ns:
             try:
-                fire(self._book, now_ns)
+                run_due(self._state, now_ns)
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
                 raise
@@ -218,24 +218,24 @@ class EmbeddedStore:
 
     def _write(self, value: T, sync: bool, absent: list[Claimed] | None = None) -> Pending[T]:
         """Under the lock: see to it that what this call has changed is written."""
-        book = self._book
-        if book.due.next_ns() < self._armed_ns or book.idle_check_ns < self._armed_ns:
+        state = self._state
+        if state.due.next_ns() < self._armed_ns or state.idle_check_ns < self._armed_ns:
             self._arm(self.now_ns())
         pending = Pending(value)
         if self._in_memory:
-            if book.fresh:
-                book.deciding = True  # Also where a call that only reads has found something due.
-                changes = book.take()
-                self._journal.append(book.seq - len(changes) + 1, changes, False)
-        elif book.seq != self._seq_before or sync or absent:
+            if state.fresh:
+                state.deciding = True  # Also where a call that only reads has found something due.
+                changes = state.take()
+                self._journal.append(state.seq - len(changes) + 1, changes, False)
+        elif state.seq != self._seq_before or sync or absent:
             pending.outcome = self._committer.add(sync, absent)
-        book.deciding = False
+        state.deciding = False
         return pending
 
     def _answer(self, pending: Pending[T]) -> Pending[T]:
         """Without the lock: wake who waits for messages, and let somebody commit."""
         try:
-            if self._book.woken:
+            if self._state.woken:
                 self._watchers.wake()
             if self._in_memory and self._watchers.history.calls:
                 self._watchers.history.wake()
@@ -254,7 +254,7 @@ class EmbeddedStore:
 
     def _arm(self, now_ns: int) -> None:
         """Under the lock: be called when the next deadline comes."""
-        next_ns = min(self._book.due.next_ns(), self._book.idle_check_ns)
+        next_ns = min(self._state.due.next_ns(), self._state.idle_check_ns)
         if next_ns < NEVER:
             self._armed_ns = next_ns
             self._timers.after(max(0, next_ns - now_ns), self._tick)
@@ -265,18 +265,18 @@ class EmbeddedStore:
             if self._closed or self._committer.failure is not None:
                 return
             try:
-                self._seq_before = self._book.seq
+                self._seq_before = self._state.seq
                 now_ns = self.now_ns()
-                fire(self._book, now_ns)
-                if self._book.idle_check_ns <= now_ns:
-                    self._book.deciding = True
-                    drop_idle(self._book, now_ns)
+                run_due(self._state, now_ns)
+                if self._state.idle_check_ns <= now_ns:
+                    self._state.deciding = True
+                    drop_idle(self._state, now_ns)
                 pending = self._write(None, False)
             except BaseException as error:
                 # Time goes on only by this call, so the store stops also where nothing was changed.
                 self._committer.fail(error)
                 raise
-        if self._book.woken:
+        if self._state.woken:
             self._watchers.wake()
         if self._in_memory and self._watchers.history.calls:
             self._watchers.history.wake()
@@ -292,7 +292,7 @@ class EmbeddedStore:
         with self._lock:
             try:
                 now_ns = self._begin()
-                queue = queue_of(self._book, entity, now_ns)
+                queue = queue_of(self._state, entity, now_ns)
                 queue.used(now_ns)
                 leave = self._watchers.add(queue, call)
             except BaseException as error:
@@ -312,10 +312,10 @@ class EmbeddedStore:
         with self._lock:
             try:
                 now_ns = self._begin()
-                looked_at = self._book.find(entity)
+                looked_at = self._state.find(entity)
                 if looked_at is not None:
                     looked_at.used(now_ns)
-                found = page_of(self._book, entity, session_id, from_sequence, count, bytes_max)
+                found = page_of(self._state, entity, session_id, from_sequence, count, bytes_max)
                 seen = [Claimed(entry, b"", 0, entry.delivery_count) for entry in found]
                 pending = self._write(seen, False, _absent(seen))
             except BaseException as error:
@@ -326,34 +326,34 @@ class EmbeddedStore:
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
         with self._lock:
             now_ns = self._begin()
-            return resolved(held_session(self._book, lock.entity, lock.session_id, lock.token, now_ns).state)
+            return resolved(held_session(self._state, lock.entity, lock.session_id, lock.token, now_ns).state)
 
     def entities(self) -> Pending[list[EntityInfo]]:
         with self._lock:
             self._begin()
-            found = [info_of(entity) for entity in self._book.visible()]
+            found = [info_of(entity) for entity in self._state.visible()]
         return resolved(sorted(found, key=lambda info: info.name))
 
     def was_processed(self, entity: str, key: str) -> bool:
         with self._lock:
-            return target_of(self._book, entity).was_processed(key, self._begin())
+            return target_of(self._state, entity).was_processed(key, self._begin())
 
     def position(self, name: str) -> int:
         with self._lock:
             self._begin()
-            return self._book.positions.get(name, 0)
+            return self._state.positions.get(name, 0)
 
     def held(self, entity: str | None = None) -> list[StoredMessage]:
         with self._lock:
             self._begin()
             if entity is not None:
-                return list(entries_of(self._book, entity))
-            return [entry for each in self._book.entities.values() for entry in each.entries.values()]
+                return list(entries_of(self._state, entity))
+            return [entry for each in self._state.entities.values() for entry in each.entries.values()]
 
     def find(self, entity: str, sequence: int) -> StoredMessage | None:
         with self._lock:
             self._begin()
-            found = self._book.find(entity)
+            found = self._state.find(entity)
             return None if found is None else found.entries.get(sequence)
 
     def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
@@ -374,7 +374,7 @@ class EmbeddedStore:
     def copied(self) -> StoreCopy:
         with self._committer.committing, self._lock:
             self._begin()
-            return copy_of(self._book, self._journal.bodies)
+            return copy_of(self._state, self._journal.bodies)
 
     # Life
 
@@ -390,9 +390,9 @@ class EmbeddedStore:
             self.url,
             self.durability.name,
             problem,
-            self._committer.written if not self._in_memory else self._book.seq,
+            self._committer.written if not self._in_memory else self._state.seq,
             self._snapshot.seq,
-            sum(len(entity.entries) for entity in list(self._book.entities.values())),
+            sum(len(entity.entries) for entity in list(self._state.entities.values())),
             self._journal.size_bytes(),
             0 if problem else self._journal.oldest_seq(),
             "" if self._space is None else self._space.warning(),
@@ -407,8 +407,8 @@ class EmbeddedStore:
             self._committer.flush()
             with self._committer.committing, self._lock:
                 self._begin()
-                if not self._book.fresh:  # Else it was decided since, and the log does not have it yet.
-                    return checked(self._book, self._journal, self.now_ns())
+                if not self._state.fresh:  # Else it was decided since, and the log does not have it yet.
+                    return checked(self._state, self._journal, self.now_ns())
 
     def close(self) -> None:
         """Write what was decided, and release the file. One that was interrupted is finished by the next."""
@@ -426,31 +426,31 @@ class EmbeddedStore:
             self._committer.close,
             self._retention.save,
             partial(switching.restore, self),
-            partial(under, self._lock, self._book.let_go),
+            partial(under, self._lock, self._state.release),
             self._journal.close,
         ]
         self._closing.run(self.url, steps)
 
 
-def _empty_book(journal: Journal, memory_budget: int, most: dict[int, int] | None) -> StoreState:
-    book = StoreState(memory_budget)
-    book.saves = journal.snapshots
-    book.new_id = uuid4
-    book.most.update(most or {})
-    return book
+def _empty_state(journal: Journal, memory_budget: int, most: dict[int, int] | None) -> StoreState:
+    state = StoreState(memory_budget)
+    state.saves = journal.snapshots
+    state.new_id = uuid4
+    state.most.update(most or {})
+    return state
 
 
-def _claimed(book: StoreState, tokens: Tokens, wish: ClaimRequest, now_ns: i64) -> list[Claimed]:
+def _claimed(state: StoreState, tokens: Tokens, request: ClaimRequest, now_ns: i64) -> list[Claimed]:
     """Hand out what was asked for: deferred messages by their sequences, or the next ones."""
-    entity = receiving_from(book, wish.entity, now_ns)
+    entity = receiving_from(state, request.entity, now_ns)
     session: Session | None = None
-    if wish.session is not None:
-        session = held_session(book, wish.entity, wish.session[0], wish.session[1], now_ns)
-    if wish.sequences:
-        entries = deferred_entries(entity, session, list(wish.sequences), wish.bytes_max)
-        return claim_deferred(book, entries, [tokens.draw() for _ in entries], wish.lock, wish.consumer, now_ns)
-    drawn = [tokens.draw() for _ in range(min(wish.count, max(1, entity.active)))]
-    return claim(book, entity, session, drawn, wish.lock, wish.consumer, now_ns, wish.bytes_max)
+    if request.session is not None:
+        session = held_session(state, request.entity, request.session[0], request.session[1], now_ns)
+    if request.sequences:
+        entries = deferred_entries(entity, session, list(request.sequences), request.bytes_max)
+        return claim_deferred(state, entries, [tokens.draw() for _ in entries], request.lock, request.consumer, now_ns)
+    drawn = [tokens.draw() for _ in range(min(request.count, max(1, entity.active)))]
+    return claim(state, entity, session, drawn, request.lock, request.consumer, now_ns, request.bytes_max)
 
 
 def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
@@ -471,9 +471,9 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
     store.history._journal = journal
     store._snapshot._journal = journal
     committer._journal = journal
-    store._book.woken = []
+    store._state.woken = []
     store._watchers.history.calls = []
-    for entity in list(store._book.entities.values()):
+    for entity in list(store._state.entities.values()):
         entity.wakers = []  # Those who waited are threads and loops of the parent.
 
 

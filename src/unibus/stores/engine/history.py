@@ -30,7 +30,7 @@ class EmbeddedHistory:
         self,
         journal: Journal,
         committer: Committer,
-        book: StoreState,
+        state: StoreState,
         lock: threading.RLock,
         check: Callable[[], int],
         syncs: bool,
@@ -38,7 +38,7 @@ class EmbeddedHistory:
     ) -> None:
         self._journal = journal
         self._committer = committer
-        self._book = book
+        self._state = state
         self._lock = lock
         self._check = check
         self._syncs = syncs
@@ -54,7 +54,7 @@ class EmbeddedHistory:
         """See to it that a loss of power cannot undo what a reader sees. Gives the names of all entities."""
         with self._lock:
             self._check()
-            names = dict(self._book.known)
+            names = dict(self._state.known)
         if self._syncs:
             self._committer.sync()
         return names
@@ -62,7 +62,7 @@ class EmbeddedHistory:
     def replay_index(self, entity: str, after_sequence: int, since_ns: int) -> ReplayIndex:
         with self._lock:
             self._check()
-            number = target_of(self._book, entity).number
+            number = target_of(self._state, entity).number
         return ReplayIndex(self, number, after_sequence, since_ns)
 
     def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:

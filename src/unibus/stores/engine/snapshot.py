@@ -38,7 +38,7 @@ class Snapshot:
     def __init__(
         self,
         journal: Journal,
-        book: StoreState,
+        state: StoreState,
         now_ns: Callable[[], int],
         covered: int,
         every: int,
@@ -50,12 +50,12 @@ class Snapshot:
         self.every: i64 = every
         self._limits = limits
         self._journal = journal
-        self._book = book
+        self._state = state
         self._weight: i64 = 0  # Of all changes that the last one covers.
         self._due_weight: i64 = self._next_weight()  # Of all changes, when the next one is due.
         self._wanted: i64 = 0  # A snapshot that covers this change is wanted, however few there are.
         # When the oldest change took place that no snapshot covers, within a minute; 0 if there is none.
-        self._since_ns: i64 = min(book.replayed_ns, now_ns())
+        self._since_ns: i64 = min(state.replayed_ns, now_ns())
         self._running = False
         self._copies_saved = False
         self._begun_at = 0
@@ -72,7 +72,7 @@ class Snapshot:
         if not self._journal.snapshots or not (
             self._running
             or seq - self.seq >= self.every
-            or self._book.weight >= self._due_weight
+            or self._state.weight >= self._due_weight
             or self._wanted > self.seq
         ):
             return False
@@ -86,29 +86,29 @@ class Snapshot:
 
     def _live_bytes(self) -> i64:
         size: i64 = 0
-        for entity in self._book.entities.values():
+        for entity in self._state.entities.values():
             size += entity.size_bytes
         return size
 
     def want_if_old(self) -> bool:
         """Called about once a minute, under the store's lock: whether the oldest change waits for too long by now."""
-        if not self._journal.snapshots or self._book.seq <= self.seq:
+        if not self._journal.snapshots or self._state.seq <= self.seq:
             self._since_ns = 0
             return False
         now_ns: i64 = self._now_ns()
         if self._since_ns == 0:
             self._since_ns = now_ns
         if now_ns - self._since_ns >= self._limits.age_ns:
-            self._wanted = self._book.seq
+            self._wanted = self._state.seq
         return self._wanted > self.seq
 
     def want_at_close(self) -> bool:
         """The last one, of everything. Not where nothing has changed, and not where it would take long."""
-        if not (self._journal.snapshots and self._limits.at_close) or self._book.seq <= self.seq:
+        if not (self._journal.snapshots and self._limits.at_close) or self._state.seq <= self.seq:
             return False
         if self._limits.rewrites and self._live_bytes() > self._limits.at_close_bytes_max:
             return False
-        self._wanted = self._book.seq
+        self._wanted = self._state.seq
         return True
 
     def next_part(self, seq: int, wanted: set[tuple[int, int]]) -> SnapshotSlice | None:
@@ -167,29 +167,29 @@ class Snapshot:
         """Copies, made since, of messages from before: what they are copies of may be in no row, and not in the log."""
         return [
             entry
-            for entry in self._book.unsaved
+            for entry in self._state.unsaved
             if not entry.saved and entry.state != GONE and (entry.home_entity or entry.home_sequence <= self._begun_at)
         ]
 
     def begin(self, seq: int) -> None:
-        book = self._book
+        state = self._state
         self._running = True
         self._copies_saved = False
         self._begun_at = seq
-        self._weight = book.weight
-        self._entries, book.unsaved = book.unsaved, []
-        self._gone, book.gone = book.gone, []
-        self._marks, book.unsaved_marks = book.unsaved_marks, []
-        self._dropped, book.dropped = book.dropped, []
-        self._entities = list(book.entities.values())
+        self._weight = state.weight
+        self._entries, state.unsaved = state.unsaved, []
+        self._gone, state.gone = state.gone, []
+        self._marks, state.unsaved_marks = state.unsaved_marks, []
+        self._dropped, state.dropped = state.dropped, []
+        self._entities = list(state.entities.values())
         self._entries.reverse()  # Taken from the end.
 
     def _entries_part(self) -> SnapshotSlice:
         """Some messages, and the entities that are new: recovery may find this piece without the last one."""
         part = SnapshotSlice(
-            entities=[row_of(each) for each in self._book.entities.values() if each.number > self._numbered]
+            entities=[row_of(each) for each in self._state.entities.values() if each.number > self._numbered]
         )
-        self._numbered = self._book.numbered
+        self._numbered = self._state.numbered
         size = 0
         while self._entries and len(part.entries) < PART_ENTRIES and size < PART_BYTES:
             entry = self._entries.pop()
@@ -203,11 +203,11 @@ class Snapshot:
         return part
 
     def _last_part(self, seq: int) -> SnapshotSlice:
-        book = self._book
+        state = self._state
         now_ns = self._now_ns()
         sessions = {}
         over = []
-        for entity in book.entities.values():
+        for entity in state.entities.values():
             if entity.unsaved:
                 entity.unsaved = False
                 sessions[entity.number] = [
@@ -220,13 +220,13 @@ class Snapshot:
         summary = Summary(
             self._begun_at,
             seq,
-            [row_of(each) for each in {*self._entities, *book.entities.values()}],
-            [(number, book.known[number]) for number in self._dropped],
-            dict(book.retired),
+            [row_of(each) for each in {*self._entities, *state.entities.values()}],
+            [(number, state.known[number]) for number in self._dropped],
+            dict(state.retired),
             sessions,
             self._marks,
             over,
-            dict(book.positions),
+            dict(state.positions),
         )
         return SnapshotSlice(last=summary)
 

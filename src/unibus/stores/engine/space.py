@@ -32,10 +32,10 @@ _HINT: Final = "free space on the disk; it works again when there is space, and 
 class Space:
     """For a store with a reserve. Called under the lock of the store where nothing else is said."""
 
-    def __init__(self, journal: Journal, book: StoreState, timers: Timers) -> None:
+    def __init__(self, journal: Journal, state: StoreState, timers: Timers) -> None:
         self._reserve: Reserve = journal.reserve
         self._url = journal.url
-        self._book = book
+        self._state = state
         self._timers = timers
         self._group: i64 = -1  # The change before the first one of the group that collects.
         self._bytes: i64 = 0  # What was accepted for it,
@@ -57,9 +57,9 @@ class Space:
             return
         if self._reserve.full:
             raise StoreFull(f"{self._url}: the disk is full; nothing was stored", _HINT)
-        waiting: i64 = len(self._book.fresh)
-        if self._book.seq - waiting != self._group:
-            self._group = self._book.seq - waiting
+        waiting: i64 = len(self._state.fresh)
+        if self._state.seq - waiting != self._group:
+            self._group = self._state.seq - waiting
             self._bytes = 0
             self._free = self._reserve.wanted // 4
         needed: i64 = self._bytes + size + _CHANGE_BYTES * waiting

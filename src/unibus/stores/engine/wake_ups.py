@@ -48,9 +48,9 @@ class HistoryWakeUps:
 class WakeUps:
     """The watchers of one store. Calls are made without its lock."""
 
-    def __init__(self, book: StoreState, lock: threading.RLock) -> None:
+    def __init__(self, state: StoreState, lock: threading.RLock) -> None:
         self.history = HistoryWakeUps()
-        self._book = book
+        self._state = state
         self._lock = lock
 
     def add(self, entity: Entity, call: Callable[[], None]) -> Callable[[], None]:
@@ -66,7 +66,7 @@ class WakeUps:
                 elif entity.active and entity.wakers and not entity.settings.requires_session:
                     # It was woken and goes away: the message it was woken for is another one's. Those who wait for
                     # sessions were all woken together.
-                    self._book.woken.append(entity)
+                    self._state.woken.append(entity)
             self.wake()
 
         return stop
@@ -74,8 +74,8 @@ class WakeUps:
     def wake(self) -> None:
         calls: list[Callable[[], None]] = []
         with self._lock:
-            woken = self._book.woken
-            self._book.woken = []
+            woken = self._state.woken
+            self._state.woken = []
             for entity in woken:
                 if entity.settings.requires_session or entity.deleted or entity.stirred:
                     # Which of them it is for only they know.
@@ -90,8 +90,8 @@ class WakeUps:
     def wake_all(self) -> None:
         """The store is closing: everybody looks again, and is told so."""
         with self._lock:
-            calls = [call for entity in self._book.entities.values() for call in entity.wakers]
-            for entity in self._book.entities.values():
+            calls = [call for entity in self._state.entities.values() for call in entity.wakers]
+            for entity in self._state.entities.values():
                 entity.wakers = []
         for call in calls:
             call()

@@ -34,7 +34,7 @@ class StoreFiles(Protocol):
     domain: str
     reached: int
 
-    def load_snapshot(self, book: StoreState) -> tuple[int, int]:
+    def load_snapshot(self, state: StoreState) -> tuple[int, int]:
         """Load the last snapshot into an empty book. Returns the change up to which it holds everything, and the one up
         to which it holds some. StoreDamaged if it cannot be read."""
 

@@ -38,9 +38,9 @@ class JsonFiles:
         # Where the data of each message is whose record the log has: segment, offset and length.
         self._places: dict[int, tuple[LogSegment, int, int]] = {}
 
-    def load_snapshot(self, book: StoreState) -> tuple[int, int]:
+    def load_snapshot(self, state: StoreState) -> tuple[int, int]:
         try:
-            JsonLoading(self._files, self._folder, self._state, self._snapshots, self._log).load_snapshot(book)
+            JsonLoading(self._files, self._folder, self._state, self._snapshots, self._log).load_snapshot(state)
         except OSError as error:
             raise unavailable(self._folder, error) from error
         self._snapshots.listed = {listed.file: listed for listed in self._state.files}

@@ -44,8 +44,8 @@ class SqliteFiles:
             raise translated(error, path) from error
         self._bodies = SqliteBodies(self._connection, path)
 
-    def load_snapshot(self, book: StoreState) -> tuple[int, int]:
-        loading = SqliteLoading(self._connection, self._path, book)
+    def load_snapshot(self, state: StoreState) -> tuple[int, int]:
+        loading = SqliteLoading(self._connection, self._path, state)
         try:
             covered, overlap = loading.load_snapshot()
         except apsw.Error as error:

@@ -39,8 +39,8 @@ def write_sqlite(path: str, salvage: Salvage, files: StoreFiles) -> None:
                 connection.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?)", row)
                 log_bytes += len(records)
             for part in _parts(salvage, files):
-                save_part(connection, part, salvage.book.seq)
-            save_summary(connection, summary_of(salvage.book), log_bytes, salvage.history_from)
+                save_part(connection, part, salvage.state.seq)
+            save_summary(connection, summary_of(salvage.state), log_bytes, salvage.history_from)
             now_ns = time.time_ns()
             cursors = [value for each in files.readers() for value in (each.name, each.seq, now_ns, each.missed)]
             insert(connection, "cursors", cursors, 4)
@@ -58,13 +58,13 @@ def write_jsonfile(folder: str, salvage: Salvage, files: StoreFiles) -> None:
         log.last = salvage.history_from - 1
         log.begin()
         for first, changes in _history(salvage, files):
-            log.append(first, changes, salvage.book.known)
+            log.append(first, changes, salvage.state.known)
             if log.is_full():
                 log.roll()
         log.sync()
         for part in _parts(salvage, files):
             snapshots.take(part)
-        snapshots.finish(summary_of(salvage.book), instant_text(time.time_ns()))
+        snapshots.finish(summary_of(salvage.state), instant_text(time.time_ns()))
         readers = {each.name: CursorRecord(each.seq, each.missed) for each in files.readers()}
         if readers or salvage.history_from > 1:
             write_cursors(disk, folder, Cursors(oldest=salvage.history_from, readers=readers))
@@ -81,7 +81,7 @@ def _history(salvage: Salvage, files: StoreFiles) -> Iterator[tuple[int, list[Ch
 
 
 def _parts(salvage: Salvage, files: StoreFiles) -> Iterator[SnapshotSlice]:
-    entities = list(salvage.book.entities.values())
+    entities = list(salvage.state.entities.values())
     yield SnapshotSlice(entities=[row_of(each) for each in entities])
     entries = [entry for each in entities for entry in each.entries.values() if entry not in salvage.unreadable]
     for start in range(0, len(entries), _MESSAGES_AT_ONCE):
@@ -96,26 +96,26 @@ def _known(salvage: Salvage, entries: list[StoredMessage]) -> Mapping[StoredMess
     return {entry: salvage.bodies[entry] for entry in entries if entry in salvage.bodies}
 
 
-def summary_of(book: StoreState) -> Summary:
+def summary_of(state: StoreState) -> Summary:
     """All that a snapshot holds besides messages."""
     marks: list[tuple[int, int, str, int]] = []
-    for entity in book.entities.values():
+    for entity in state.entities.values():
         for kind, window in ((MARK_SENT, entity.marks), (MARK_PROCESSED, entity.processed)):
             if window is not None:
                 marks += [(entity.number, kind, key, at_ns) for key, at_ns in window.items()]
     return Summary(
-        book.seq,
-        book.seq,
-        [row_of(each) for each in book.entities.values()],
-        [(number, name) for number, name in book.known.items() if number not in book.entities],
-        dict(book.retired),
+        state.seq,
+        state.seq,
+        [row_of(each) for each in state.entities.values()],
+        [(number, name) for number, name in state.known.items() if number not in state.entities],
+        dict(state.retired),
         {
             entity.number: [
                 each.as_saved() for each in entity.sessions.values() if each.state is not None or each.token
             ]
-            for entity in book.entities.values()
+            for entity in state.entities.values()
         },
         marks,
         [],
-        dict(book.positions),
+        dict(state.positions),
     )

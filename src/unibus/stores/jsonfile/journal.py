@@ -105,44 +105,44 @@ class JsonFileJournal:
 
     # Opening
 
-    def load(self, book: StoreState) -> int:
+    def load(self, state: StoreState) -> int:
         try:
             with self._mutex:
-                state = read_state(self._files, self._folder)
+                folder_state = read_state(self._files, self._folder)
                 self._cursors = read_cursors(self._files, self._folder)
                 self._log.find()
-                JsonLoading(self._files, self._folder, state, self._snapshots, self._log).run(book)
-                self._settle(state)
+                JsonLoading(self._files, self._folder, folder_state, self._snapshots, self._log).run(state)
+                self._settle(folder_state)
                 self.held.hold(self._folder, f"{self._folder}/{STATE}")
                 if self._owner is not None:
                     self.held.hold(f"{self._folder}/{STATE}.lock")
                 self.reserve.refill()
         except OSError as error:
             raise unavailable(self._folder, error) from error
-        self._names = book.known
-        return state.covers
+        self._names = state.known
+        return folder_state.covers
 
-    def reload(self, book: StoreState) -> bool:
+    def reload(self, state: StoreState) -> bool:
         with self._reading():
             # Objects of their own: those of the journal know what is being written.
             log, snapshots = JsonLog(self._files, f"{self._folder}/wal"), Snapshots(self._files, self._folder)
             log.find()
-            JsonLoading(self._files, self._folder, read_state(self._files, self._folder), snapshots, log).run(book)
+            JsonLoading(self._files, self._folder, read_state(self._files, self._folder), snapshots, log).run(state)
         return True
 
-    def _settle(self, state: State) -> None:
+    def _settle(self, folder_state: State) -> None:
         """Everything that was read is written once more, or follows from that. From the reserve, if it must be.
 
         A sync that failed may have left in the cache of the kernel what is on no disk; nobody can see that by reading.
         """
         # The log first: `reached` must not count a change that a loss of power could still take.
         self._from_reserve(self._log.begin)
-        state.written = instant_text(time.time_ns())
-        state.reached = self._reached = self._log.last
-        self._from_reserve(lambda: write_state(self._files, self._folder, state))
+        folder_state.written = instant_text(time.time_ns())
+        folder_state.reached = self._reached = self._log.last
+        self._from_reserve(lambda: write_state(self._files, self._folder, folder_state))
         if self._cursors.readers or self._cursors.oldest > 1:
             self._from_reserve(lambda: write_cursors(self._files, self._folder, self._cursors))
-        self._snapshots.tidy(state)
+        self._snapshots.tidy(folder_state)
         if self._files.size(f"{self._folder}/{PART}") >= 0:
             self._files.remove(f"{self._folder}/{PART}")
         self._log.drop_before(self._cursors.oldest)
@@ -332,9 +332,9 @@ class JsonFileJournal:
             self._reached = self._log.last  # Whatever happens, once is enough.
             try:
                 self._log.sync()
-                state = read_state(self._files, self._folder)
-                state.reached = self._reached
-                write_state(self._files, self._folder, state)
+                folder_state = read_state(self._files, self._folder)
+                folder_state.reached = self._reached
+                write_state(self._files, self._folder, folder_state)
             except (OSError, BusError) as error:
                 log.warning(NOT_IN_ORDER, self._name, error)
 

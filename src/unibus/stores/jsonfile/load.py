@@ -23,40 +23,40 @@ _read_entity = msgspec.json.Decoder(EntityForm).decode
 class JsonLoading:
     """One recovery. Nothing is changed on disk."""
 
-    def __init__(self, files: Files, folder: str, state: State, snapshots: Snapshots, log: JsonLog) -> None:
+    def __init__(self, files: Files, folder: str, folder_state: State, snapshots: Snapshots, log: JsonLog) -> None:
         self._files = files
         self._folder = folder
-        self._state = state
+        self._folder_state = folder_state
         self._snapshots = snapshots
         self._log = log
 
-    def run(self, book: StoreState) -> None:
-        state = self._state
-        self.load_snapshot(book)
-        book.seq = state.covers
-        self._replay(book)
-        problem = sequence_problem(book)
+    def run(self, state: StoreState) -> None:
+        folder_state = self._folder_state
+        self.load_snapshot(state)
+        state.seq = folder_state.covers
+        self._replay(state)
+        problem = sequence_problem(state)
         if problem:
             raise damaged(f"{self._folder}/messages", 0, problem)
-        if state.overlap > state.covers:
-            for entity in book.entities.values():
+        if folder_state.overlap > folder_state.covers:
+            for entity in state.entities.values():
                 entity.entries = dict(sorted(entity.entries.items()))
-        book.strict = True
-        book.replaying = False
-        self._snapshots.covers = state.covers
-        self._snapshots.listed = {listed.file: listed for listed in state.files}
+        state.strict = True
+        state.replaying = False
+        self._snapshots.covers = folder_state.covers
+        self._snapshots.listed = {listed.file: listed for listed in folder_state.files}
 
-    def load_snapshot(self, book: StoreState) -> None:
+    def load_snapshot(self, state: StoreState) -> None:
         """The first half."""
-        state = self._state
-        book.replaying = True
-        self._load_entities(book)
-        for listed in state.files:
+        folder_state = self._folder_state
+        state.replaying = True
+        self._load_entities(state)
+        for listed in folder_state.files:
             if listed.number:
-                self._load_messages(book, listed)
-        self._load_sessions(book)
-        self._load_marks(book)
-        book.positions.update(state.positions)
+                self._load_messages(state, listed)
+        self._load_sessions(state)
+        self._load_marks(state)
+        state.positions.update(folder_state.positions)
 
     def _path(self, listed: Listed) -> str:
         """Where the file stands: under its name, or beside it if a crash came before it had that. StoreDamaged."""
@@ -67,29 +67,29 @@ class JsonLoading:
                 return path
         raise blame(self._files, named, listed)
 
-    def _load_entities(self, book: StoreState) -> None:
-        state = self._state
-        sequences = {counter.number: counter.last for counter in state.sequences}
+    def _load_entities(self, state: StoreState) -> None:
+        folder_state = self._folder_state
+        sequences = {counter.number: counter.last for counter in folder_state.sequences}
         found = []
-        for listed in state.files:
+        for listed in folder_state.files:
             if listed.file in ENTITY_FILES:
                 path = self._path(listed)
                 found += [_read_entity(block) for _, block in read_items(self._files, path, listed.bytes)]
         for form in sorted(found, key=lambda form: form.number):
             entity = Entity(form.number, form.name, _KINDS[form.kind], form.settings)
             entity.created_ns, entity.updated_ns = form.created_ns, form.updated_ns
-            book.add_entity(entity, sequences.get(form.number, 0))
+            state.add_entity(entity, sequences.get(form.number, 0))
             entity.unsaved = False
-        for number, name in state.deleted.items():
-            book.known[number] = name  # History speaks of those that are deleted, too.
-            book.numbered = max(book.numbered, number)
-        for name, sequence in state.retired.items():
-            if book.find(name) is None:
-                book.retired[name] = sequence
+        for number, name in folder_state.deleted.items():
+            state.known[number] = name  # History speaks of those that are deleted, too.
+            state.numbered = max(state.numbered, number)
+        for name, sequence in folder_state.retired.items():
+            if state.find(name) is None:
+                state.retired[name] = sequence
 
-    def _load_messages(self, book: StoreState, listed: Listed) -> None:
+    def _load_messages(self, state: StoreState, listed: Listed) -> None:
         path = self._path(listed)
-        entity = book.entities.get(listed.number)
+        entity = state.entities.get(listed.number)
         if entity is None:
             raise damaged(path, 1, f"messages of entity {listed.number}, which does not exist")
         rows = ItemRows(path)
@@ -99,35 +99,35 @@ class JsonLoading:
             except (msgspec.MsgspecError, KeyError) as error:
                 raise damaged(path, line_at(self._files, path, offset), ITEM) from error
             rows.add(sequence, offset, len(block))
-            restore(book, entity, sequence, saved)
+            restore(state, entity, sequence, saved)
         self._snapshots.rows[listed.number] = rows
 
-    def _load_sessions(self, book: StoreState) -> None:
-        for number, sessions in self._state.sessions.items():
-            entity = book.entities.get(number)
+    def _load_sessions(self, state: StoreState) -> None:
+        for number, sessions in self._folder_state.sessions.items():
+            entity = state.entities.get(number)
             for form in sessions if entity is not None else ():
                 assert entity is not None
-                restore_session(book, entity, session_of(form))
+                restore_session(state, entity, session_of(form))
 
-    def _load_marks(self, book: StoreState) -> None:
+    def _load_marks(self, state: StoreState) -> None:
         processed = MARK_NAMES[MARK_PROCESSED]
-        for number, kinds in self._state.marks.items():
-            entity = book.entities.get(number)
+        for number, kinds in self._folder_state.marks.items():
+            entity = state.entities.get(number)
             for kind, keys in kinds.items() if entity is not None else ():
                 assert entity is not None
                 mark = entity.mark_processed if kind == processed else entity.mark
                 for key, at_ns in sorted(keys.items(), key=lambda item: item[1]):
                     mark(key, at_ns)
 
-    def _replay(self, book: StoreState) -> None:
+    def _replay(self, state: StoreState) -> None:
         """The log after the snapshot. Up to `overlap` its changes may be older than what the snapshot has."""
-        overlap = self._state.overlap
-        for changes in self._log.recover(self._state.covers):
+        overlap = self._folder_state.overlap
+        for changes in self._log.recover(self._folder_state.covers):
             try:
                 for change in changes:
-                    book.strict = book.seq >= overlap
-                    replay(book, change)
+                    state.strict = state.seq >= overlap
+                    replay(state, change)
             except StoreDamaged as error:
-                raise damaged(f"{self._folder}/wal", 0, f"change {book.seq}: {error.what}") from error
-            book.end_group()
-        check_end(f"{self._folder}/wal", self._log.reached, self._state.reached, overlap)
+                raise damaged(f"{self._folder}/wal", 0, f"change {state.seq}: {error.what}") from error
+            state.end_group()
+        check_end(f"{self._folder}/wal", self._log.reached, self._folder_state.reached, overlap)

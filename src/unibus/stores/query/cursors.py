@@ -226,20 +226,20 @@ class MessageCursor:
             return self._clock.text(message.timestamp_ns // 1_000)
         if number == TTL:
             return message.ttl
-        cold = message.cold
-        if cold is None:
+        properties = message.properties
+        if properties is None:
             return None
         if number == TYPE:
-            return cold.type
+            return properties.type
         if number == SOURCE:
-            return cold.source
+            return properties.source
         if number == TARGET:
-            return cold.target
+            return properties.target
         if number == ROUTING_KEY:
-            return cold.routing_key
+            return properties.routing_key
         if number == TRANSACTION:
-            return cold.tx_id
-        return cold.subject
+            return properties.tx_id
+        return properties.subject
 
     def _decode(self, entry: StoredMessage) -> Message | None:
         """Once per row."""

@@ -81,28 +81,28 @@ class Catalog(Protocol):
 class EmbeddedCatalog:
     """`begin` is the store's: it refuses what a closed store cannot answer, and lets time pass."""
 
-    def __init__(self, book: StoreState, lock: threading.RLock, begin: Callable[[], int]) -> None:
-        self._book = book
+    def __init__(self, state: StoreState, lock: threading.RLock, begin: Callable[[], int]) -> None:
+        self._state = state
         self._lock = lock
         self._begin = begin
 
     def entity(self, name: str) -> Pending[EntityInfo | None]:
         with self._lock:
             self._begin()
-            found = self._book.find_any(name)
+            found = self._state.find_any(name)
             return resolved(None if found is None else info_of(found))
 
     def find(self, name: str) -> Entity | None:
-        return self._book.find_any(name)  # One look into a dict: no lock.
+        return self._state.find_any(name)  # One look into a dict: no lock.
 
     def entity_of_lock(self, token: bytes) -> str:
         with self._lock:  # The first of these calls makes the index.
-            entry = self._book.by_token(token)
+            entry = self._state.by_token(token)
         return "" if entry is None else entry.entity.name
 
     def count_before(self, entity: str, priority: int, sequence: int, at_most: int) -> int:
         with self._lock:
-            found = self._book.find(entity)
+            found = self._state.find(entity)
             if found is None or not found.receives():
                 return 0
             return found.waiting.count_before(priority, sequence, at_most)
@@ -110,42 +110,42 @@ class EmbeddedCatalog:
     def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
         with self._lock:
             self._begin()
-            listed = self._book.listing(kind, target_of(self._book, topic) if topic else None)
+            listed = self._state.listing(kind, target_of(self._state, topic) if topic else None)
             return resolved([info_of(entity) for entity in listed[skip : skip + top]])
 
     def rules(self, subscription: str) -> Pending[RuleSet | None]:
         with self._lock:
             self._begin()
-            found = self._book.find(subscription)
+            found = self._state.find(subscription)
             if found is None or found.kind != SUBSCRIPTION:
                 return resolved(None)
-            return resolved(found.rule_set(self._book.new_id))
+            return resolved(found.rule_set(self._state.new_id))
 
     def rule_counts(self, topic: str) -> Pending[RuleCounts]:
         with self._lock:
             self._begin()
-            sets = [each.rule_set(self._book.new_id) for each in target_of(self._book, topic).subscriptions]
+            sets = [each.rule_set(self._state.new_id) for each in target_of(self._state, topic).subscriptions]
             rules = sum([len(each.rules) for each in sets])
             return resolved(RuleCounts(len(sets), rules, sum([each.correlations for each in sets])))
 
     def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
         with self._lock:
             self._begin()
-            return resolved(session_ids(target_of(self._book, entity), updated_after_ns, skip, top))
+            return resolved(session_ids(target_of(self._state, entity), updated_after_ns, skip, top))
 
     def session_states(self, entity: str) -> Pending[dict[str, bytes]]:
         with self._lock:
             self._begin()
             found: dict[str, bytes] = {}
-            for session in target_of(self._book, entity).sessions.values():
+            for session in target_of(self._state, entity).sessions.values():
                 if session.state is not None:
                     found[session.id] = session.state
             return resolved(found)
 
     def count_new(self, commands: Sequence[Send]) -> int:
         with self._lock:
-            return count_new(self._book, commands, self._begin())
+            return count_new(self._state, commands, self._begin())
 
     def watch_filters(self, watch: FilterWatch | None) -> None:
         with self._lock:
-            self._book.watch_filters(watch)
+            self._state.watch_filters(watch)

@@ -66,13 +66,13 @@ class Journal(Protocol):
     reserve: Reserve  # Space for the day when the disk is full.
     held: HeldFiles  # The files that it has open.
 
-    def load(self, book: StoreState) -> int:
+    def load(self, state: StoreState) -> int:
         """Play everything that was written into an empty book. StoreDamaged names what is wrong.
 
         Gives the seq that the last snapshot covers.
         """
 
-    def reload(self, book: StoreState) -> bool:
+    def reload(self, state: StoreState) -> bool:
         """Play everything that was written into another empty book, and change nothing. For checks.
 
         False: this journal does not keep enough for that.

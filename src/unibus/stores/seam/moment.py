@@ -42,9 +42,9 @@ class StoreCopy:
         """There is nothing to close."""
 
 
-def copy_of(book: StoreState, bodies: Callable[[Iterable[StoredMessage]], dict[StoredMessage, bytes]]) -> StoreCopy:
+def copy_of(state: StoreState, bodies: Callable[[Iterable[StoredMessage]], dict[StoredMessage, bytes]]) -> StoreCopy:
     """To be called with the store's lock held, and while nothing is written. `bodies` reads what is on disk only."""
-    entities = sorted(book.visible(), key=lambda each: each.name)
+    entities = sorted(state.visible(), key=lambda each: each.name)
     entries: list[StoredMessage] = []
     for entity in entities:
         held = [entry for _, entry in sorted(entity.entries.items())]

@@ -164,7 +164,7 @@ class Pending(Generic[T_co]):
         outcome = self.outcome
         return None if outcome is None or outcome.failure is None else outcome.failure()
 
-    def seen_as(self, view: "Callable[[T_co], U]") -> "Pending[U]":
+    def map(self, view: "Callable[[T_co], U]") -> "Pending[U]":
         """The same answer, shown through a function to whoever waits for it."""
         self._view = cast("Callable[[object], object]", view)
         return cast("Pending[U]", self)

@@ -94,7 +94,7 @@ class Store(Protocol):
         again. An embedded one needs none: it knows what it wrote, or it has stopped.
         """
 
-    def claim(self, wish: ClaimRequest) -> Pending[list[Claimed]]:
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         """What is there now, possibly nothing."""
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:

@@ -120,33 +120,33 @@ class SqliteJournal:
                 self._owner.release()
             raise
 
-    def load(self, book: StoreState) -> int:
+    def load(self, state: StoreState) -> int:
         try:
             with self._mutex:
-                loading = SqliteLoading(self._connection, self._path, book)
+                loading = SqliteLoading(self._connection, self._path, state)
                 covered = loading.run()
                 oldest = self._connection.execute("SELECT min(seq) FROM log").get
-                self._groups.index = SqliteIndex(self._connection, book.seq, self._rows_after)
+                self._groups.index = SqliteIndex(self._connection, state.seq, self._rows_after)
                 # What a failed sync left only in the cache of the kernel is written once more before it counts, and
                 # a log that was given up does not come back: one write that is synced settles both.
                 self._checkpoints.run(CHECKPOINT_BYTES, must=True)
-                self._groups.write_meta("opened", time.time_ns(), REACHED, book.seq)
+                self._groups.write_meta("opened", time.time_ns(), REACHED, state.seq)
         except apsw.Error as error:
             raise translated(error, self._path) from error
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise damaged(self._path, f"a row is not what was written: {error}") from error
         self._log_bytes = loading.log_bytes
         self._domain = loading.domain
-        self._last = self._reached = book.seq
-        self._oldest = book.seq + 1 if oldest is None else cast(int, oldest)
+        self._last = self._reached = state.seq
+        self._oldest = state.seq + 1 if oldest is None else cast(int, oldest)
         if self._owner is not None:
             self.held.hold(self._path, f"{self._path}-wal", f"{self._path}-shm", f"{self._path}.lock")
         self.reserve.refill()
         return covered
 
-    def reload(self, book: StoreState) -> bool:
+    def reload(self, state: StoreState) -> bool:
         with self._at_the_file():
-            SqliteLoading(self._connection, self._path, book).run()
+            SqliteLoading(self._connection, self._path, state).run()
         return True
 
     # Writing

@@ -17,7 +17,7 @@ from uuid import uuid4
 import apsw
 import msgspec
 
-from unibus.core.lifecycle.claiming import fire
+from unibus.core.lifecycle.claiming import run_due
 from unibus.core.lifecycle.state.apply import replay
 from unibus.core.lifecycle.state.changes import Activated, Change, Completed, Copied, Passed, Sent
 from unibus.core.lifecycle.state.state import StoreState
@@ -215,7 +215,7 @@ class FollowedState:
     """The state of the store, brought up to date inside of a look."""
 
     def __init__(self, file: ReadOnlyFile, now_ns: Callable[[], int]) -> None:
-        self.book = StoreState(0)  # No data in memory.
+        self.state = StoreState(0)  # No data in memory.
         self.flows: dict[int, Flow] = {}
         self.counting_since = 0
         self._file = file
@@ -229,11 +229,11 @@ class FollowedState:
 
     def with_homes(self) -> StoreState:
         """The book, up to date and with a home for the data of each message: the log may have forgotten some since."""
-        book = self.catch_up()
+        state = self.catch_up()
         if self._file.oldest() != self._oldest:
             self._load()
-            book = self.catch_up()
-        return book
+            state = self.catch_up()
+        return state
 
     def catch_up(self) -> StoreState:
         last = self._file.last()
@@ -241,42 +241,42 @@ class FollowedState:
         if not known or not self._play(last):
             self._load()
         now_ns = self._now_ns()
-        while self.book.due.next_ns() <= now_ns - GRACE_NS and self._do_due(now_ns):
+        while self.state.due.next_ns() <= now_ns - GRACE_NS and self._do_due(now_ns):
             pass
-        self.book.gone, self.book.dropped = [], []  # Nobody here takes snapshots.
-        return self.book
+        self.state.gone, self.state.dropped = [], []  # Nobody here takes snapshots.
+        return self.state
 
     def _load(self) -> None:
-        self.book = StoreState(0)
-        self.book.saves = False
-        self.book.new_id = uuid4
-        self.book.fetch = SqliteBodies(
+        self.state = StoreState(0)
+        self.state.saves = False
+        self.state.new_id = uuid4
+        self.state.fetch = SqliteBodies(
             self._file.connection, self._file.path
         ).of  # Rules may have to look at what is due.
-        SqliteLoading(self._file.connection, self._file.path, self.book).run()
-        self._seq, self._ahead, self._oldest = self.book.seq, False, self._file.oldest()
-        self.flows, self.counting_since = {}, self.book.seq
+        SqliteLoading(self._file.connection, self._file.path, self.state).run()
+        self._seq, self._ahead, self._oldest = self.state.seq, False, self._file.oldest()
+        self.flows, self.counting_since = {}, self.state.seq
 
     def _play(self, last: int) -> bool:
         """The log since the last look. False if that is not all there: history was trimmed meanwhile."""
-        self.book.replaying = True
+        self.state.replaying = True
         for seq, changes, _ in self._file.groups_after(self._seq):
             if seq != self._seq + 1:
                 return False
             for change in changes:
-                replay(self.book, change)
+                replay(self.state, change)
                 self._count(change)
-            self.book.end_group()
-            self._seq = self.book.seq
-        self.book.replaying = False
+            self.state.end_group()
+            self._seq = self.state.seq
+        self.state.replaying = False
         return self._seq == last
 
     def _do_due(self, now_ns: int) -> bool:
         """As the next owner will do it when he opens the store. True if there may be more."""
-        before = self.book.seq
-        more = fire(self.book, now_ns)
-        self.book.take()
-        self._ahead = self._ahead or self.book.seq != before
+        before = self.state.seq
+        more = run_due(self.state, now_ns)
+        self.state.take()
+        self._ahead = self._ahead or self.state.seq != before
         return more
 
     def _count(self, change: Change) -> None:

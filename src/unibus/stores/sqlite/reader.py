@@ -50,14 +50,14 @@ class SqliteReader:
 
     def entities(self) -> list[EntityInfo]:
         with self._file.look():
-            book = self._state.catch_up()
-        return sorted([info_of(entity) for entity in book.visible()], key=lambda info: info.name)
+            state = self._state.catch_up()
+        return sorted([info_of(entity) for entity in state.visible()], key=lambda info: info.name)
 
     def flows(self) -> dict[str, Flow]:
-        return {self._state.book.known[number]: flow for number, flow in self._state.flows.items()}
+        return {self._state.state.known[number]: flow for number, flow in self._state.flows.items()}
 
     def find(self, entity: str, sequence: int) -> StoredMessage | None:
-        found = self._state.book.find(entity)
+        found = self._state.state.find(entity)
         return None if found is None else found.entries.get(sequence)
 
     def held(self) -> list[StoredMessage]:
@@ -66,7 +66,7 @@ class SqliteReader:
         return [entry for entity in entities for _, entry in sorted(entity.entries.items())]
 
     def session_states(self, entity: str) -> dict[str, bytes]:
-        found = self._state.book.find(entity)
+        found = self._state.state.find(entity)
         sessions = {} if found is None else found.sessions
         return {session.id: session.state for session in sessions.values() if session.state is not None}
 

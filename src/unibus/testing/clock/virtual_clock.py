@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from unibus.bus.api.message_bus import on_a_loop
-from unibus.bus.api.runtime import new_stamper
+from unibus.bus.api.runtime import new_id_generator
 from unibus.clock import Clock, Timers
 from unibus.core.envelope.stamp import IdGenerator, default_id_generator, set_default_id_generator
 from unibus.errors import LoopMismatch, UsageError
@@ -150,7 +150,7 @@ class VirtualClock(Clock):
 
     def __enter__(self) -> "VirtualClock":
         self._lent.append(default_id_generator())
-        set_default_id_generator(new_stamper(self))
+        set_default_id_generator(new_id_generator(self))
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:

@@ -134,8 +134,8 @@ class Rig(RigEntities):
         return lock
 
     def claim_in(self, lock: SessionLock, count: int = 1, sequences: tuple[int, ...] = ()) -> list[Claimed]:
-        wish = ClaimRequest(lock.entity, count, session=(lock.session_id, lock.token), sequences=sequences)
-        return self.store.claim(wish).wait(ANSWER_S)
+        request = ClaimRequest(lock.entity, count, session=(lock.session_id, lock.token), sequences=sequences)
+        return self.store.claim(request).wait(ANSWER_S)
 
     def session(self, verb: int, lock: SessionLock, state: bytes | None = None) -> object:
         command = SessionCommand(verb, lock.entity, lock.session_id, lock.token)

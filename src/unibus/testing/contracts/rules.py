@@ -21,8 +21,8 @@ from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers,
 def publish(rig: Rig, body: object, visible_ns: int = 0, **given: HeaderValue) -> SendResult:
     """A message with these headers, to the topic t."""
     message = Message.new("t", body, 50)
-    message.cold = MessageProperties()
-    message.cold.headers = dict(given)
+    message.properties = MessageProperties()
+    message.properties.headers = dict(given)
     data = encode(message)
     command = Send("t", MessageRef(message.id, len(data)), data, 50)
     command.visible_ns = visible_ns
@@ -34,8 +34,8 @@ def publish(rig: Rig, body: object, visible_ns: int = 0, **given: HeaderValue) -
 def lasting(entity: str, seconds: int) -> Send:
     """A send of a message with a time to live, in the envelope too: that is what an action reads."""
     message = Message.new(entity, "lasting", 50)
-    message.cold = MessageProperties()
-    message.cold.ttl_ns = seconds * SECOND
+    message.properties = MessageProperties()
+    message.properties.ttl_ns = seconds * SECOND
     data = encode(message)
     command = Send(entity, MessageRef(message.id, len(data)), data, 50)
     command.ttl_ns = seconds * SECOND

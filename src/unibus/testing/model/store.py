@@ -225,7 +225,7 @@ class ModelStore(ReferenceModel):
         letter = self._locked_with(name, sequence, token, headers)
         letter.state, letter.token, letter.deferred = "deferred", b"", True
 
-    def bury(
+    def dead_letter(
         self,
         name: str,
         sequence: int,

@@ -75,8 +75,8 @@ class Bench:
         command.visible_ns = visible_ns
         self.run(command)
 
-    def claim(self, name: str, count: int = 1, **wish: object) -> list[Claimed]:
-        return self.store.claim(ClaimRequest(name, count, **wish)).wait(20)  # type: ignore[arg-type]
+    def claim(self, name: str, count: int = 1, **request: object) -> list[Claimed]:
+        return self.store.claim(ClaimRequest(name, count, **request)).wait(20)  # type: ignore[arg-type]
 
     def settle(self, verb: int, claimed: Claimed) -> None:
         self.run(Settle(verb, claimed.entity, claimed.sequence, claimed.token))
@@ -251,8 +251,8 @@ def test_a_store_in_memory_keeps_nothing_of_what_is_gone() -> None:
         bench.send("q", str(number))
         bench.settle(ABANDON, bench.claim("q")[0])
         bench.settle(COMPLETE, bench.claim("q")[0])
-    book = bench.store._book
-    assert (len(book.unsaved), len(book.gone), len(book.unsaved_marks), book.held_bytes) == (0, 0, 0, 0)
-    assert sum(entity.size_bytes for entity in book.entities.values()) == 0
-    assert len(book.due) < 5_000
+    state = bench.store._state
+    assert (len(state.unsaved), len(state.gone), len(state.unsaved_marks), state.held_bytes) == (0, 0, 0, 0)
+    assert sum(entity.size_bytes for entity in state.entities.values()) == 0
+    assert len(state.due) < 5_000
     bench.store.close()

@@ -120,15 +120,15 @@ async def test_a_store_keeps_the_rules_that_did_not_change() -> None:
 async def test_other_settings_change_neither_the_rules_nor_the_router() -> None:
     async with MessageBus() as bus:
         broker = await filled(bus)
-        book = bus._hub.queues().store.catalog._book  # type: ignore[attr-defined]
+        state = bus._runtime.queues().store.catalog._state  # type: ignore[attr-defined]
         topic = broker.find("t")
-        router, before = book.router(topic), await rules_now(broker)
+        router, before = state.router(topic), await rules_now(broker)
         await broker.update(PATH, {"user_metadata": "x", "status": "disabled"})
-        assert (book.router(topic) is router, await rules_now(broker) is before) == (True, True)
+        assert (state.router(topic) is router, await rules_now(broker) is before) == (True, True)
         await broker.update(PATH, {"filter_mode": LENIENT})
-        assert book.router(topic) is not router
+        assert state.router(topic) is not router
         await broker.delete_rule(PATH, "r1")
-        assert len(book.router(topic)._index) == MANY - 1
+        assert len(state.router(topic)._index) == MANY - 1
 
 
 async def test_recovery_compiles_no_rule(tmp_path: Path) -> None:

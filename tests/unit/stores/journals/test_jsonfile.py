@@ -247,9 +247,9 @@ def test_two_entities_of_one_name_have_a_file_each(folder: Path) -> None:
         "messages/queue_q.json",
         "messages/queue_Q~2.json",
     }
-    again, book = JsonFileJournal(str(folder)), StoreState(0)
-    assert again.load(book) == 2
-    entries = [book.entities[number].entries[1] for number in (1, 2)]
+    again, state = JsonFileJournal(str(folder)), StoreState(0)
+    assert again.load(state) == 2
+    entries = [state.entities[number].entries[1] for number in (1, 2)]
     assert list(again.bodies(entries).values()) == [b"old ", b"new "]
     again.close()
 

@@ -32,9 +32,9 @@ class Writer:
             self._append([Declared(0, 1, 0, "orders", 1, {})])
 
     def _open(self) -> SqliteJournal:
-        journal, book = SqliteJournal(str(self._path), history_bytes=0), StoreState(10**9)
-        journal.load(book)
-        self._seq = int(book.seq)
+        journal, state = SqliteJournal(str(self._path), history_bytes=0), StoreState(10**9)
+        journal.load(state)
+        self._seq = int(state.seq)
         return journal
 
     def again(self) -> None:

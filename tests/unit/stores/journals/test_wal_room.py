@@ -21,9 +21,9 @@ def a_long_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(path: Path) -> tuple[SqliteJournal, StoreState]:
-    journal, book = SqliteJournal(str(path)), StoreState(10**9)
-    journal.load(book)
-    return journal, book
+    journal, state = SqliteJournal(str(path)), StoreState(10**9)
+    journal.load(state)
+    return journal, state
 
 
 def fill(journal: SqliteJournal, first: int, count: int) -> None:
@@ -52,12 +52,12 @@ def test_what_was_written_is_found_and_nothing_else(tmp_path: Path) -> None:
     later = after_a_crash(path, tmp_path / "later")
     journal.close()
     for crashed, count in ((left, 60), (later, 100)):
-        again, book = opened(crashed)
-        assert list(book.entities[1].entries) == list(range(1, count + 1))
+        again, state = opened(crashed)
+        assert list(state.entities[1].entries) == list(range(1, count + 1))
         fill(again, count + 1, 40)
         again.close()
-        last, book = opened(crashed)
-        assert len(book.entities[1].entries) == count + 40
+        last, state = opened(crashed)
+        assert len(state.entities[1].entries) == count + 40
         last.close()
 
 

@@ -107,7 +107,7 @@ def test_a_growth_that_was_not_ours_is_forgiven_twice(
     """Others allocate in the same library: at every third look there is more than before."""
     looks = itertools.count()
     monkeypatch.setattr(apsw, "memory_used", lambda: min(next(looks) // 3, doubts) * 70_000_000)
-    query = Query(sync_bus._hub.queues().store, "SELECT y FROM (SELECT id AS y FROM messages)", (), 10, 10, 256)
+    query = Query(sync_bus._runtime.queues().store, "SELECT y FROM (SELECT id AS y FROM messages)", (), 10, 10, 256)
     if doubts == 2:
         assert len(query.run()) == 0
     else:

@@ -22,7 +22,7 @@ class Purge:
     def __init__(self, bus: BusOperations, entity: str, dry_run: bool = False) -> None:
         request = JobRequest("purge", entity=entity, dry_run=dry_run)
         request.check()
-        self._queues = bus._hub.queues()
+        self._queues = bus._runtime.queues()
         now_ns = self._queues.now_ns()
         total, limits = walk(measure(self._queues, request, now_ns))
         self._job = Job(JobRecord(0, "purge", "running", request, "", now_ns, total=total, started_ns=now_ns), limits)

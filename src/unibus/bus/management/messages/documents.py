@@ -167,10 +167,10 @@ def _checked(body: object, fields: dict[str, object]) -> Message:
         seconds_ns("delay", fields.pop("delay"))
     message = Message.new("-", body, priority)
     message_id = fields.pop("message_id", message.id)
-    cold = MessageProperties()
-    set_fields(cold, fields)
+    properties = MessageProperties()
+    set_fields(properties, fields)
     if not isinstance(message_id, str) or not message_id:
         raise UsageError("message_id must be text")
-    made = restored(message_id, "-", message.body, message.timestamp_ns, cold)
+    made = restored(message_id, "-", message.body, message.timestamp_ns, properties)
     send_of(made, "-")
     return made

@@ -63,7 +63,7 @@ def delete(store: Store, name: str) -> None:
 
 def declare_file(bus: BusOperations, path: str | Path) -> DeclarePlan:
     """Create and change the entities of a bus as a file says. EntityExists, before anything is done, for conflicts."""
-    store = bus._hub.queues().store
+    store = bus._runtime.queues().store
     plan = planned(store.entities().wait(), read_entity_file(path))
     declare_entities(store, plan)
     return plan

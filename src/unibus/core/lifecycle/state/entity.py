@@ -332,7 +332,7 @@ class Entity:
             self._rules = found
         return found
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forget everything that knows this entity. The cycle collector does not look into messages, nor sessions."""
         self.entries = {}
         self.order = None

@@ -9,42 +9,42 @@ from unibus.core.lifecycle.state.state import StoreState
 from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED
 
 
-def put(book: StoreState, entity: Entity, entry: StoredMessage, at_ns: int, visible_ns: int) -> None:
+def put(state: StoreState, entity: Entity, entry: StoredMessage, at_ns: int, visible_ns: int) -> None:
     size = entry.size
     entity.entries[entry.sequence] = entry
     entity.size_bytes += size
     if entry.data is not None:
-        if book.held_bytes + size <= book.memory_budget:
-            book.held_bytes += size
-        elif book.replaying:
+        if state.held_bytes + size <= state.memory_budget:
+            state.held_bytes += size
+        elif state.replaying:
             entry.data = None
         else:
             # Nobody can read it from the journal before it was written.
-            book.held_bytes += size
-            book.to_shed.append(entry)
-    _join_session(book, entity, entry)
+            state.held_bytes += size
+            state.to_shed.append(entry)
+    _join_session(state, entity, entry)
     if entity.ordered:
         entity.place(entry)
-    touch(book, entry)
+    touch(state, entry)
     if visible_ns:
         entry.due_ns = visible_ns
-        enter(book, entry, SCHEDULED)
+        enter(state, entry, SCHEDULED)
     else:
         entry.enqueued_ns = at_ns
-        enter(book, entry, ACTIVE)
-        line_up(book, entry)
+        enter(state, entry, ACTIVE)
+        line_up(state, entry)
 
 
-def line_up(book: StoreState, entry: StoredMessage) -> None:
+def line_up(state: StoreState, entry: StoredMessage) -> None:
     """At the end of the line; but a snapshot may have brought some that come after it."""
     waiting = entry.entity.waits_in(entry)
-    if book.strict:
+    if state.strict:
         waiting.push(entry)
     else:
         waiting.put_back(entry)
 
 
-def _join_session(book: StoreState, entity: Entity, entry: StoredMessage) -> None:
+def _join_session(state: StoreState, entity: Entity, entry: StoredMessage) -> None:
     session = entity.session_of(entry)
     if session is not None:
         session.entries[entry.sequence] = entry
@@ -59,29 +59,29 @@ def _relist(entity: Entity, session: Session) -> None:
         entity.session_lists.note(session.id, session.is_listed())
 
 
-def remove(book: StoreState, entry: StoredMessage) -> None:
+def remove(state: StoreState, entry: StoredMessage) -> None:
     entity = entry.entity
     entry.state = GONE
     del entity.entries[entry.sequence]
     entity.size_bytes -= entry.size
     if entry.data is not None:
-        book.held_bytes -= entry.size
+        state.held_bytes -= entry.size
         entry.data = None
     if entry.saved:
-        book.gone.append((entity.number, entry.sequence))
+        state.gone.append((entity.number, entry.sequence))
     session = entry.session
     if session is not None:
         del session.entries[entry.sequence]
         if not session.entries:
             _relist(entity, session)
-            forget_session(book, entity, session)
-    book.due.forget(entry)
+            forget_session(state, entity, session)
+    state.due.forget(entry)
 
 
-def remove_all(book: StoreState, entity: Entity) -> None:
+def remove_all(state: StoreState, entity: Entity) -> None:
     """The messages of an entity that is deleted. Its counts, lines and sessions go with it: none is kept in order."""
     timers: i64 = 0
-    tokens = book.tokens
+    tokens = state.tokens
     for entry in entity.entries.values():
         entry.state = GONE
         if entry.token is not None:
@@ -89,16 +89,16 @@ def remove_all(book: StoreState, entity: Entity) -> None:
                 tokens.pop(entry.token, None)
             entry.token = None
         if entry.data is not None:
-            book.held_bytes -= entry.size
+            state.held_bytes -= entry.size
             entry.data = None
         if entry.saved:
-            book.gone.append((entity.number, entry.sequence))
+            state.gone.append((entity.number, entry.sequence))
         timers += entry.timers
     for session in entity.sessions.values():
         session.token = None  # Else its lock would end some day, in an entity that does not exist any more.
         timers += session.timers
-    book.due.forget_all(timers)
-    entity.let_go()
+    state.due.forget_all(timers)
+    entity.release()
 
 
 def state_session(entity: Entity, session: Session, state: bytes | None, stated_ns: i64) -> None:
@@ -109,80 +109,80 @@ def state_session(entity: Entity, session: Session, state: bytes | None, stated_
         entity.session_lists.note(session.id, session.is_listed())
 
 
-def touch(book: StoreState, entry: StoredMessage) -> None:
-    if book.saves and not entry.unsaved:
+def touch(state: StoreState, entry: StoredMessage) -> None:
+    if state.saves and not entry.unsaved:
         entry.unsaved = True
-        book.unsaved.append(entry)
+        state.unsaved.append(entry)
 
 
-def leave(book: StoreState, entry: StoredMessage) -> None:
+def leave(state: StoreState, entry: StoredMessage) -> None:
     entity = entry.entity
-    state = entry.state
-    if state == ACTIVE:
+    message_state = entry.state
+    if message_state == ACTIVE:
         entity.active -= 1
         if entry.session is not None:
             entry.session.active -= 1
-            refresh_ready(book, entity, entry.session)
-    elif state == LOCKED:
+            refresh_ready(state, entity, entry.session)
+    elif message_state == LOCKED:
         entity.locked -= 1
         token = entry.token
         if token is not None:
-            tokens = book.tokens
+            tokens = state.tokens
             if tokens is not None:
                 tokens.pop(token, None)
             if entry.session is not None:
                 entry.session.locked.pop(token, None)
             entry.token = None
-    elif state == SCHEDULED:
+    elif message_state == SCHEDULED:
         entity.scheduled -= 1
-    elif state == DEFERRED:
+    elif message_state == DEFERRED:
         entity.deferred -= 1
 
 
-def enter(book: StoreState, entry: StoredMessage, state: i64) -> None:
+def enter(state: StoreState, entry: StoredMessage, message_state: i64) -> None:
     entity = entry.entity
-    entry.state = state
-    if state == ACTIVE:
+    entry.state = message_state
+    if message_state == ACTIVE:
         entity.active += 1
         if entry.session is not None:
             entry.session.active += 1
-            refresh_ready(book, entity, entry.session)
+            refresh_ready(state, entity, entry.session)
         if entity.wakers:
-            book.woken.append(entity)
-    elif state == LOCKED:
+            state.woken.append(entity)
+    elif message_state == LOCKED:
         entity.locked += 1
         token = entry.token
-        tokens = book.tokens
+        tokens = state.tokens
         if tokens is not None and token:  # An import writes a delivery without one, and ends it in the same batch.
             tokens[token] = entry
         if entry.session is not None and token is not None:
             entry.session.locked[token] = entry
-    elif state == SCHEDULED:
+    elif message_state == SCHEDULED:
         entity.scheduled += 1
-    elif state == DEFERRED:
+    elif message_state == DEFERRED:
         entity.deferred += 1
     deadline_ns = entry.deadline_ns()
     if deadline_ns:
-        book.due.add(entry, deadline_ns)
+        state.due.add(entry, deadline_ns)
 
 
-def refresh_ready(book: StoreState, entity: Entity, session: Session) -> None:
+def refresh_ready(state: StoreState, entity: Entity, session: Session) -> None:
     if session.token is None and session.active > 0:
         if session.id not in entity.ready:
             entity.ready[session.id] = session
             if entity.wakers:
-                book.woken.append(entity)
+                state.woken.append(entity)
     else:
         entity.ready.pop(session.id, None)
 
 
-def forget_session(book: StoreState, entity: Entity, session: Session) -> None:
+def forget_session(state: StoreState, entity: Entity, session: Session) -> None:
     """A session without messages, state and lock says nothing any more."""
     if not session.entries and session.state is None and session.token is None:
         entity.sessions.pop(session.id, None)
 
 
-def restore(book: StoreState, entity: Entity, sequence: int, saved: SavedEntry) -> StoredMessage:
+def restore(state: StoreState, entity: Entity, sequence: int, saved: SavedEntry) -> StoredMessage:
     """A message from a snapshot, in the order of sequences. Its data stays on disk."""
     entry = StoredMessage(entity, sequence, saved.who, saved.priority, None)
     entry.delivery_count = saved.delivery_count
@@ -201,19 +201,19 @@ def restore(book: StoreState, entity: Entity, sequence: int, saved: SavedEntry) 
     entry.saved = True
     entity.entries[sequence] = entry
     entity.size_bytes += entry.size
-    _join_session(book, entity, entry)
-    enter(book, entry, saved.state)
+    _join_session(state, entity, entry)
+    enter(state, entry, saved.state)
     if saved.state == ACTIVE:
         entity.waits_in(entry).push(entry)
     return entry
 
 
-def restore_session(book: StoreState, entity: Entity, saved: SavedSession) -> None:
+def restore_session(state: StoreState, entity: Entity, saved: SavedSession) -> None:
     session = entity.session(saved.session_id)
     state_session(entity, session, saved.state, saved.stated_ns)
     session.token = saved.token
     session.until_ns = saved.until_ns
     session.consumer = saved.consumer
     if saved.token is not None:
-        book.due.add(session, saved.until_ns)
-    refresh_ready(book, entity, session)
+        state.due.add(session, saved.until_ns)
+    refresh_ready(state, entity, session)

@@ -11,8 +11,8 @@ from unibus.core.lifecycle.state.changes import HeaderOverrides
 def apply_overrides(message: Message, overlay: HeaderOverrides | None) -> None:
     if overlay is None:
         return
-    cold = MessageProperties() if message.cold is None else message.cold
-    headers: dict[str, HeaderValue] = dict(cold.headers)
+    properties = MessageProperties() if message.properties is None else message.properties
+    headers: dict[str, HeaderValue] = dict(properties.headers)
     headers.update(checked_headers({name: untagged(value) for name, value in overlay.items()}))
-    cold.headers = headers
-    message.cold = cold
+    properties.headers = headers
+    message.properties = properties

@@ -188,10 +188,10 @@ class StoreState:
         else:
             self.idlers.pop(entity.number, None)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The end: nobody will ask any more, and what is held must not outlive its store."""
         for entity in self.entities.values():
-            entity.let_go()
+            entity.release()
         self.idlers = {}
         self.tokens = None
         self._listings = {}

@@ -16,25 +16,25 @@ CLOCK: Final = "$clock"
 """The name of that position. No caller can give it: names of positions are those of files and streams."""
 
 
-def has_window_from_later(book: StoreState, now_ns: i64) -> bool:
+def has_window_from_later(state: StoreState, now_ns: i64) -> bool:
     """Whether a key is known from an instant that has not come yet."""
     return any(
         [
             marks is not None and marks.last_ns() > now_ns
-            for entity in book.entities.values()
+            for entity in state.entities.values()
             for marks in (entity.marks, entity.processed)
         ]
     )
 
 
-def cut_windows(book: StoreState, now_ns: i64) -> None:
-    for entity in book.entities.values():
-        _cut(book, entity.number, MARK_SENT, entity.marks, now_ns)
-        _cut(book, entity.number, MARK_PROCESSED, entity.processed, now_ns)
+def cut_windows(state: StoreState, now_ns: i64) -> None:
+    for entity in state.entities.values():
+        _cut(state, entity.number, MARK_SENT, entity.marks, now_ns)
+        _cut(state, entity.number, MARK_PROCESSED, entity.processed, now_ns)
 
 
-def _cut(book: StoreState, number: int, kind: int, marks: DedupWindow | None, now_ns: i64) -> None:
+def _cut(state: StoreState, number: int, kind: int, marks: DedupWindow | None, now_ns: i64) -> None:
     keys = [] if marks is None else marks.cut(now_ns)
-    if book.saves:
+    if state.saves:
         for key in keys:
-            book.unsaved_marks.append((number, kind, key, now_ns))
+            state.unsaved_marks.append((number, kind, key, now_ns))

@@ -115,7 +115,7 @@ class Operators:
             await self.clock.advance_async(1.1)
             await asyncio.wait_for(changed.wait(), 10)
 
-    async def bury(self, count: int, reason: str = "Broken", queue: str = QUEUE) -> list[str]:
+    async def dead_letter(self, count: int, reason: str = "Broken", queue: str = QUEUE) -> list[str]:
         """So many dead-lettered messages; their ids."""
         sent = await self.bus.send_many(queue, [{"number": at} for at in range(count)])
         for message in await self.bus.receive_batch(queue, count, timeout=0):

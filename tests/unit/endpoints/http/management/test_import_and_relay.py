@@ -109,7 +109,7 @@ def exported(tmp_path: Path) -> bytes:
         bus.entities.update("off", status="disabled")
         next(iter(bus.receive("orders", timeout=0))).dead_letter("why")
         lines: list[bytes] = []
-        Exporting(OpenStoreReader(bus._hub.queues().store), lines.append, lambda done, total: None).run()
+        Exporting(OpenStoreReader(bus._runtime.queues().store), lines.append, lambda done, total: None).run()
     return b"".join(lines)
 
 
