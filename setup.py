@@ -25,12 +25,19 @@ from setuptools.command.build_ext import build_ext
 PACKAGE = "src/unibus"
 # Whole folders that are compiled. A file of a MARKABLE folder is compiled when it carries the MARKER as a line of
 # its own, so that the source itself tells its reader. tests/tidy reads these three.
-HOT = ("core/*.py", "codecs/**/*.py")
+HOT = (
+    "core/*.py",
+    "core/envelope/*.py",
+    "core/codec/*.py",
+    "core/topics/*.py",
+    "core/flow/*.py",
+    "codecs/**/*.py",
+)
 MARKABLE = (
     "bus/**/*.py",
     "core/access/*.py",
     "core/filters/*.py",
-    "core/life/*.py",
+    "core/lifecycle/**/*.py",
     "endpoints/http/**/*.py",
     "stores/**/*.py",
 )

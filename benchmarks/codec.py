@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 from benchmarks.measure import Options, Trial, Undelivered, best_of
 from benchmarks.report import Figure, Report
-from unibus.core.codec import decode, encode
-from unibus.core.message import Message, restored, same_message
+from unibus.core.codec.codec import decode, encode
+from unibus.core.envelope.message import Message, restored, same_message
 
 MESSAGES = 50_000
 TARGETS_NS = {"encode": 2_000.0, "decode": 1_000.0}

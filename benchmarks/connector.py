@@ -20,7 +20,7 @@ from benchmarks.measure import Options, check_delivered, rounds_of
 from benchmarks.report import Figure, Report
 from benchmarks.spark import session, thrown_away
 from unibus.pipeline.generator.generate import generate
-from unibus.pipeline.generator.world import Plan
+from unibus.pipeline.generator.world import WorldPlan
 from unibus.sync import MessageBus
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def run(options: Options) -> Report:
 
 
 def _reading(spark: "SparkSession", folder: Path, options: Options) -> list[Figure]:
-    made = generate(str(folder / "history"), Plan(options.count(MESSAGES)))
+    made = generate(str(folder / "history"), WorldPlan(options.count(MESSAGES)))
     files = [str(path) for path in sorted((folder / "history").glob("*/segments/*.parquet"))]
     history = spark.read.parquet(*files)
     ours = spark.read.format("unibus").load(str(folder / "history"))

@@ -69,7 +69,7 @@ def dict_fresh_ns(entries: int) -> float:
 
 
 def _ours(entries: int) -> Check:
-    from unibus.core.dedup import Deduplicator
+    from unibus.core.flow.dedup import Deduplicator
 
     return Deduplicator(entries * STEP_NS / 1e9, entries_max=entries).check_and_mark
 

@@ -93,7 +93,7 @@ def _index(options: Options) -> Figure:
 
 
 def _message(color: str, price: int) -> object:
-    from unibus.core.message import Message
+    from unibus.core.envelope.message import Message
 
     headers = {"color": color, "price": price, "customer": "c-7", "region": "north"}
     return Message.new("orders").with_fields({"headers": headers, "correlation_id": "c-1"})

@@ -16,7 +16,7 @@ from benchmarks.disk import scratch
 from benchmarks.measure import Options, Trial, best_of, check_delivered
 from benchmarks.report import Figure
 from unibus.core.filters.filters import CorrelationFilter, Filter, SqlFilter
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.sync import MessageBus
 
 MANY, FEW = 2_000, 10

@@ -30,9 +30,9 @@ from benchmarks.report import Figure, Report
 from unibus import MessageBus
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.book import Book
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.sqlite.journal import SqliteJournal
 
 EVENTS = 10_000_000
 EVENTS_PER_MESSAGE = 3
@@ -190,8 +190,8 @@ async def _redrive_ours(folder: Path, count: int) -> float:
 class Forgetful(SqliteJournal):
     """A journal that keeps only what recovery needs, and no index of it."""
 
-    def load(self, book: Book) -> int:
-        covered = super().load(book)
+    def load(self, state: StoreState) -> int:
+        covered = super().load(state)
         self._groups.index = None
         return covered
 

@@ -9,7 +9,7 @@ from benchmarks.durable_bus import url
 from benchmarks.measure import Options, Trial, best_of, check_delivered, turns
 from benchmarks.report import Figure
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 
 ENTITIES = 10_000
 LOOKS = 20_000

@@ -13,7 +13,7 @@ from benchmarks.durable_bus import url
 from benchmarks.http_requests import BATCH, BODY, BROKER_PROPERTIES
 from benchmarks.wrk import MICROSECONDS, Load, load_of
 from unibus import MessageBus
-from unibus.bus.queues import RECEIVE_AND_DELETE
+from unibus.bus.queues.operations import RECEIVE_AND_DELETE
 
 QUEUE = "orders"
 FILL_BATCH = 1_000

@@ -7,7 +7,7 @@ In place of a setting, which would only invite to a server that a slow disk stop
 
 from functools import partial
 
-from unibus.bus import broker
+from unibus.bus.api import broker
 from unibus.cli.main import app
 
 if __name__ == "__main__":

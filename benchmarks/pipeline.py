@@ -31,7 +31,7 @@ from unibus.capture.event_source import EventSource
 from unibus.capture.manifest import Manifest
 from unibus.capture.sources import open_sources
 from unibus.pipeline.generator.generate import generate
-from unibus.pipeline.generator.world import Plan
+from unibus.pipeline.generator.world import WorldPlan
 from unibus.pipeline.jobs.task import COLUMNS
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.run import run_once
@@ -109,8 +109,8 @@ class Bench:
         self.largest = folder
         """The lake with the most events; set by `sizes`."""
 
-    def _history(self, name: str, events: int, plan: Plan | None = None) -> list[EventSource]:
-        plan = plan or Plan(round(events / EVENTS_PER_MESSAGE))
+    def _history(self, name: str, events: int, plan: WorldPlan | None = None) -> list[EventSource]:
+        plan = plan or WorldPlan(round(events / EVENTS_PER_MESSAGE))
         _say(f"making history of {plan.messages:,} messages")
         generate(str(self._folder / name), plan, segment_rows=self._batch // PIECES)
         return open_sources(str(self._folder / name))
@@ -195,7 +195,7 @@ class Bench:
         """The same batch, in a lake with few open messages and in one with many."""
         count = self._options.count(OPEN)
         sources = self._history("batch", 2 * self._batch)
-        waiting = self._history("open", count, Plan(count, domains=1, hours=1, unread=1.0, prefix="open-"))
+        waiting = self._history("open", count, WorldPlan(count, domains=1, hours=1, unread=1.0, prefix="open-"))
         best: dict[str, Cost] = {}
         for _ in range(self._options.rounds):
             for name, others in (("few", []), ("many", waiting)):

@@ -16,7 +16,7 @@ from time import perf_counter_ns
 
 from benchmarks.measure import Options, Undelivered, rounds_of
 from benchmarks.report import Figure, Report
-from unibus.core.queue import PriorityQueue
+from unibus.core.flow.queue import PriorityQueue
 
 ITEMS = 50_000
 TARGET_NS = 100.0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from unibus.errors import BusError, StoreFailed
-from unibus.stores import embedded, snapshot_limits
+from unibus.stores.engine import embedded, snapshot_limits
 
 # A shell starts a command in the background (two of the three runs of `make test`) with SIGINT ignored, and every
 # program that a test starts and interrupts would inherit that: it would not end.

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from tools.browser import Page, browser
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.config.settings import ServerSettings
 from unibus.endpoints.log_lines import log_event
-from unibus.endpoints.server import Server
+from unibus.endpoints.server.server import Server
 
 FOLDER: Final = Path("docs/images")
 WATCHED_S: Final = 60

@@ -49,12 +49,12 @@ async def publish_on_a_loop() -> None:
 
 def send_and_receive(url: str) -> None:
     with SyncMessageBus(url) as bus:
-        bus.send_many("parcels", [{"id": 1}, {"id": 2}], headers={"color": "red"})
+        bus.send_many("routed_messages", [{"id": 1}, {"id": 2}], headers={"color": "red"})
     with SyncMessageBus(url) as bus:  # The second bus reads what the first one wrote.
-        first = next(iter(bus.receive("parcels", timeout=0)))
+        first = next(iter(bus.receive("routed_messages", timeout=0)))
         check((first.body, first.delivery_count), ({"id": 1}, 1))
         first.complete()
-        check([message.body for message in bus.peek("parcels", 10)], [{"id": 2}])
+        check([message.body for message in bus.peek("routed_messages", 10)], [{"id": 2}])
 
 
 def filter_by_rules(url: str) -> None:
@@ -68,8 +68,12 @@ def filter_by_rules(url: str) -> None:
 
 def query(url: str) -> None:
     with SyncMessageBus(url) as bus:
-        rows = bus.query_messages("SELECT channel, status FROM messages WHERE channel = ? ORDER BY id", ["parcels"])
-        check(sorted(row.as_tuple() for row in rows), [("parcels", "delivered"), ("parcels", "pending")])
+        rows = bus.query_messages(
+            "SELECT channel, status FROM messages WHERE channel = ? ORDER BY id", ["routed_messages"]
+        )
+        check(
+            sorted(row.as_tuple() for row in rows), [("routed_messages", "delivered"), ("routed_messages", "pending")]
+        )
 
 
 def main() -> None:

@@ -1,45 +1,45 @@
 """The public names, which are those of `unibus` itself. Nothing inside imports this module."""
 
-from unibus.bus.backends import InMemoryQueueBackend, MessageBackend, RedisStreamBackend
-from unibus.bus.cloudevents import (
-    from_cloudevent,
-    from_cloudevent_binary,
-    to_cloudevent,
-    to_cloudevent_binary,
-)
-from unibus.bus.dead_letters.faces import DeadLetterManager, SyncDeadLetterManager
-from unibus.bus.dead_letters.filters import DeadLetterFilter
-from unibus.bus.dead_letters.letter import DeadMessage
-from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult, RecoveryResult
-from unibus.bus.dead_letters.rules import RecoveryAction, RecoveryRule
-from unibus.bus.entities import Entities, SyncEntities
-from unibus.bus.health import HealthStatus
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.persistence import SqlitePersistence
-from unibus.bus.process_bus import (
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.process_bus import (
     configure_message_bus,
     get_message_bus,
     setup_message_bus,
     shutdown_message_bus,
 )
-from unibus.bus.received import Received, SyncReceived
-from unibus.bus.receivers import SessionReceiver, SyncSessionReceiver
-from unibus.bus.relay_route import Relayed
+from unibus.bus.cloudevents.events import (
+    from_cloudevent,
+    from_cloudevent_binary,
+    to_cloudevent,
+    to_cloudevent_binary,
+)
+from unibus.bus.compat.backends import InMemoryQueueBackend, MessageBackend, RedisStreamBackend
+from unibus.bus.compat.persistence import SqlitePersistence
+from unibus.bus.dead_letters.dead_letter_manager import DeadLetterManager, SyncDeadLetterManager
+from unibus.bus.dead_letters.dead_message import DeadMessage
+from unibus.bus.dead_letters.filters import DeadLetterFilter
+from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult, RecoveryResult
+from unibus.bus.dead_letters.rules import RecoveryAction, RecoveryRule
+from unibus.bus.entities.entities import Entities, SyncEntities
+from unibus.bus.health import HealthStatus
+from unibus.bus.history.trace import MessageTrace
+from unibus.bus.otel.tracing import instrument
+from unibus.bus.outbox.relay_route import Relayed
+from unibus.bus.pubsub.subscription import Subscription
+from unibus.bus.queues.received import Received, SyncReceived
+from unibus.bus.queues.receivers import SessionReceiver, SyncSessionReceiver
+from unibus.bus.queues.transactions import Transaction
 from unibus.bus.settings import BusConfig, ChannelConfig
-from unibus.bus.subscription import Subscription
-from unibus.bus.trace import MessageTrace
-from unibus.bus.tracing import instrument
-from unibus.bus.transactions import Transaction
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.payload import Payload, SerializationFormat, Serialized
+from unibus.core.envelope.priority import Priority
+from unibus.core.envelope.views import BusMessage, MessageId, MessageMeta
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
-from unibus.core.life.commands import SendResult
-from unibus.core.life.events import Event
-from unibus.core.life.rules import Rule
-from unibus.core.message import Message
-from unibus.core.pattern import Pattern
-from unibus.core.payload import Payload, SerializationFormat, Serialized
-from unibus.core.priority import Priority
-from unibus.core.views import BusMessage, MessageId, MessageMeta
+from unibus.core.lifecycle.commands import SendResult
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.rules import Rule
+from unibus.core.topics.pattern import Pattern
 from unibus.errors import (
     BusClosed,
     BusError,
@@ -80,9 +80,9 @@ from unibus.errors import (
     StoreVersion,
     TransactionInvalid,
 )
-from unibus.stores.durability import Durability
 from unibus.stores.query.result import QueryResult
-from unibus.stores.store import EntityInfo, StoreHealth
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.store import EntityInfo, StoreHealth
 
 __all__ = [
     "BusClosed",

@@ -12,6 +12,9 @@ import threading
 from _thread import allocate_lock
 from collections.abc import Callable
 
+Join = Callable[[threading.Thread, float | None], None]
+"""Waits for the end of a thread, for so many seconds at most."""
+
 
 class DaemonThread(threading.Thread):
     """A daemon, so that it does not keep the interpreter alive."""

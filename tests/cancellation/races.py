@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from tests.cancellation.schedules import Schedule
 from tests.unit.bus.probes import GUARD_S, assert_slots_are_free
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed
 
 Race = Callable[[Schedule, Path], None]
@@ -292,7 +292,7 @@ def cancelled_receivers(schedule: Schedule, folder: Path) -> None:
         await bus.close(GUARD_S)
 
     def send() -> None:
-        store = bus._hub.queues()
+        store = bus._runtime.queues()
         for body in range(4):
             store.send("q", body, {}).wait()
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.received import Received
-from unibus.bus.receivers import SessionReceiver
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.queues.received import Received
+from unibus.bus.queues.receivers import SessionReceiver
+from unibus.core.envelope.message import Message
 
 UNDONE: Final = "undone"
 DONE: Final = "done"

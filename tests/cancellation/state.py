@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from unibus.bus.message_bus import MessageBus
-from unibus.core.codec import decode
-from unibus.core.life.states import STATE_NAMES
-from unibus.stores.embedded import EmbeddedStore
+from unibus.bus.api.message_bus import MessageBus
+from unibus.core.codec.codec import decode
+from unibus.core.lifecycle.state.states import STATE_NAMES
+from unibus.stores.engine.embedded import EmbeddedStore
 
 Held = tuple[str, object, str, int]
 """Entity, body, state and delivery count of one message."""
 
 
 def store_of(bus: MessageBus) -> Any:
-    store = bus._hub.queues().store
+    store = bus._runtime.queues().store
     assert isinstance(store, EmbeddedStore)
     return store
 
@@ -41,12 +41,12 @@ def state_of(bus: MessageBus) -> tuple[list[Held], list[str], list[str]]:
     entities = [f"{info.name} {sorted(info.settings.items(), key=str)}" for info in store.entities().wait()]
     sessions = [
         f"{entity.name} {session.id} {session.token is not None} {session.state!r}"
-        for entity in store._book.entities.values()
+        for entity in store._state.entities.values()
         for session in entity.sessions.values()
     ]
     waiting = [
         f"{name}: {[message.body for message in queue_of(channel)]}"
-        for name, channel in sorted(bus._hub.exchange.channels.items())
+        for name, channel in sorted(bus._runtime.exchange.channels.items())
         if queue_of(channel)
     ]
     return held(bus), entities, sessions + waiting

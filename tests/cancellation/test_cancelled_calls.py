@@ -17,9 +17,9 @@ from tests.cancellation.scenarios import DONE, EITHER, FOLDER, SCENARIOS, UNDONE
 from tests.cancellation.state import bodies, held, state_of, store_of
 from tests.cancellation.steps import TURNS, Run, cancelled_at
 from tests.unit.bus.probes import GUARD_S, assert_all_end, assert_slots_are_free_here, bus_threads
-from unibus.bus.message_bus import MessageBus
-from unibus.core.life.states import LOCKED
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.bus.api.message_bus import MessageBus
+from unibus.core.lifecycle.state.states import LOCKED
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 SUSPENSIONS_MAX = 40
 CASES = [(scenario, kind) for scenario in SCENARIOS for kind in scenario.kinds if not scenario.closes]

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from unibus.core.life.commands import Declare
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION
-from unibus.core.life.envelope import send_of
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import Declare
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION
 from unibus.errors import NameInvalid
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import SECOND, Rig
-from unibus.testing.virtual_clock import VirtualClock
 
 PATH = "t/Subscriptions/s"
 

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import Command, Declare
-from unibus.core.life.entity import Entry
-from unibus.stores.catalog import Catalog
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.history import History
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.pending import Pending
-from unibus.stores.snapshot_limits import SnapshotLimits
-from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import Command, Declare
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.engine.snapshot_limits import SnapshotLimits
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.catalog import Catalog
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.history import History
+from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.store_contract import OpenStore, StoreContract
-from unibus.testing.virtual_clock import VirtualClock
 
 TINY_MB = 0.0001
 """A hundred bytes: nearly every body stays on disk."""
@@ -76,8 +76,8 @@ class Reopening:
     ) -> Pending[list[object]]:
         return self._fresh().apply(commands, durability, batch_id)
 
-    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
-        return self._fresh().claim(wish)
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
+        return self._fresh().claim(request)
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
         return self._fresh().accept(entity, session_id, consumer)
@@ -111,13 +111,13 @@ class Reopening:
     def position(self, name: str) -> int:
         return self._fresh().position(name)
 
-    def held(self, entity: str | None = None) -> list[Entry]:
+    def held(self, entity: str | None = None) -> list[StoredMessage]:
         return self._fresh().held(entity)
 
-    def find(self, entity: str, sequence: int) -> Entry | None:
+    def find(self, entity: str, sequence: int) -> StoredMessage | None:
         return self._fresh().find(entity, sequence)
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         return self._store.data_of(entries)  # They belong to the object that gave them.
 
     @property

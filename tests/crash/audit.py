@@ -25,9 +25,9 @@ from tests.crash.ledger import (
     mark_of,
     position_of,
 )
-from unibus.core.life.events import Event
-from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
-from unibus.stores.embedded import EmbeddedStore
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
+from unibus.stores.engine.embedded import EmbeddedStore
 
 WINDOW_US = 600 * 1_000_000
 """For how long a store knows a dedup key where nothing else is set."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tests.crash.child import Wire, births
 from unibus.capture import capturing, compacting
 from unibus.capture.capturing import Capturing
-from unibus.capture.settings import Roll
+from unibus.capture.settings import Rotation
 from unibus.stores.reading import open_history
 
 
@@ -23,7 +23,7 @@ def live(order: dict[str, object]) -> None:
         capturing.TEND_S = 0.01
         capturing.LOOK_S_MAX = 0.003
         compacting.NEIGHBOURS = 4
-        roll = Roll(rows=int(str(order["rows"])), every_s=0.002)
+        roll = Rotation(rows=int(str(order["rows"])), every_s=0.002)
         with closing(open_history(str(order["url"]))) as reader:
             capture = Capturing(reader, str(order["folder"]), roll)
             wire.say("ready")

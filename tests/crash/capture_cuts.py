@@ -15,16 +15,16 @@ from tests.unit.capture.rows import rows_of
 from unibus.capture import manifest
 from unibus.capture.capturing import Capturing
 from unibus.capture.compacting import compact
-from unibus.capture.keeping import keep
+from unibus.capture.retention import keep
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.settings import Policy, Roll
-from unibus.core.life.events import Event
-from unibus.stores.journals.jsonfile_files import Files
+from unibus.capture.settings import Policy, Rotation
+from unibus.core.lifecycle.events import Event
+from unibus.stores.files.disk import Files
 from unibus.stores.reading import open_history
 from unibus.testing.files import FolderDisk
 
 FOLDER = "capture"
-SMALL = Roll(rows=6)
+SMALL = Rotation(rows=6)
 
 
 def one_life(work: Work, files: Files, policy: Policy | None) -> None:
@@ -33,7 +33,7 @@ def one_life(work: Work, files: Files, policy: Policy | None) -> None:
         with closing(Capturing(reader, FOLDER, SMALL, policy, files=files)) as capture:
             capture.finish()
         with closing(SegmentWriter(FOLDER, files=files)) as writer:
-            compact(writer, Roll(rows=30), by_hand=True)
+            compact(writer, Rotation(rows=30), by_hand=True)
             keep(writer, Policy(bodies_keep_s=1.0))
             writer.shorten()
 

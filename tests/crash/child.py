@@ -19,12 +19,14 @@ from tests.crash.on_loop import OnLoop
 from tests.crash.workload import Worker
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.stores import snapshot
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Journal
-from unibus.stores.journals import jsonfile_log, sqlite, trace_index
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.engine import snapshot
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.jsonfile import log as jsonfile_log
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.seam.journal import Journal
+from unibus.stores.sqlite import journal as sqlite
+from unibus.stores.sqlite import trace_index
+from unibus.stores.sqlite.journal import SqliteJournal
 
 TOLD = ("marks", "stored", "taken", "states")
 

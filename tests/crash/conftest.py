@@ -5,8 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from unibus.stores import snapshot
-from unibus.stores.journals import jsonfile_log, sqlite, trace_index
+from unibus.stores.engine import snapshot
+from unibus.stores.jsonfile import log as jsonfile_log
+from unibus.stores.sqlite import journal as sqlite
+from unibus.stores.sqlite import trace_index
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Any
 
 from unibus.core import COMPILED
-from unibus.core.life.book import Book
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import BusError
-from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.engine.embedded import EmbeddedStore
 
 ANSWER_S = 20
 _FIRST_INSTRUCTIONS = 8
@@ -91,13 +91,13 @@ class Faults:
 
 def picture(store: EmbeddedStore) -> object:
     """Everything that the store holds, but for the tokens of locks, which are drawn anew each time."""
-    return picture_of(store._book)
+    return picture_of(store._state)
 
 
-def picture_of(book: Book) -> object:
+def picture_of(state: StoreState) -> object:
     return (
-        dict(book.retired),
-        dict(book.positions),
+        dict(state.retired),
+        dict(state.positions),
         {
             entity.name: (
                 entity.kind,
@@ -108,7 +108,7 @@ def picture_of(book: Book) -> object:
                 {} if entity.marks is None else dict(entity.marks.items()),
                 {} if entity.processed is None else dict(entity.processed.items()),
             )
-            for entity in book.entities.values()
+            for entity in state.entities.values()
         },
     )
 

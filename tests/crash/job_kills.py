@@ -19,9 +19,9 @@ from tests.crash.kills import reopened
 from tests.crash.redrive import QUEUES, RECORD, RECOVERIES, buried
 from tests.crash.redriver import REVIEW
 from tests.crash.server_process import PATIENCE_S, TOKEN, ServerProcess, arguments_of, kill
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.codec import decode
-from unibus.core.life.entity import Entry
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.codec.codec import decode
+from unibus.core.lifecycle.state.entity import StoredMessage
 
 DYING_AGAIN = 5
 MOVED = ("retried", "redirected", "gone")
@@ -160,7 +160,7 @@ def audit(path: Path, known: dict[str, tuple[str, int]], target: str, again: set
     return moved
 
 
-def is_right(entry: Entry, is_dead: bool, is_again: bool) -> bool:
+def is_right(entry: StoredMessage, is_dead: bool, is_again: bool) -> bool:
     overlay = entry.overlay or {}
     recoveries = overlay.get(RECOVERIES, 0)
     return (RECORD in overlay) == is_dead and recoveries == (1 if is_again or not is_dead else 0)

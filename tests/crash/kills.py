@@ -22,8 +22,8 @@ from tests.crash.audit import audit
 from tests.crash.child import open_journal
 from tests.crash.ledger import Ledger, Op, Taken
 from tests.crash.power import StillTimers, Tally
-from unibus.stores.embedded import EmbeddedStore
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 ROOT = Path(__file__).parents[2]
 LIVES = 25

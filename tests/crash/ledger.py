@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 
 Mark = tuple[str, str, str, str]
 """(kind, channel, message id, detail): one event, as far as the one who asked for it can know it."""

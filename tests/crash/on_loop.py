@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.pending import Pending
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.pending import Pending
 
 
 class OnLoop:

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from tests.crash.child import Wire, births
-from unibus.bus import relay_route
+from unibus.bus.outbox import relay_route
 from unibus.sync import MessageBus
 
 ROWS = "CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, work TEXT)"

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from unibus.core.life.changes import Change, Copied, Sent
-from unibus.stores.journal import Journal, Slice
+from unibus.core.lifecycle.state.changes import Change, Copied, Sent
+from unibus.stores.seam.journal import Journal, SnapshotSlice
 
 
 class Planted:
@@ -19,7 +19,7 @@ class Planted:
     def __getattr__(self, name: str) -> object:
         return getattr(self.journal, name)
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self.journal.append(first_seq, changes, sync, part)
 
 
@@ -28,9 +28,9 @@ class AnswersFirst(Planted):
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal)
-        self._late: tuple[int, Sequence[Change], bool, Slice | None] | None = None
+        self._late: tuple[int, Sequence[Change], bool, SnapshotSlice | None] | None = None
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self._write_late()
         self._late = (first_seq, changes, sync, part)
 
@@ -48,14 +48,14 @@ class AnswersFirst(Planted):
 class NeverSyncs(Planted):
     """Hands everything to the kernel and calls it durable."""
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self.journal.append(first_seq, changes, False, part)
 
 
 class TearsGroups(Planted):
     """Writes a group in two transactions. Not between a message and its copies: that the store finds itself."""
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         middle = len(changes) // 2
         while middle < len(changes) and isinstance(changes[middle], Copied):
             middle += 1
@@ -68,7 +68,7 @@ class TearsGroups(Planted):
 class KeepsTheGone(Planted):
     """Leaves the rows of completed messages in the snapshot."""
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         if part is not None:
             part.gone = []
         self.journal.append(first_seq, changes, sync, part)
@@ -77,7 +77,7 @@ class KeepsTheGone(Planted):
 class MixesBodies(Planted):
     """Gives every fifth message the data of another one."""
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         for change in changes:
             if isinstance(change, Sent) and change.sequence % 5 == 0:
                 change.data = b"something else"

@@ -18,16 +18,18 @@ from tests.crash.ledger import Findings, Ledger
 from tests.crash.workload import SESSIONS, Worker, drain
 from unibus.clock import Timers
 from unibus.errors import BusError
-from unibus.stores import snapshot
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Journal
-from unibus.stores.journals import jsonfile_log, sqlite, trace_index
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.reserve import Reserve
+from unibus.stores.engine import snapshot
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.jsonfile import log as jsonfile_log
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.seam.journal import Journal
+from unibus.stores.sqlite import journal as sqlite
+from unibus.stores.sqlite import trace_index
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.files import FolderDisk
 from unibus.testing.power import SimulatedDisk
-from unibus.testing.virtual_clock import VirtualClock
 
 PATH = "bus.db"
 LIVES = 5
@@ -112,7 +114,7 @@ class Machine:
             budget, every = self._memory_mb, self._snapshot_every
             return EmbeddedStore(kept, self.clock, StillTimers(), memory_budget_mb=budget, snapshot_every=every)
         except BaseException:
-            self.let_go(journal)
+            self.release(journal)
             raise
 
     def recover(self) -> EmbeddedStore:
@@ -189,13 +191,13 @@ class Machine:
     def _cut(self, store: EmbeddedStore) -> None:
         self.floor = self.ledger.durable
         self.ledger.counts["cuts"] += 1
-        self.let_go(store)
+        self.release(store)
 
     def _kill(self, worker: Worker) -> None:
         self.work(worker, self.chance.randrange(STEPS))
         self.disk.kill()
         self.floor = len(self.ledger.ops)
-        self.let_go(worker.store)
+        self.release(worker.store)
 
     def _close(self, worker: Worker) -> None:
         self.work(worker, self.chance.randrange(STEPS))
@@ -204,7 +206,7 @@ class Machine:
         worker.store.close()
         self.floor = len(self.ledger.ops)
 
-    def let_go(self, opened: EmbeddedStore | AnyJournal) -> None:
+    def release(self, opened: EmbeddedStore | AnyJournal) -> None:
         """The disk may be dead: then closing may be one more error."""
         try:
             opened.close()

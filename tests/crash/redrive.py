@@ -18,9 +18,9 @@ from typing import Any
 
 from tests.crash.kills import ROOT, Nursery, reopened
 from tests.crash.redriver import REVIEW
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.codec import decode
-from unibus.core.life.entity import Entry
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.codec.codec import decode
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.limits import BATCH_COMMANDS_MAX
 
 LETTERS = 10_000
@@ -146,7 +146,7 @@ def audit(path: Path, known: dict[str, tuple[str, int]], target: str, findings: 
     return back
 
 
-def is_right(entry: Entry, is_dead: bool) -> bool:
+def is_right(entry: StoredMessage, is_dead: bool) -> bool:
     overlay = entry.overlay or {}
     if is_dead:
         return RECORD in overlay and RECOVERIES not in overlay

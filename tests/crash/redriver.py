@@ -4,7 +4,7 @@ import threading
 import traceback
 
 from tests.crash.child import Wire, births
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 
 REVIEW = "review"
 

@@ -10,13 +10,13 @@ import os
 import signal
 import sys
 
-import unibus.bus.broker
-import unibus.endpoints.http.app
-import unibus.endpoints.server  # noqa: F401 - imported here once, so that no child has to
+import unibus.bus.api.broker
+import unibus.endpoints.http.application.app
+import unibus.endpoints.server.server  # noqa: F401 - imported here once, so that no child has to
 from tests.crash import planted
 from unibus.cli.main import app
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
 
 
 def serve(order: dict[str, str]) -> None:

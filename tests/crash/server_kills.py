@@ -23,7 +23,7 @@ from tests.crash.server_process import PATIENCE_S, Executed, Forked, ServerProce
 from unibus.errors import SessionNotFound
 from unibus.stores.opening import open_store
 from unibus.sync import MessageBus
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 LIVES = 20
 CLIENTS = 6

@@ -12,11 +12,11 @@ import pytest
 
 from tests.crash.power import MACHINES, Machine
 from tests.crash.test_snapshots import held, machine_of, send
-from unibus.core.life.commands import COMPLETE, Declare, Settle
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import COMPLETE, Declare, Settle
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.store import ClaimRequest
 from unibus.sync import MessageBus
 from unibus.testing.disk import Fault
 
@@ -27,7 +27,7 @@ MESSAGES = 400
 kinds = pytest.mark.parametrize("kind", MACHINES)
 CLOSING = f"""
 import sys
-from unibus.stores import snapshot
+from unibus.stores.engine import snapshot
 from unibus.sync import MessageBus
 snapshot.PART_ENTRIES = 1
 with MessageBus(sys.argv[1]) as bus:
@@ -47,7 +47,7 @@ def prepared(kind: str) -> tuple[Machine, EmbeddedStore, list[str]]:
     store.apply([send(f"m{number}") for number in range(8)]).wait(10)
     store.close()
     store = machine.start()
-    for claimed in store.claim(Wish("q", 4)).wait(10):
+    for claimed in store.claim(ClaimRequest("q", 4)).wait(10):
         store.apply([Settle(COMPLETE, "q", claimed.sequence, claimed.token)]).wait(10)
     store.apply([send(f"n{number}") for number in range(8)]).wait(10)
     return machine, store, [f"m{number}" for number in range(4, 8)] + [f"n{number}" for number in range(8)]
@@ -57,7 +57,7 @@ def closed(machine: Machine, store: EmbeddedStore) -> None:
     try:
         store.close()
     except (BusError, apsw.Error):
-        machine.let_go(store)
+        machine.release(store)
 
 
 def sites(kind: str, counter: str) -> list[int]:
@@ -78,7 +78,7 @@ def test_the_power_fails_at_any_step_of_a_close(kind: str) -> None:
         machine.disk.cut_at(site)
         closed(machine, store)
         machine.disk.cut()
-        machine.let_go(store)
+        machine.release(store)
         machine.disk.heal()
         store = machine.start()
         assert held(store) == expected, f"step {site}"

@@ -13,13 +13,13 @@ from tests.crash.audit import Held, Story
 from tests.crash.ledger import body_of
 from tests.crash.power import MACHINES, PATH, AnyDisk, AnyJournal, StillTimers
 from tests.crash.workload import Worker
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.errors import BusError, StoreDamaged, StoreFailed, StoreUnavailable
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.files import FolderDisk
-from unibus.testing.virtual_clock import VirtualClock
 
 WAL = f"{PATH}-wal"
 TRIES = 120
@@ -50,7 +50,7 @@ def truth_of(seed: str, kind: str = "sqlite", steps_after: int = 0) -> Truth:
     worker.flush()
     rows, _ = store.history.events_after(0, 10**9)
     machine.disk.kill()
-    machine.let_go(store)
+    machine.release(store)
     return Truth(machine.disk, rows)
 
 

@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from tests.crash.faults_everywhere import Faults, Trial, picture
-from unibus.core.codec import encode
-from unibus.core.deadletter import sub_queue
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import restored
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import SqlFilter, TrueFilter
-from unibus.core.life.changes import Who
-from unibus.core.life.commands import (
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.commands import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -32,17 +32,17 @@ from unibus.core.life.commands import (
     SetRule,
     Settle,
 )
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, subscription_path
-from unibus.core.life.rules import Rule, text_of
-from unibus.core.message import restored
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Journal
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.store import Wish
+from unibus.core.lifecycle.state.changes import MessageRef
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, subscription_path
+from unibus.core.lifecycle.state.rules import Rule, text_of
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.journal import Journal
+from unibus.stores.seam.store import ClaimRequest
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import SECOND, Rig
-from unibus.testing.virtual_clock import VirtualClock
 
 ANSWER_S = 20
 SAMPLE = {"memory": 120, "sqlite": 8, "jsonfile": 8}
@@ -55,7 +55,7 @@ def sending(entity: str, message_id: str, **fields: object) -> Send:
     session_id = fields.pop("session_id", None)
     assert session_id is None or isinstance(session_id, str)
     data = encode(restored(message_id, entity, message_id, 1, None))
-    command = Send(entity, Who(message_id, len(data), session_id), data, 50)
+    command = Send(entity, MessageRef(message_id, len(data), session_id), data, 50)
     for name, value in fields.items():
         setattr(command, name, value)
     return command
@@ -165,8 +165,8 @@ def in_session(verb: int) -> Callable[[Rig], Callable[[], object]]:
     return begin
 
 
-def claim(rig: Rig, **wish: object) -> object:
-    return rig.store.claim(Wish("q", **wish)).wait(ANSWER_S)  # type: ignore[arg-type]
+def claim(rig: Rig, **request: object) -> object:
+    return rig.store.claim(ClaimRequest("q", **request)).wait(ANSWER_S)  # type: ignore[arg-type]
 
 
 def changed_batch(rig: Rig, settle: Settle) -> object:

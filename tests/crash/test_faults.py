@@ -8,12 +8,12 @@ import pytest
 from tests.crash.audit import audit
 from tests.crash.power import MACHINES, JsonMachine, Machine, one_cycle
 from tests.crash.workload import Worker
-from unibus.core.life.commands import Declare
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import Declare
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusError, StoreFailed, StoreFull
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.reserve import Reserve
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.seam.store import ClaimRequest
 from unibus.testing.power import Fault
 
 STEPS = 40
@@ -58,7 +58,7 @@ def calls(seed: str, counter: str, kind: str) -> int:
     assert store is not None
     assert not failed
     made: int = getattr(machine.disk, counter)
-    machine.let_go(store)
+    machine.release(store)
     return made
 
 
@@ -66,7 +66,7 @@ def check_stopped(store: EmbeddedStore) -> None:
     """It takes nothing more, and says why."""
     assert not store.health().ok
     with pytest.raises(StoreFailed):
-        store.claim(Wish("a"))
+        store.claim(ClaimRequest("a"))
     with pytest.raises(StoreFailed):
         store.apply([])
 
@@ -93,7 +93,7 @@ def strike(seed: str, fault: Fault, site: int, kind: str) -> bool:
     if store is not None:
         if store.health().ok:
             machine.read_all(store)  # Closing it trims history.
-        machine.let_go(store)
+        machine.release(store)
     ledger = machine.ledger
     store = machine.start()
     audit(store, ledger, len(ledger.ops))
@@ -101,7 +101,7 @@ def strike(seed: str, fault: Fault, site: int, kind: str) -> bool:
     # The first thing that is synced settles for good what was unknown: until then SQLite's old log may come back.
     Worker(store, ledger, "after").send_durably()
     machine.disk.cut()
-    machine.let_go(store)
+    machine.release(store)
     store = machine.start()
     audit(store, ledger, ledger.durable)
     assert ledger.findings.all() == [], f"{fault} {site}, then a power cut"
@@ -181,7 +181,7 @@ def run_full(seed: str, site: int, kind: str) -> bool:
     audit(store, ledger, len(ledger.ops))
     assert ledger.findings.all() == [], f"write {site}"
     machine.disk.kill()
-    machine.let_go(store)
+    machine.release(store)
     store = machine.start()
     audit(store, ledger, len(ledger.ops))
     assert ledger.findings.all() == [], f"write {site}, then a kill"
@@ -232,7 +232,7 @@ def test_opening_must_copy_the_log_also_on_a_full_disk() -> None:
     store, _ = worked(machine)
     assert store is not None
     machine.disk.kill()
-    machine.let_go(store)
+    machine.release(store)
     machine.disk.fail_at(1, Fault.FULL)  # The first page of the file; the log has room.
     with pytest.raises(StoreFull):
         machine.start()
@@ -257,11 +257,11 @@ def test_a_disk_that_stays_full_stops_the_store_and_loses_nothing(kind: str) -> 
     with pytest.raises(StoreFull, match=r"bus\.db could not be written.*nothing of the last calls was stored"):
         fill(worker)
     check_stopped(store)
-    machine.let_go(store)
+    machine.release(store)
     full, failed = worked(machine)
     assert failed
     if full is not None:
-        machine.let_go(full)
+        machine.release(full)
     machine.disk.heal()
     store = machine.start()
     audit(store, machine.ledger, len(machine.ledger.ops))
@@ -281,4 +281,4 @@ def test_no_error_of_the_driver_comes_through(kind: str) -> None:
             raise AssertionError(f"read {site}") from error
         machine.disk.heal()
         if store is not None:
-            machine.let_go(store)
+            machine.release(store)

@@ -20,10 +20,10 @@ from tests.crash.ledger import Ledger
 from tests.crash.power import StillTimers
 from tests.crash.workload import Worker
 from unibus.errors import BusError, StoreBusy, StoreFailed, StoreFull, StoreUnavailable
-from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.opening import open_store
 from unibus.sync import MessageBus
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 SMALL = "16M"
 

@@ -7,16 +7,16 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from unibus.bus.exporting import Exporting
+from unibus.bus.history.export import Exporting
 from unibus.stores.reading import open_reader
 from unibus.sync import MessageBus
 
 MESSAGES = 600
 PROGRAM = """
 import sys
-from unibus.bus.export_lines import checked_contents
-from unibus.bus.importing import Importing, StoreTarget
-from unibus.cli.looking import owning
+from unibus.bus.history.export_lines import checked_contents
+from unibus.bus.history.import_ import Importing, StoreTarget
+from unibus.cli.local.read_only import owning
 
 def tell(done, total):
     print(done, flush=True)

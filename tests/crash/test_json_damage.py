@@ -7,8 +7,8 @@ import pytest
 from tests.crash.power import PATH
 from tests.crash.test_damage import Damage, Truth, check, flip, opened, served, shorten, truth_of, zero
 from unibus.errors import StoreDamaged
-from unibus.stores.journals.jsonfile_log import is_segment
-from unibus.stores.journals.jsonfile_snapshot import PART
+from unibus.stores.jsonfile.log import is_segment
+from unibus.stores.jsonfile.snapshot import PART
 from unibus.testing.files import FolderDisk
 
 TRIES = 12

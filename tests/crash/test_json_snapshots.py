@@ -4,11 +4,11 @@ import pytest
 
 from tests.crash.power import JsonMachine
 from tests.crash.test_snapshots import held, send
-from unibus.core.life.commands import Declare, Drop
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import Declare, Drop
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.store import ClaimRequest
 
 EVERY = 30
 
@@ -30,7 +30,7 @@ def prepared(fate: str) -> tuple[JsonMachine, EmbeddedStore]:
 def work(store: EmbeddedStore, done: list[str]) -> None:
     """Through the next snapshot, one answered step after the other."""
     before = store.health().snapshot_seq
-    store.claim(Wish("q", 3, lock=False)).wait(10)
+    store.claim(ClaimRequest("q", 3, lock=False)).wait(10)
     done.append("claimed")
     store.apply([Drop("gone")]).wait(10)
     done.append("dropped")
@@ -71,7 +71,7 @@ def test_a_cut_at_every_step_of_a_snapshot() -> None:
         with pytest.raises(StoreFailed):
             work(store, done)
         cuts += 1
-        machine.let_go(store)
+        machine.release(store)
         store = machine.start()
         generations.add(store.health().snapshot_seq)
         check(store, done)

@@ -10,11 +10,11 @@ from tests.crash.power import MACHINES, StillTimers
 from tests.crash.workload import Worker
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import BusError, StoreDamaged
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.jsonfile_files import RealFiles
-from unibus.stores.journals.jsonfile_state import read_state, write_state
-from unibus.stores.journals.log_end import REACHED, check_end
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.files.disk import RealFiles
+from unibus.stores.jsonfile.state import read_state, write_state
 from unibus.stores.opening import open_store
+from unibus.stores.seam.log_end import REACHED, check_end
 from unibus.sync import MessageBus
 
 KINDS = ("sqlite", "jsonfile")
@@ -167,7 +167,7 @@ def test_a_cut_while_opening_what_was_never_synced_is_no_damage(kind: str) -> No
         worker.prepare()
         machine.work(worker, 20)
         machine.disk.kill()
-        machine.let_go(store)
+        machine.release(store)
         machine.disk.cut_at(step)
         try:
             opened = machine.start()
@@ -178,5 +178,5 @@ def test_a_cut_while_opening_what_was_never_synced_is_no_damage(kind: str) -> No
         machine.disk.heal()
         if opened is not None:
             machine.disk.cut()
-            machine.let_go(opened)
+            machine.release(opened)
         machine.start().close()

@@ -15,8 +15,8 @@ from tests.crash.power import StillTimers
 from tests.crash.workload import Worker
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import StoreBusy
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.sqlite.journal import SqliteJournal
 
 NAMES = pytest.mark.parametrize("name", ["bus.db", "bus.json"])
 

@@ -40,7 +40,7 @@ def test_a_reader_of_history_finds_its_place_again(seed: int, kind: str) -> None
     store.history.move_cursor("reader", 3)
     store.history.move_cursor("reader", 5)
     machine.disk.cut()
-    machine.let_go(store)
+    machine.release(store)
     store = machine.start()
     assert store.history.cursor("reader") == 5
     store.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unibus.errors import StoreFailed
-from unibus.stores import held_files
+from unibus.stores.files import held_files
 from unibus.sync import MessageBus
 
 

@@ -4,13 +4,13 @@ import pytest
 
 from tests.crash.ledger import body_of
 from tests.crash.power import MACHINES, Machine
-from unibus.core.life.changes import Who
-from unibus.core.life.commands import DEAD_LETTER, Declare, Drop, Send, Settle
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.states import ACTIVE
+from unibus.core.lifecycle.commands import DEAD_LETTER, Declare, Drop, Send, Settle
+from unibus.core.lifecycle.state.changes import MessageRef
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.core.lifecycle.state.states import ACTIVE
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.store import ClaimRequest
 from unibus.testing.power import Fault
 
 SECOND = 1_000_000_000
@@ -27,12 +27,12 @@ def machine_of(kind: str, every: int, piece: int = 1, memory_mb: float = 16.0) -
 
 
 def send(name: str, entity: str = "q") -> Send:
-    return Send(entity, Who(name, len(body_of(name))), body_of(name), 20)
+    return Send(entity, MessageRef(name, len(body_of(name))), body_of(name), 20)
 
 
 def restarted(machine: Machine, store: EmbeddedStore) -> EmbeddedStore:
     machine.disk.kill()
-    machine.let_go(store)
+    machine.release(store)
     return machine.start()
 
 
@@ -54,7 +54,7 @@ def test_an_entity_that_is_newer_than_the_last_whole_snapshot(kind: str) -> None
     assert store.health().snapshot_seq == 0
     store = restarted(machine, store)
     assert held(store) == names
-    assert [each.who.message_id for each in store.claim(Wish("q", 20)).wait(10)] == names
+    assert [each.who.message_id for each in store.claim(ClaimRequest("q", 20)).wait(10)] == names
     store.close()
 
 
@@ -65,7 +65,7 @@ def test_a_message_that_dies_before_its_piece_is_written_is_in_the_dead_letters(
     store.apply([Declare("other", QUEUE, {})]).wait(10)
     store.apply([send(f"m{number}") for number in range(12)]).wait(10)
     begun_at = store.health().last_seq
-    last = store.claim(Wish("q", 12)).wait(10)[-1]
+    last = store.claim(ClaimRequest("q", 12)).wait(10)[-1]
     store.apply([Settle(DEAD_LETTER, "q", last.sequence, last.token)]).wait(10)
     number = 0
     while store.health().snapshot_seq != begun_at:
@@ -116,12 +116,12 @@ def test_a_message_that_cannot_be_read_for_a_snapshot_stops_the_store_and_stays(
     store.close()
     store = machine.start()
     machine.disk.fail_at(1, Fault.READ, lasting=True)
-    pending = store.claim(Wish("q", 40))
+    pending = store.claim(ClaimRequest("q", 40))
     with pytest.raises(StoreFailed):
         pending.wait(10)
     assert not store.health().ok
     machine.disk.heal()
-    machine.let_go(store)
+    machine.release(store)
     store = machine.start()
     assert held(store) == names
     store = restarted(machine, store)

@@ -21,9 +21,8 @@ from tests.crash.ledger import (
     crc_of,
     position_mark,
 )
-from unibus.core.life.changes import Settings, Who
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import (
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -43,13 +42,14 @@ from unibus.core.life.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, Entry
-from unibus.core.life.states import ACTIVE, DEFERRED
+from unibus.core.lifecycle.state.changes import MessageRef, Settings
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC, StoredMessage
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED
 from unibus.errors import BusError, EntityNotFound, StoreFailed, StoreFull
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.pending import Pending
-from unibus.stores.store import SessionLock, Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store import ClaimRequest, SessionLock
 from unibus.testing.model import SECOND
 
 GUARD_S = 30.0
@@ -98,10 +98,10 @@ class Holding:
 class Worker:
     """`seed` makes its ids and names its own; `lane` tells its calls from those of other threads."""
 
-    def __init__(self, store: EmbeddedStore, book: Book, seed: str, lane: int = 0) -> None:
+    def __init__(self, store: EmbeddedStore, state: Book, seed: str, lane: int = 0) -> None:
         self.store = store
         self.chance = random.Random(seed)
-        self._book = book
+        self._state = state
         self._prefix = seed
         self._lane = lane
         self._count = 0
@@ -138,14 +138,14 @@ class Worker:
             try:
                 value = pending.wait(GUARD_S)
             except StoreFull as error:
-                self._book.refused(op)  # Not stored, and that is certain.
+                self._state.refused(op)  # Not stored, and that is certain.
                 failure = error
                 continue
             except StoreFailed as error:
                 failure = error
                 continue
             then(value)
-            self._book.acked(op)
+            self._state.acked(op)
         if failure is not None:
             raise failure
 
@@ -160,13 +160,13 @@ class Worker:
         self._announce(op, ask, lambda results: then(results) if then is not None else None)
 
     def _announce(self, op: Op, ask: Callable[[], Pending], then: Callable) -> None:  # type: ignore[type-arg]
-        self._book.begin(op)
+        self._state.begin(op)
         try:
             pending = ask()
         except StoreFailed:
             raise
         except BusError:
-            self._book.refused(op)
+            self._state.refused(op)
             return
         self._flight.append((op, pending, then))
 
@@ -183,7 +183,7 @@ class Worker:
         message_id = self._name()
         data = body_of(message_id)
         session = self.chance.choice(SESSIONS) if entity == "sessions" else None
-        command = Send(entity, Who(message_id, len(data), session), data, self.chance.choice((10, 20, 30)))
+        command = Send(entity, MessageRef(message_id, len(data), session), data, self.chance.choice((10, 20, 30)))
         if entity == "topic":
             marks = [("published", entity, message_id, "")] + [("copied", copy, message_id, "") for copy in COPIES]
             return command, marks, [(copy, message_id) for copy in COPIES]
@@ -225,7 +225,7 @@ class Worker:
 
     def bulk(self) -> None:
         names = [self._name("tiny") for _ in range(BULK)]
-        commands = [Send("a", Who(name, len(body_of(name))), body_of(name), 20) for name in names]
+        commands = [Send("a", MessageRef(name, len(body_of(name))), body_of(name), 20) for name in names]
         op = self._op([("send", "a", name, "") for name in names])
         self._call(op, commands, lambda results: self._sent(op, results, [[("a", name)] for name in names]))
 
@@ -258,8 +258,8 @@ class Worker:
         """Up to so many messages. What was taken stands in the operation once it is answered."""
         op = Op(self._lane, self._name("c"), synced=not lock)
         session = (self._session.session_id, self._session.token) if channel == "sessions" and self._session else None
-        wish = Wish(channel, count, lock, op.name, session, sequences)
-        self._announce(op, lambda: self.store.claim(wish), lambda found: self._took(op, found))
+        request = ClaimRequest(channel, count, lock, op.name, session, sequences)
+        self._announce(op, lambda: self.store.claim(request), lambda found: self._took(op, found))
         return op
 
     def _took(self, op: Op, found: list[Claimed]) -> None:
@@ -368,7 +368,7 @@ class Worker:
             op = self._op([("purged", channel, entry.who.message_id, "")])
             self._call(op, [Remove(channel, entry.sequence, "by hand")])
 
-    def _waiting(self, channel: str) -> list[Entry]:
+    def _waiting(self, channel: str) -> list[StoredMessage]:
         try:
             return self.store.held(channel)
         except EntityNotFound:

@@ -25,7 +25,7 @@ from tests.deploy.dockerfile import Stage, is_ignored, read_stages
 from tests.integration.server.running import Running, running
 from unibus.config.settings import AMQP_PORT_DEFAULT, PORT_DEFAULT, ServerSettings, setting_fields
 from unibus.config.sources import flag_of, read_configuration, variable_of
-from unibus.endpoints.http.operations import TABLE
+from unibus.endpoints.http.application.operations import TABLE
 from unibus.errors import ConfigInvalid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -214,13 +214,13 @@ def test_the_build_has_everything_that_the_package_needs_and_compiles() -> None:
 @pytest.mark.parametrize(
     ("path", "ignored"),
     [
-        ("src/unibus/core/message.py", False),
-        ("src/unibus/stores/journals/schema/1.sql", False),
+        ("src/unibus/core/envelope/message.py", False),
+        ("src/unibus/stores/sqlite/schema/1.sql", False),
         ("src/unibus/core/__pycache__/message.pyc", True),
         ("unibus.db", True),
         ("deploy/kubernetes.yaml", True),
         (".git/config", True),
-        ("src/unibus/core/message.so", True),
+        ("src/unibus/core/envelope/message.so", True),
     ],
 )
 def test_only_sources_are_sent_to_the_build(path: str, ignored: bool) -> None:

@@ -14,14 +14,19 @@ import pytest
 from benchmarks.__main__ import BENCHMARKS
 from tests.docs.snippets import blocks
 from unibus.config.settings import ServerSettings
-from unibus.core.life.settings import DEFAULTS
+from unibus.core.lifecycle.state.settings import DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide"
 PAGES = ("operations", "troubleshooting")
 SOURCES = (
-    *("endpoints/port.py", "stores/space.py", "bus/management/traces.py", "bus/management/jobs.py"),
-    *("core/access/decide.py", "endpoints/http/authorization.py", "endpoints/first_byte.py"),
+    *(
+        "endpoints/transport/port.py",
+        "stores/engine/space.py",
+        "bus/management/history/traces.py",
+        "bus/management/jobs/jobs.py",
+    ),
+    *("core/access/decide.py", "endpoints/http/authorization.py", "endpoints/transport/first_byte.py"),
 )
 QUOTED_REFUSAL = re.compile(r"^\| 40[13] \| (.+?) \|", re.MULTILINE)
 EMPHASISED = re.compile(r"\*((?:plain text is|is no longer) [^*]+)\*")
@@ -73,7 +78,7 @@ def _says(pattern: str, text: str) -> bool:
 
 
 def test_a_changed_text_would_be_found_out() -> None:
-    patterns = strings_of("endpoints/port.py")
+    patterns = strings_of("endpoints/transport/port.py")
     assert any(_says(pattern, "port 5300 is taken on 127.0.0.1") for pattern in patterns)
     assert not any(_says(pattern, "port 5300 is used on 127.0.0.1") for pattern in patterns)
 

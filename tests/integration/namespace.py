@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.server.running import Running, running
-from unibus.bus.broker import Broker
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.broker import Broker
+from unibus.bus.api.message_bus import MessageBus
 from unibus.config.settings import ServerSettings
 
 KEY = base64.b64encode(b"k" * 32).decode()

@@ -12,8 +12,8 @@ from tests.integration.server.running import fail
 from tools.browser import Page, browser
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule
-from unibus.core.life.commands import Declare
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import Declare
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.endpoints.log_lines import log_event
 
 HOSTILE = "<img src=x onerror=document.title='hacked'>"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from unibus.capture.schema import table_of
 from unibus.capture.segments import SegmentWriter
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.sync import MessageBus
 
 SECOND_US = 1_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 from unibus.capture.manifest import Manifest
 from unibus.capture.schema import table_of
 from unibus.capture.segments import SegmentWriter
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 
 BEGAN_US = 1_790_000_000_000_000
 CHANNELS = ("orders", "bills", "orders/$dead")
@@ -146,7 +146,7 @@ class History:
             times = {"enqueued_us": held.enqueued_us, "first_delivered_us": held.first_us}
             self._end("completed", held, delivery_count=held.count, consumer=held.consumer, **times)
 
-    def bury(self) -> None:
+    def dead_letter(self) -> None:
         held = self._any("locked", "active", "scheduled")
         if held is None:
             return
@@ -204,7 +204,7 @@ OPERATIONS = (
     *("send",) * 4,
     *("deliver",) * 5,
     *("complete",) * 3,
-    *("schedule", "copy", "renew", "give_back", "give_back", "defer", "activate", "activate", "bury", "expire"),
+    *("schedule", "copy", "renew", "give_back", "give_back", "defer", "activate", "activate", "dead_letter", "expire"),
     *("cancel", "purge", "move", "drop", "noise"),
 )
 

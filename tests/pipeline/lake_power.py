@@ -40,7 +40,7 @@ class Disk:
         try:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(os, "fsync", self.sync)
-                patch.setattr("unibus.stores.journals.jsonfile_files._sync_data", self.sync)
+                patch.setattr("unibus.stores.files.disk._sync_data", self.sync)
                 yield
         finally:
             for handle in self._held.values():

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from unibus.capture.schema import CAME, KIND_CODES, TERMINAL, channel_key
-from unibus.core.life.events import Event
-from unibus.pipeline.histogram import bucket_of
-from unibus.pipeline.jobs.adding import added_up
+from unibus.core.lifecycle.events import Event
+from unibus.pipeline.jobs.aggregate import added_up
 from unibus.pipeline.lake import Lake
-from unibus.pipeline.tables import TABLES
+from unibus.pipeline.storage.histogram import bucket_of
+from unibus.pipeline.storage.tables import TABLES
 
 Rows = list[dict[str, Any]]
 COMPUTED = ("messages", "channel_minute", "latency_hist", "failures", "traces", "channels")

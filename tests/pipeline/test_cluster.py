@@ -19,8 +19,8 @@ from tests.pipeline.cluster_driver import Order, command, kept, work
 from unibus.capture.schema import EVENTS
 from unibus.capture.sources import open_sources
 from unibus.pipeline.generator.generate import generate
-from unibus.pipeline.generator.world import Plan
-from unibus.pipeline.tables import TABLES
+from unibus.pipeline.generator.world import WorldPlan
+from unibus.pipeline.storage.tables import TABLES
 
 SEGMENT_ROWS = 600
 DIFFERENT = {"batches": {"at", "seconds"}, "quarantine": {"at"}}
@@ -32,7 +32,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A folder with some history of three domains, and the same some time later, when a segment has been damaged."""
     folder = tmp_path_factory.mktemp("captures")
     later = folder / "later"
-    generate(str(later), Plan(1_500, domains=3, channels=10, hours=2.0), segment_rows=SEGMENT_ROWS)
+    generate(str(later), WorldPlan(1_500, domains=3, channels=10, hours=2.0), segment_rows=SEGMENT_ROWS)
     shutil.copytree(later, folder / "sooner")
     for manifest in (folder / "sooner").glob("*/manifest.jsonl"):
         lines = manifest.read_text("utf-8").splitlines(keepends=True)

@@ -12,12 +12,12 @@ from tests.pipeline.histories import small_bus
 from tests.pipeline.lake_histories import BEGAN_US, history, write_segments
 from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.sources import open_sources
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.errors import StoreVersion, UsageError
-from unibus.pipeline.delta import DeltaFolder
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.run import run_all
-from unibus.pipeline.tables import CHANNEL_MINUTE, TABLES, Table
+from unibus.pipeline.storage.delta import DeltaFolder
+from unibus.pipeline.storage.tables import CHANNEL_MINUTE, TABLES, LakeTable
 from unibus.pipeline.upkeep import MANY_FILES, compact, retain, tidy, vacuum
 from unibus.sync import MessageBus
 
@@ -175,7 +175,7 @@ def test_vacuum_removes_what_no_commit_names(tmp_path: Path) -> None:
 
 def test_a_column_that_is_new_is_null_in_older_rows(spark: SparkSession, tmp_path: Path) -> None:
     lake, wanted = lake_of(tmp_path, batches=2)
-    grown = Table(
+    grown = LakeTable(
         CHANNEL_MINUTE.name,
         CHANNEL_MINUTE.schema.append(pa.field("retries", pa.int64())),
         adds={**CHANNEL_MINUTE.adds, "retries": "sum"},

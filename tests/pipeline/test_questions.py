@@ -20,15 +20,15 @@ from tests.pipeline.asked_lake import START_US, Asked, made_in
 from unibus.capture.schema import table_of
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.sources import open_sources
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.errors import CaptureDamaged, LakeIncomplete, QueryInvalid, QueryStopped, UsageError
 from unibus.pipeline.lake import Lake, read_parquet
-from unibus.pipeline.questions.answer import Answer
-from unibus.pipeline.questions.asking import answer
-from unibus.pipeline.questions.consumers import worked
-from unibus.pipeline.questions.request import Request
-from unibus.pipeline.questions.sql import NAMES
-from unibus.pipeline.questions.stuck import last_us
+from unibus.pipeline.reports.answer import Answer
+from unibus.pipeline.reports.asking import answer
+from unibus.pipeline.reports.consumers import worked
+from unibus.pipeline.reports.request import ReportRequest
+from unibus.pipeline.reports.sql import NAMES
+from unibus.pipeline.reports.stuck import last_us
 from unibus.pipeline.run import run_all
 from unibus.pipeline.serving.server import Answers
 
@@ -72,7 +72,7 @@ def rows_of(found: Answer) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def test_channels(session: SparkSession, asked: Asked) -> None:
-    found = answer(session, asked.lake, Request("channels", limit=ALL))
+    found = answer(session, asked.lake, ReportRequest("channels", limit=ALL))
     came, sizes = Counter(map(place, asked.of(*CAME))), Counter[tuple[str, str]]()
     for each in asked.of(*CAME):
         sizes[place(each)] += each["size"]
@@ -91,15 +91,15 @@ def test_channels_of_a_pattern_since_a_moment_with_a_limit(session: SparkSession
     wanted = asked.of("sent")[0]["channel"]
     pattern = f"{wanted[:4]}*"
     late = [each for each in asked.of(*CAME) if each["ts"] >= MIDDLE_US and each["channel"].startswith(wanted[:4])]
-    found = answer(session, asked.lake, Request("channels", MIDDLE_US, pattern, ALL))
+    found = answer(session, asked.lake, ReportRequest("channels", MIDDLE_US, pattern, ALL))
     assert {key: row["came"] for key, row in rows_of(found).items() if row["came"]} == dict(Counter(map(place, late)))
-    one = answer(session, asked.lake, Request("channels", limit=1))
+    one = answer(session, asked.lake, ReportRequest("channels", limit=1))
     assert (len(one.rows), one.more) == (1, True)
-    assert not answer(session, asked.lake, Request("channels", channel="no_such%")).rows
+    assert not answer(session, asked.lake, ReportRequest("channels", channel="no_such%")).rows
 
 
 def test_latency_out_of_the_histogram(session: SparkSession, asked: Asked) -> None:
-    found = answer(session, asked.lake, Request("latency", limit=ALL))
+    found = answer(session, asked.lake, ReportRequest("latency", limit=ALL))
     took: dict[tuple[str, str], list[int]] = defaultdict(list)
     waited: dict[tuple[str, str], int] = defaultdict(int)
     for each in asked.of("completed"):
@@ -125,7 +125,7 @@ def test_latency_out_of_the_histogram(session: SparkSession, asked: Asked) -> No
 
 
 def test_failures(session: SparkSession, asked: Asked) -> None:
-    found = answer(session, asked.lake, Request("failures", limit=ALL))
+    found = answer(session, asked.lake, ReportRequest("failures", limit=ALL))
     groups: dict[Any, list[int]] = defaultdict(list)
     for each in asked.of("dead_lettered", "expired", "returned"):
         groups[(*place(each), each["kind"], each["reason"], each["signature"])].append(each["ts"])
@@ -160,7 +160,7 @@ def open_messages(asked: Asked) -> dict[tuple[str, str, int], dict[str, Any]]:
 
 
 def test_stuck(session: SparkSession, asked: Asked) -> None:
-    found = answer(session, asked.lake, Request("stuck", limit=ALL))
+    found = answer(session, asked.lake, ReportRequest("stuck", limit=ALL))
     held = open_messages(asked)
     keys = {(row["domain"], row["channel"], row["sequence"]) for row in found.records()}
     assert keys
@@ -173,12 +173,12 @@ def test_stuck(session: SparkSession, asked: Asked) -> None:
     assert sum(found.plots[0].values) <= len(keys)
     dead = [row for row in found.records() if str(row["channel"]).endswith("$DeadLetterQueue")]
     assert {row["why"] for row in dead} == {"a dead letter waits for an operator"}
-    old = answer(session, asked.lake, Request("stuck", MIDDLE_US, limit=ALL))
+    old = answer(session, asked.lake, ReportRequest("stuck", MIDDLE_US, limit=ALL))
     assert {tuple(row[:3]) for row in old.rows} < {tuple(row[:3]) for row in found.rows}
 
 
 def test_consumers(session: SparkSession, asked: Asked) -> None:
-    found = answer(session, asked.lake, Request("consumers", limit=ALL))
+    found = answer(session, asked.lake, ReportRequest("consumers", limit=ALL))
     done = Counter((*place(each), each["consumer"]) for each in asked.of("completed") if each["consumer"])
     rows = {(row["domain"], row["channel"], row["consumer"]): row for row in found.records()}
     assert {key: row["completed"] for key, row in rows.items() if row["completed"]} == dict(done)
@@ -237,7 +237,7 @@ def test_ages_count_from_the_last_event_of_their_own_domain(session: SparkSessio
             writer.write(table_of(events))
     lake = Lake(str(tmp_path / "lake"))
     list(run_all(None, lake, open_sources(str(tmp_path / "captures"))))
-    found = answer(session, lake, Request("stuck"))
+    found = answer(session, lake, ReportRequest("stuck"))
     ages = {(row["domain"], row["sequence"]): (row["age_us"], row["untouched_us"]) for row in found.records()}
     # What is locked until an hour after the last event of its domain is in the hands of its consumer.
     assert ages == {("early", 1): (hour_us, hour_us), ("late", 1): (hour_us, hour_us)}
@@ -259,9 +259,9 @@ def test_a_file_that_cannot_be_read_is_named(
         file.truncate(1_000)
     if not is_there:
         Path(path).unlink()
-    requests = [Request("sql", text=f"SELECT min(domain), count(*) FROM {table}")]
+    requests = [ReportRequest("sql", text=f"SELECT min(domain), count(*) FROM {table}")]
     if table == "messages":
-        requests.append(Request("stuck"))
+        requests.append(ReportRequest("stuck"))
     for request in requests:
         with pytest.raises((LakeIncomplete, CaptureDamaged)) as told:
             answer(session, lake, request)
@@ -273,22 +273,22 @@ def test_a_file_that_cannot_be_read_is_named(
 @pytest.mark.parametrize("zone", ["Asia/Tokyo"], indirect=True)
 @pytest.mark.usefixtures("zone")
 def test_where_the_machine_is_changes_no_moment(session: SparkSession, asked: Asked) -> None:
-    rows = rows_of(answer(session, asked.lake, Request("channels", limit=ALL)))
+    rows = rows_of(answer(session, asked.lake, ReportRequest("channels", limit=ALL)))
     assert all(sum(row["came_over_time"]) == row["came"] for row in rows.values())
     assert any(row["came"] for row in rows.values())
-    failed = answer(session, asked.lake, Request("failures", limit=ALL))
+    failed = answer(session, asked.lake, ReportRequest("failures", limit=ALL))
     times = [each["ts"] for each in asked.of("dead_lettered", "expired", "returned")]
     assert min(row["first_at"] for row in failed.records()) == iso(min(times))  # type: ignore[type-var]
     assert max(row["last_at"] for row in failed.records()) == iso(max(times))  # type: ignore[type-var]
     assert sum(failed.plots[0].values) == len(times)
     held = open_messages(asked)
-    stuck = answer(session, asked.lake, Request("stuck", limit=ALL))
+    stuck = answer(session, asked.lake, ReportRequest("stuck", limit=ALL))
     for row in stuck.records():
         event = held[(row["domain"], row["channel"], row["sequence"])]  # type: ignore[index]
         assert row["enqueued_at"] in (iso(event["ts"]), iso(event["enqueued_us"] or 0))
     last = iso(max(each["ts"] for each in asked.events))
     assert stuck.notes[0].endswith(f"{last[:10]} {last[11:19]} UTC")
-    seen = answer(session, asked.lake, Request("consumers", limit=ALL)).records()
+    seen = answer(session, asked.lake, ReportRequest("consumers", limit=ALL)).records()
     done = [each["ts"] for each in asked.events if each["consumer"]]
     assert max(str(row["last_seen"]) for row in seen) == iso(max(done))
 
@@ -297,7 +297,7 @@ def test_where_the_machine_is_changes_no_moment(session: SparkSession, asked: As
 
 
 def sql(session: SparkSession, asked: Asked, text: str, **more: Any) -> Answer:
-    return answer(session, asked.lake, Request("sql", text=text, **more))
+    return answer(session, asked.lake, ReportRequest("sql", text=text, **more))
 
 
 def test_all_tables_can_be_asked(session: SparkSession, asked: Asked) -> None:
@@ -397,7 +397,7 @@ def test_a_query_ends_when_nobody_waits_for_it(spark: SparkSession, asked: Asked
     answers = Answers(spark, asked.lake)
     for each in answers._sessions.queue:
         each.conf.set("spark.sql.codegen.wholeStage", "false")  # As above.
-    reply = answers(Request("sql", text=ENDLESS, time_s=3_600), gone)
+    reply = answers(ReportRequest("sql", text=ENDLESS, time_s=3_600), gone)
     assert reply.refusal is not None
     assert (reply.refusal.kind, "nobody waits" in reply.refusal.what) == ("QueryStopped", True)
 
@@ -421,4 +421,4 @@ def test_a_path_is_no_pattern(session: SparkSession, tmp_path: Path) -> None:
 
 def test_nothing_else_can_be_asked(session: SparkSession, asked: Asked) -> None:
     with pytest.raises(UsageError, match="there is no question 'rm'"):
-        answer(session, asked.lake, Request("rm"))
+        answer(session, asked.lake, ReportRequest("rm"))

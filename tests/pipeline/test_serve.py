@@ -17,8 +17,8 @@ from tests.pipeline.asked_lake import Asked, made_in
 from tests.unit.cli.programs import PATIENCE_S, command, environment
 from unibus.capture.schema import table_of
 from unibus.capture.segments import SegmentWriter
-from unibus.core.life.events import Event
-from unibus.pipeline.questions.request import Request
+from unibus.core.lifecycle.events import Event
+from unibus.pipeline.reports.request import ReportRequest
 from unibus.pipeline.serving.client import address_of, ask, is_alive
 
 # The command itself, which then tells what it has imported.
@@ -115,7 +115,7 @@ def test_what_it_refuses_is_told_as_ever(served: Served) -> None:
     assert found.stderr.startswith("error: there is no column 'chanel'\nhint: did you mean channel?\n")
     assert served.light("sql", "SELECT * FROM nothing").stderr.startswith("error: there is no table 'nothing'\n")
     assert not (served.asked.path.parent / "spark-warehouse").exists()  # Spark would make one there.
-    reply = ask(served.asked.path, Request("rm"))
+    reply = ask(served.asked.path, ReportRequest("rm"))
     assert reply is not None
     assert reply.refusal is not None
     assert "there is no question 'rm'" in reply.refusal.what
@@ -177,5 +177,5 @@ def test_what_a_killed_one_leaves_is_recognised(served: Served) -> None:
     served.process.wait()
     assert os.path.exists(address.socket)
     assert not is_alive(address)
-    assert ask(served.asked.path, Request("channels")) is None
+    assert ask(served.asked.path, ReportRequest("channels")) is None
     assert not Path(f"/proc/{served.told['pid']}").exists()

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.pipeline.histories import capture, event, small_bus
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.pipeline.connector.cursor import cursors_of
 from unibus.sync import MessageBus
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from unibus.bus.azure_names import PROPERTIES
+from unibus.bus.entities.azure_names import PROPERTIES
 from unibus.codecs.atom import schema
 from unibus.codecs.atom.descriptions import (
     AccessDescription,
@@ -16,9 +16,9 @@ from unibus.codecs.atom.descriptions import (
     RuleDescription,
     TypedValue,
 )
-from unibus.core.cold import HeaderValue, Int32
-from unibus.core.life.rules import rules_of, text_of
-from unibus.core.life.settings import checked_settings
+from unibus.core.envelope.message_properties import HeaderValue, Int32
+from unibus.core.lifecycle.state.rules import rules_of, text_of
+from unibus.core.lifecycle.state.settings import checked_settings
 from unibus.endpoints.http.administration.properties import given_settings, replaced_settings
 from unibus.endpoints.http.administration.rule_descriptions import description_of, rule_of
 from unibus.endpoints.http.administration.typed_values import typed, value_of

@@ -7,8 +7,8 @@ from unibus.codecs.atom import schema
 from unibus.codecs.atom.descriptions import (
     AccessDescription,
     ActionDescription,
+    AtomEntry,
     EntityDescription,
-    Entry,
     FilterDescription,
     RuleDescription,
     TypedValue,
@@ -79,7 +79,7 @@ def test_no_rule_crashes_the_reader(data: bytes) -> None:
 )
 def test_an_entity_comes_back(kind: str, values: dict[str, str], access: tuple[AccessDescription, ...]) -> None:
     written = EntityDescription(kind, values, access, {})
-    assert read_description(entry_document(Entry("https://h/e", "e", written))) == written._replace(counts=None)
+    assert read_description(entry_document(AtomEntry("https://h/e", "e", written))) == written._replace(counts=None)
 
 
 FILTERS = st.one_of(
@@ -95,4 +95,4 @@ ACTIONS = st.tuples(TEXT, PAIRS).map(lambda two: ActionDescription(*two))
 @given(FILTERS, st.none() | ACTIONS, NAME)
 def test_a_rule_comes_back(condition: FilterDescription, action: ActionDescription | None, name: str) -> None:
     written = RuleDescription(name, condition, action)
-    assert read_description(entry_document(Entry("https://h/r", name, written))) == written
+    assert read_description(entry_document(AtomEntry("https://h/r", name, written))) == written

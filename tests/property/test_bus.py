@@ -5,9 +5,9 @@ import heapq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.clock import Clock
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 from unibus.errors import PublishError, QueueFull, RateLimited
 
 SECOND = 1_000_000_000

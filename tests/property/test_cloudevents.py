@@ -7,10 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.property.test_codec import identical, messages, parts
-from unibus.bus.cloudevents import from_cloudevent, from_cloudevent_binary, to_cloudevent, to_cloudevent_binary
-from unibus.bus.event_text import header_text, instant_ns, instant_text, is_attribute_name, percent_encoded
-from unibus.core.codec import decode_json, encode_json
-from unibus.core.message import Message, restored
+from unibus.bus.cloudevents.events import from_cloudevent, from_cloudevent_binary, to_cloudevent, to_cloudevent_binary
+from unibus.bus.cloudevents.text import header_text, instant_ns, instant_text, is_attribute_name, percent_encoded
+from unibus.core.codec.codec import decode_json, encode_json
+from unibus.core.envelope.message import Message, restored
 from unibus.errors import CloudEventInvalid, SerializationFailed
 
 CORE = {"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "data", "data_base64"}

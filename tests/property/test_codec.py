@@ -15,10 +15,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from unibus.core.codec import decode, decode_json, encode, encode_json
-from unibus.core.cold import TEXT_FIELDS, Cold, Int32
-from unibus.core.message import Message, restored, same_message
-from unibus.core.payload import SerializationFormat, Serialized
+from unibus.core.codec.codec import decode, decode_json, encode, encode_json
+from unibus.core.envelope.message import Message, restored, same_message
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Int32, MessageProperties
+from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.errors import DecodeError
 
 Encode = Callable[[Message], bytes]
@@ -76,13 +76,13 @@ bodies = json_bodies | typed_bodies | st.binary(max_size=300) | serialized
 
 
 @st.composite
-def colds(draw: st.DrawFn) -> Cold:
-    cold = Cold(draw(headers), draw(st.dictionaries(text, text, max_size=3)))
+def colds(draw: st.DrawFn) -> MessageProperties:
+    properties = MessageProperties(draw(headers), draw(st.dictionaries(text, text, max_size=3)))
     for name in draw(st.sets(st.sampled_from(TEXT_FIELDS), max_size=5)):
-        setattr(cold, name, draw(text))
-    cold.ttl_ns = draw(st.just(0) | counts)
-    cold.scheduled_at_ns = draw(st.just(0) | counts)
-    return cold
+        setattr(properties, name, draw(text))
+    properties.ttl_ns = draw(st.just(0) | counts)
+    properties.scheduled_at_ns = draw(st.just(0) | counts)
+    return properties
 
 
 @st.composite
@@ -118,9 +118,9 @@ def identical(one: object, other: object) -> bool:
 
 
 def parts(message: Message) -> list[object]:
-    cold = message.cold or Cold()
+    properties = message.properties or MessageProperties()
     place = [message.sequence, message.priority, message.expires_ns, message.delivery_count]
-    return [message.id, message.channel, message.timestamp_ns, *place, message.body, *cold.as_tuple()]
+    return [message.id, message.channel, message.timestamp_ns, *place, message.body, *properties.as_tuple()]
 
 
 # Nothing is lost

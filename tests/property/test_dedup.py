@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from unibus.core.dedup import PLACES_PER_EXPIRE, Deduplicator
+from unibus.core.flow.dedup import PLACES_PER_EXPIRE, Deduplicator
 
 WINDOW_NS = 10
 # Few keys and a short window, so that keys are marked again before, at and after their end.

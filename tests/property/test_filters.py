@@ -13,16 +13,16 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unibus.core.cold import Int32
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import Int32
 from unibus.core.filters import tree
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, Filter, SqlFilter
 from unibus.core.filters.index import FilterIndex
-from unibus.core.filters.likeness import Likeness
+from unibus.core.filters.like import Likeness
 from unibus.core.filters.parser import Parser, parse
 from unibus.core.filters.printing import printed
 from unibus.core.filters.tokens import tokenize
-from unibus.core.message import Message
 from unibus.errors import EvaluationError, FilterInvalid
 
 # Few names and values, so that most filters have something to say about most messages.

@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unibus.core.histogram import LatencyHistogram, bucket_begins_ns, bucket_of
+from unibus.core.flow.histogram import LatencyHistogram, bucket_begins_ns, bucket_of
 
 SCALE_END_NS = bucket_begins_ns(311)
 """Where the last bucket begins, which promises no accuracy."""

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from unibus.core.index import SubscriptionIndex
-from unibus.core.pattern import EXACT, PREFIX, Pattern, name_text
-from unibus.core.peers import PeerTable
-from unibus.core.prefixes import Prefix, PrefixTable
+from unibus.core.topics.index import SubscriptionIndex
+from unibus.core.topics.pattern import EXACT, PREFIX, Pattern, name_text
+from unibus.core.topics.peers import PeerTable
+from unibus.core.topics.prefixes import Prefix, PrefixTable
 
 # Few letters and short texts, so that most patterns overlap, are asked for twice and are taken back.
 TOPICS = st.text("ab.", max_size=6)
@@ -57,40 +57,40 @@ class IndexAgainstScan(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.index = SubscriptionIndex()
-        self.wishes: Counter[tuple[int, Pattern]] = Counter()
+        self.requests: Counter[tuple[int, Pattern]] = Counter()
         self.kept: dict[str, tuple[int, tuple[int, ...]]] = {}
 
     @rule(peer=PEERS, pattern=PATTERNS)
     def subscribe(self, peer: int, pattern: Pattern) -> None:
-        assert self.index.subscribe(peer, pattern) == (self.wishes[peer, pattern] == 0)
-        self.wishes[peer, pattern] += 1
+        assert self.index.subscribe(peer, pattern) == (self.requests[peer, pattern] == 0)
+        self.requests[peer, pattern] += 1
 
     @rule(peer=PEERS, pattern=PATTERNS)
     def unsubscribe_anything(self, peer: int, pattern: Pattern) -> None:
         self.take_back(peer, pattern)
 
-    @precondition(lambda self: self.wishes)
+    @precondition(lambda self: self.requests)
     @rule(data=st.data())
     def unsubscribe_what_is_there(self, data: st.DataObject) -> None:
-        wishes = sorted(self.wishes, key=repr)
-        self.take_back(*data.draw(st.sampled_from(wishes)))
+        requests = sorted(self.requests, key=repr)
+        self.take_back(*data.draw(st.sampled_from(requests)))
 
     def take_back(self, peer: int, pattern: Pattern) -> None:
-        count = self.wishes[peer, pattern]
+        count = self.requests[peer, pattern]
         assert self.index.unsubscribe(peer, pattern) == (count == 1)
-        self.wishes[peer, pattern] = max(count - 1, 0)
-        self.wishes = +self.wishes
+        self.requests[peer, pattern] = max(count - 1, 0)
+        self.requests = +self.requests
 
     @rule(peer=PEERS)
     def remove_peer(self, peer: int) -> None:
-        held = [wish for wish in self.wishes if wish[0] == peer]
+        held = [request for request in self.requests if request[0] == peer]
         assert self.index.remove_peer(peer) == len(held)
-        for wish in held:
-            del self.wishes[wish]
+        for request in held:
+            del self.requests[request]
 
     @rule(topic=TOPICS)
     def match(self, topic: str) -> None:
-        scanned = tuple(sorted({peer for peer, pattern in self.wishes if fits(pattern, topic)}))
+        scanned = tuple(sorted({peer for peer, pattern in self.requests if fits(pattern, topic)}))
         assert self.index.match(topic) == self.index.match(topic.encode()) == scanned
         # Who keeps an answer until the version changes never has a wrong one.
         version, answer = self.kept.get(topic, (-1, ()))
@@ -100,9 +100,9 @@ class IndexAgainstScan(RuleBasedStateMachine):
 
     @invariant()
     def sizes_agree(self) -> None:
-        assert len(self.index) == len(self.wishes)
+        assert len(self.index) == len(self.requests)
         for peer in range(5):
-            assert self.index.patterns_of(peer) == sum(wish[0] == peer for wish in self.wishes)
+            assert self.index.patterns_of(peer) == sum(request[0] == peer for request in self.requests)
 
 
 TestIndexAgainstScan = IndexAgainstScan.TestCase
@@ -157,7 +157,7 @@ def test_only_the_present_epoch_is_heard_in_whatever_order_news_comes(
     peers = PeerTable(index)
     present: dict[bytes, tuple[int, Counter[Pattern]]] = {}
     for what, name, epoch, pattern in news:
-        known, wishes = present.get(name, (0, Counter()))
+        known, requests = present.get(name, (0, Counter()))
         if what == "up":
             assert (peers.up(name, epoch) is not None) == (epoch > known)
             if epoch > known:
@@ -167,13 +167,13 @@ def test_only_the_present_epoch_is_heard_in_whatever_order_news_comes(
             if epoch == known:
                 del present[name]
         elif what == "subscribe":
-            assert peers.subscribe(name, epoch, pattern) == (epoch == known and not wishes[pattern])
+            assert peers.subscribe(name, epoch, pattern) == (epoch == known and not requests[pattern])
             if epoch == known:
-                wishes[pattern] += 1
+                requests[pattern] += 1
         else:
-            assert peers.unsubscribe(name, epoch, pattern) == (epoch == known and wishes[pattern] == 1)
-            if epoch == known and wishes[pattern]:
-                wishes[pattern] -= 1
-    wanting = [name for name, (_, wishes) in present.items() if any(fits(pattern, topic) for pattern in +wishes)]
+            assert peers.unsubscribe(name, epoch, pattern) == (epoch == known and requests[pattern] == 1)
+            if epoch == known and requests[pattern]:
+                requests[pattern] -= 1
+    wanting = [name for name, (_, requests) in present.items() if any(fits(pattern, topic) for pattern in +requests)]
     assert set(index.match(topic)) == {peers.peer_of(name) for name in wanting}
     assert len(peers) == len(present)

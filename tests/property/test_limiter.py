@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unibus.core.limiter import TokenBucket
+from unibus.core.flow.limiter import TokenBucket
 
 SECOND = 1_000_000_000
 RATES = st.one_of(

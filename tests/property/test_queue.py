@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unibus.core.queue import PriorityQueue
+from unibus.core.flow.queue import PriorityQueue
 from unibus.errors import QueueFull
 
 Item = tuple[int, int]  # (priority, sequence)

@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unibus.core.retry import RetryPolicy
+from unibus.core.flow.retry import RetryPolicy
 
 CHANCES = st.floats(0.0, 1.0, exclude_max=True)
 POLICIES = st.builds(

@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 
 from tests.crash.power import StillTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.codec import decode, encode
-from unibus.core.cold import HeaderValue, Int32
-from unibus.core.deadletter import sub_queue
+from unibus.core.codec.codec import decode, encode
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import HeaderValue, Int32
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, Filter, SqlFilter
-from unibus.core.life.changes import Who
-from unibus.core.life.commands import Declare, Send
-from unibus.core.life.entity import SUBSCRIPTION, TOPIC
-from unibus.core.life.envelope import message_of
-from unibus.core.life.rules import Rule
-from unibus.core.life.settings import checked_settings
-from unibus.core.message import Message
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.commands import Declare, Send
+from unibus.core.lifecycle.envelope import message_of
+from unibus.core.lifecycle.state.changes import MessageRef
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.rules import Rule
+from unibus.core.lifecycle.state.settings import checked_settings
 from unibus.errors import EvaluationError
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
 
 # A small world, so that most rules have something to say about most messages. What filters of any shape say is tested
 # where filters are; here it matters who is asked, and what becomes of the answers.
@@ -167,7 +167,7 @@ class Topic:
 
     def publish(self, message: Message, changed: bool) -> None:
         data = encode(message)
-        self.store.apply([Send("t", Who(message.id, len(data)), data, message.priority)]).wait()
+        self.store.apply([Send("t", MessageRef(message.id, len(data)), data, message.priority)]).wait()
         for at, plan in enumerate(self.plans):
             copies, failed = expected(plan.rules(changed), decode(data))
             self.wanted[at] += [seen(copy) for copy in copies]

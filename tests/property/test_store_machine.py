@@ -18,12 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.crash.power import StillTimers
 from unibus.clock import Clock
-from unibus.core.codec import encode
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Settings, Who
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import (
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import Message
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import (
     ABANDON,
     BY_TOKEN,
     COMPLETE,
@@ -44,38 +43,39 @@ from unibus.core.life.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.life.due import NEVER
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.life.envelope import message_of
-from unibus.core.life.playing import replay
-from unibus.core.life.states import GONE, STATE_NAMES
-from unibus.core.life.waiting import Waiting
-from unibus.core.message import Message
+from unibus.core.lifecycle.envelope import message_of
+from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.state.changes import MessageRef, Settings
+from unibus.core.lifecycle.state.deadlines import NEVER
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.ready_queue import ReadyQueue
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.core.lifecycle.state.states import GONE, STATE_NAMES
 from unibus.errors import BusError
-from unibus.stores import snapshot
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.store import SessionLock, Wish
-from unibus.testing.model import SECOND, Letter, ModelStore, Post, Rules
+from unibus.stores.engine import snapshot
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.store import ClaimRequest, SessionLock
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.model import SECOND, ModelMessage, ModelRules, ModelSend, ModelStore
 
 PART_ENTRIES = snapshot.PART_ENTRIES
 START_NS = 1_700_000_000 * SECOND
 ANSWER_S = 20.0
 REMEMBERED = 12  # Locks, old ones included, that a step may try.
 
-SHORT = Rules(lock_ns=10 * SECOND, deliveries_max=2)
-WORLD: dict[str, Rules] = {
-    "q": Rules(10 * SECOND, 2, 40 * SECOND, 20 * SECOND, knows_ids=True, buries_expired=True),
-    "f": Rules(10 * SECOND, 2, by_priority=False, dead_letters_to="g"),
+SHORT = ModelRules(lock_ns=10 * SECOND, deliveries_max=2)
+WORLD: dict[str, ModelRules] = {
+    "q": ModelRules(10 * SECOND, 2, 40 * SECOND, 20 * SECOND, knows_ids=True, buries_expired=True),
+    "f": ModelRules(10 * SECOND, 2, by_priority=False, dead_letters_to="g"),
     "g": SHORT,
-    "s": Rules(10 * SECOND, 3, 40 * SECOND, by_session=True),
-    "w": Rules(ttl_ns=30 * SECOND, forward_to="g"),
-    "t": Rules(is_topic=True),
+    "s": ModelRules(10 * SECOND, 3, 40 * SECOND, by_session=True),
+    "w": ModelRules(ttl_ns=30 * SECOND, forward_to="g"),
+    "t": ModelRules(is_topic=True),
     "t/Subscriptions/a": SHORT,
-    "t/Subscriptions/b": Rules(forward_to="f"),
-    "t/Subscriptions/s": Rules(10 * SECOND, 3, by_session=True),
+    "t/Subscriptions/b": ModelRules(forward_to="f"),
+    "t/Subscriptions/s": ModelRules(10 * SECOND, 3, by_session=True),
 }
 SENDABLE = ("q", "f", "g", "s", "w", "t")
 QUEUES = ("q", "f", "g", "t/Subscriptions/a", sub_queue("q"), sub_queue("g"), sub_queue("s"))
@@ -107,7 +107,7 @@ class HeldSession:
         return self.id, self.token
 
 
-def settings_of(rules: Rules) -> Settings:
+def settings_of(rules: ModelRules) -> Settings:
     given: Settings = {
         "lock_duration": rules.lock_ns / 1e9,
         "max_delivery_count": rules.deliveries_max,
@@ -129,7 +129,7 @@ def seen(claimed: Claimed) -> tuple[str, str, int, int]:
     return str(body), STATE_NAMES[claimed.state], claimed.delivery_count, claimed.priority
 
 
-def told(letter: Letter) -> tuple[str, str, int, int]:
+def told(letter: ModelMessage) -> tuple[str, str, int, int]:
     return letter.text, letter.state, letter.count, letter.priority
 
 
@@ -166,7 +166,7 @@ class Machine(RuleBasedStateMachine):
         snapshot.PART_ENTRIES = part
         self.folder = Path(tempfile.mkdtemp(dir=memory_disk()))
         self.store = self.open_store()
-        self.store._book.by_token(b"")  # Makes the index of tokens, which every step has to keep.
+        self.store._state.by_token(b"")  # Makes the index of tokens, which every step has to keep.
         for name in WORLD:
             self.make(name)
 
@@ -206,16 +206,18 @@ class Machine(RuleBasedStateMachine):
 
     # Sending
 
-    def post(self, fields: dict[str, Any]) -> Post:
+    def post(self, fields: dict[str, Any]) -> ModelSend:
         self.sent += 1
         # Never two at one instant: which of them would be first in a third entity is nobody's promise.
         visible_ns = self.now_ns + fields["delay_s"] * SECOND + self.sent if fields["delay_s"] else 0
         text = f"m{self.sent}"
-        return Post(text, fields["priority"], fields["session"], fields["ttl_s"] * SECOND, visible_ns, fields["key"])
+        return ModelSend(
+            text, fields["priority"], fields["session"], fields["ttl_s"] * SECOND, visible_ns, fields["key"]
+        )
 
-    def command(self, name: str, post: Post) -> Send:
+    def command(self, name: str, post: ModelSend) -> Send:
         data = encode(Message.new(name, post.text, post.priority))
-        command = Send(name, Who(post.text, len(data), post.session), data, post.priority)
+        command = Send(name, MessageRef(post.text, len(data), post.session), data, post.priority)
         command.ttl_ns, command.visible_ns, command.dedup_key = post.ttl_ns, post.visible_ns, post.key
         return command
 
@@ -247,7 +249,7 @@ class Machine(RuleBasedStateMachine):
 
     # Receiving
 
-    def received(self, name: str, letters: list[Letter], claims: list[Claimed], lock: bool) -> None:
+    def received(self, name: str, letters: list[ModelMessage], claims: list[Claimed], lock: bool) -> None:
         assert [each.text for each in letters] == [str(message_of(each).body) for each in claims]
         for letter, claimed in zip(letters, claims, strict=True):
             assert (letter.count + 1, letter.sequence) == (claimed.delivery_count, claimed.sequence)
@@ -260,8 +262,8 @@ class Machine(RuleBasedStateMachine):
     @rule(name=queues, count=st.integers(1, 4), lock=st.sampled_from([True, True, True, False]))
     def claim(self, name: str, count: int, lock: bool) -> None:
         if name in self.model.boxes:
-            wish = Wish(name, count, lock)
-            found = self.both(lambda: self.model.claim(name, count), lambda: self.store.claim(wish).wait(ANSWER_S))
+            request = ClaimRequest(name, count, lock)
+            found = self.both(lambda: self.model.claim(name, count), lambda: self.store.claim(request).wait(ANSWER_S))
             if found is not None:
                 self.received(name, *found, lock)
 
@@ -269,8 +271,10 @@ class Machine(RuleBasedStateMachine):
     def receive_deferred(self, name: str, pick: int, several: bool) -> None:
         deferred = [each.sequence for each in self.model.boxes[name].letters.values() if each.state == "deferred"]
         sequences = deferred[pick % len(deferred) :][: 2 if several else 1] if deferred else [pick + 1]
-        wish = Wish(name, sequences=tuple(sequences))
-        found = self.both(lambda: self.model.deferred(name, sequences), lambda: self.store.claim(wish).wait(ANSWER_S))
+        request = ClaimRequest(name, sequences=tuple(sequences))
+        found = self.both(
+            lambda: self.model.deferred(name, sequences), lambda: self.store.claim(request).wait(ANSWER_S)
+        )
         if found is not None:
             self.received(name, *found, True)
 
@@ -288,7 +292,7 @@ class Machine(RuleBasedStateMachine):
             COMPLETE: lambda: model.complete(*where),
             ABANDON: lambda: model.abandon(*where, delay_s * SECOND),
             DEFER: lambda: model.defer(*where),
-            DEAD_LETTER: lambda: model.bury(*where),
+            DEAD_LETTER: lambda: model.dead_letter(*where),
         }
         return wanted[verb], command
 
@@ -385,9 +389,9 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks, count=st.integers(1, 3))
     def claim_in_session(self, pick: int, count: int) -> None:
         held = self.sessions[-1 - pick % len(self.sessions)]
-        wish = Wish(held.entity, count, session=held.proof)
+        request = ClaimRequest(held.entity, count, session=held.proof)
         found = self.both(
-            lambda: self.model.claim(held.entity, count, held.proof), lambda: self.store.claim(wish).wait(ANSWER_S)
+            lambda: self.model.claim(held.entity, count, held.proof), lambda: self.store.claim(request).wait(ANSWER_S)
         )
         if found is not None:
             self.received(held.entity, *found, True)
@@ -398,10 +402,10 @@ class Machine(RuleBasedStateMachine):
         held = self.sessions[-1 - pick % len(self.sessions)]
         box = self.model.boxes[held.entity]
         sequences = [each.sequence for each in box.letters.values() if each.state == "deferred"][:1] or [1]
-        wish = Wish(held.entity, session=held.proof, sequences=tuple(sequences))
+        request = ClaimRequest(held.entity, session=held.proof, sequences=tuple(sequences))
         found = self.both(
             lambda: self.model.deferred(held.entity, sequences, held.proof),
-            lambda: self.store.claim(wish).wait(ANSWER_S),
+            lambda: self.store.claim(request).wait(ANSWER_S),
         )
         if found is not None:
             self.received(held.entity, *found, True)
@@ -523,13 +527,13 @@ class Machine(RuleBasedStateMachine):
         return SessionLock(held.entity, held.id, held.token, 0)
 
 
-def picture(book: Book) -> object:
+def picture(state: StoreState) -> object:
     """The whole state, as far as it is the state. The lines are emptied by this."""
-    book.by_token(b"")
-    assert book.tokens is not None
-    locks = {token: (entry.entity.number, entry.sequence) for token, entry in book.tokens.items()}
+    state.by_token(b"")
+    assert state.tokens is not None
+    locks = {token: (entry.entity.number, entry.sequence) for token, entry in state.tokens.items()}
     return (
-        book.retired,
+        state.retired,
         locks,
         {
             entity.number: (
@@ -539,12 +543,12 @@ def picture(book: Book) -> object:
                 [(session.as_saved(), line(session.waiting)) for session in entity.sessions.values()],
                 (line(entity.waiting), set(entity.ready), {} if entity.marks is None else dict(entity.marks.items())),
             )
-            for entity in book.entities.values()
+            for entity in state.entities.values()
         },
     )
 
 
-def line(waiting: Waiting) -> list[int]:
+def line(waiting: ReadyQueue) -> list[int]:
     found = []
     while (placed := waiting.pop()) is not None:
         found.append(placed.sequence)
@@ -561,10 +565,10 @@ class MemoryMachine(Machine):
         """The changes that were made, played again in their order, make the same state."""
         if hasattr(self, "store"):
             self.store.peek("q", 0, 1).wait(ANSWER_S)
-            played = Book(NEVER)
+            played = StoreState(NEVER)
             for _, change in self.journal.changes_after(0):
                 replay(played, change)
-            assert picture(played) == picture(self.store._book)
+            assert picture(played) == picture(self.store._state)
         super().teardown()
 
 

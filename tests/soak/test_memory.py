@@ -3,7 +3,7 @@
 import gc
 from pathlib import Path
 
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 from unibus.sync import MessageBus
 
 ROUNDS = 100

@@ -1,9 +1,9 @@
-"""Rules about what code may do: hide no error, run no data, and in the pure rooms touch nothing of the world."""
+"""Rules about what code may do: hide no error, run no data, and in the pure packages touch nothing of the world."""
 
 import ast
 from collections.abc import Iterator
 
-from tests.tidy.house import (
+from tests.tidy.layout import (
     CODE_CALLS,
     CODE_MODULES,
     REPORTING_CALLS,
@@ -16,7 +16,7 @@ from tests.tidy.house import (
 )
 from tests.tidy.tree import Breach, Import, Module, Tree
 
-PURE_ROOMS = frozenset({"core", "codecs"})
+PURE_PACKAGES = frozenset({"core", "codecs"})
 
 
 def _calls(module: Module) -> Iterator[ast.Call]:
@@ -66,10 +66,10 @@ def data_never_becomes_code(tree: Tree) -> Iterator[Breach]:
                 yield Breach(module.path, call.lineno, module.name, f"{name} runs what it reads")
 
 
-def pure_rooms_touch_nothing(tree: Tree) -> Iterator[Breach]:
+def pure_packages_touch_nothing(tree: Tree) -> Iterator[Breach]:
     """Time, chance, identity and I/O enter as arguments, so that a run can be replayed from a seed."""
     for module in tree.modules:
-        if module.room not in PURE_ROOMS:
+        if module.package not in PURE_PACKAGES:
             continue
         for there in module.imports:
             if (reason := _touches(module, there)) is not None:

@@ -1,33 +1,67 @@
-"""Rules about who may import whom: the architecture of the house.
+"""Rules about who may import whom: the architecture.
 
-An import counts wherever it stands, inside a function or under TYPE_CHECKING too: what a file has to know
-is the same, whenever it learns it.
+An import counts wherever it is, inside a function or under TYPE_CHECKING too: what a file has to know is the same,
+whenever it is imported.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tests.tidy.house import GROUND, PACKAGE, ROOMS, THIRD_PARTY
+from tests.tidy.layout import BASE, EDGES, PACKAGE, PACKAGES, SUBPACKAGES, THIRD_PARTY
 from tests.tidy.tree import Breach, Import, Module, Tree
 
 
-def rooms_are_known(tree: Tree) -> Iterator[Breach]:
+def packages_are_known(tree: Tree) -> Iterator[Breach]:
     for module in tree.modules:
-        if module.room not in ROOMS and module.room not in GROUND:
-            yield Breach(module.path, 1, module.room, f"{module.room!r} is no room of the house; see house.py")
+        if module.package not in PACKAGES and module.package not in BASE:
+            yield Breach(
+                module.path, 1, module.package, f"{module.package!r} is no package of the layout; see layout.py"
+            )
+        elif "." in module.folder and module.folder not in SUBPACKAGES and module.package in _divided():
+            yield Breach(module.path, 1, module.folder, f"layout.py has no folder {module.folder!r}")
 
 
-def rooms_import_what_they_may(tree: Tree) -> Iterator[Breach]:
+def packages_import_what_they_may(tree: Tree) -> Iterator[Breach]:
     for module in tree.modules:
-        allowed = frozenset() if module.room in GROUND else ROOMS.get(module.room, frozenset()) | GROUND
+        allowed = frozenset() if module.package in BASE else PACKAGES.get(module.package, frozenset()) | BASE
         for there in module.imports:
-            room = _room_of(there)
-            if room is not None and room != module.room and room not in allowed:
-                yield Breach(module.path, there.line, module.name, f"{module.room} may not import {room}")
+            package = _package_of(there)
+            if package is None or package == module.package or package in allowed:
+                continue
+            if f"{there.module}.{there.name}".removeprefix(f"{PACKAGE}.").startswith(tuple(_edges_of(module))):
+                continue
+            yield Breach(module.path, there.line, module.name, f"{module.package} may not import {package}")
 
 
-def _room_of(there: Import) -> str | None:
-    """The room of ours that an import reaches, if any."""
+def folders_import_what_they_may(tree: Tree) -> Iterator[Breach]:
+    """Inside of a package that has folders. An `__init__` that hands names on belongs to its folder."""
+    folders = {module.name: module.folder for module in tree.modules}
+    for module in tree.modules:
+        for there in module.imports:
+            folder = folders.get(f"{there.module}.{there.name}", folders.get(there.module))
+            if folder is None or folder == module.folder or folder.partition(".")[0] != module.package:
+                continue
+            if module.package in _divided() and folder not in SUBPACKAGES.get(module.folder, frozenset()):
+                yield Breach(module.path, there.line, module.name, f"{module.folder} may not import {folder}")
+
+
+def misplaced_folders(table: Mapping[str, frozenset[str]]) -> list[str]:
+    """Folders that may import one which is not listed before them."""
+    listed = list(table)
+    return [folder for at, folder in enumerate(listed) if not table[folder] <= set(listed[:at])]
+
+
+def _divided() -> set[str]:
+    """Packages whose folders are listed."""
+    return {folder.partition(".")[0] for folder in SUBPACKAGES}
+
+
+def _edges_of(module: Module) -> frozenset[str]:
+    return EDGES.get(module.folder, frozenset({"?"}))
+
+
+def _package_of(there: Import) -> str | None:
+    """The package of ours that an import reaches, if any."""
     if there.top != PACKAGE or there.level:
         return None
     parts = there.module.split(".")
@@ -45,7 +79,7 @@ def nothing_imports_the_root(tree: Tree) -> Iterator[Breach]:
     for module in tree.modules:
         for there in module.imports:
             if there.module == PACKAGE and not there.level:
-                yield Breach(module.path, there.line, module.name, f"imports {PACKAGE} itself; import the room instead")
+                yield Breach(module.path, there.line, module.name, f"imports {PACKAGE} itself; import the module")
 
 
 def modules_have_no_cycles(tree: Tree) -> Iterator[Breach]:
@@ -88,11 +122,11 @@ def _cycle(edges: dict[str, set[str]]) -> tuple[str, ...]:
     return tuple(walk[walk.index(step) :])
 
 
-def third_party_stays_in_its_room(tree: Tree) -> Iterator[Breach]:
+def third_party_stays_in_its_package(tree: Tree) -> Iterator[Breach]:
     for module in tree.modules:
-        allowed = THIRD_PARTY.get(module.room, frozenset())
+        allowed = THIRD_PARTY.get(module.package, frozenset())
         for there in module.imports:
             if there.level or there.top == PACKAGE or there.top in sys.stdlib_module_names:
                 continue
             if there.top not in allowed:
-                yield Breach(module.path, there.line, module.name, f"{module.room} may not depend on {there.top}")
+                yield Breach(module.path, there.line, module.name, f"{module.package} may not depend on {there.top}")

@@ -1,6 +1,6 @@
-"""Every rule can fail: a small breach is planted for each, in a house that is otherwise clean.
+"""Every rule can fail: a small breach is planted for each, in a checkout that is otherwise clean.
 
-The clean house holds lawful near misses too, so that a rule which shouts at everything fails as well.
+The clean checkout holds lawful near misses too, so that a rule which shouts at everything fails as well.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from tests.tidy import conduct, imports, shape, texts
-from tests.tidy.house import (
+from tests.tidy.layout import (
     CLASS_SUFFIXES_BANNED,
+    FILES_MAX,
     FUNCTION_LINES_MAX,
     MACHINE_FOLDERS,
     MAKE_TARGETS,
@@ -74,7 +75,7 @@ CLEAN = {
     + "    try:\n        f()\n    except ValueError:\n        pass\n",
     "src/unibus/bus/shell.py": WHY + "from typing import Any\nx: Any = 1  # type: ignore[assignment]\n",
     "src/unibus/bus/empty.py": "# Nothing yet.\n",
-    "src/unibus/bus/letters.py": WHY + "class DeadLetterManager: ...\nclass Database: ...\n",
+    "src/unibus/bus/dead_letter_copy.py": WHY + "class DeadLetterManager: ...\nclass Database: ...\n",
     "src/unibus/pipeline/job.py": WHY + "import pyspark\nfrom unibus.bus.hot import run\n",
     "src/pyspark_unibus/__init__.py": WHY + "from unibus.pipeline.job import pyspark\n",
     "src/unibus/config.py": WHY + "import yaml\nx = yaml.safe_load('')\n",
@@ -99,18 +100,33 @@ EXCEPT = "try:\n    f()\n{}\n    {}\n"
 SLASH = "/"
 
 PLANTS: list[Plant] = [
-    Plant(imports.rooms_are_known, "src/unibus/attic/thing.py", WHY, 1),
-    Plant(imports.rooms_are_known, "src/unibus/attic.py", WHY, 1),
-    Plant(imports.rooms_are_known, "src/core/__init__.py", WHY, 1),
-    *after_why(imports.rooms_import_what_they_may, CORE, "import unibus.bus.hot\n", "from unibus.stores import x\n"),
-    *after_why(imports.rooms_import_what_they_may, CORE, "def f() -> None: from unibus.bus.hot import run\n"),
-    *after_why(imports.rooms_import_what_they_may, "src/unibus/codecs/zmtp.py", "from unibus.core.rule import f\n"),
+    Plant(imports.packages_are_known, "src/unibus/attic/thing.py", WHY, 1),
+    Plant(imports.packages_are_known, "src/unibus/attic.py", WHY, 1),
+    Plant(imports.packages_are_known, "src/core/__init__.py", WHY, 1),
+    *after_why(imports.packages_import_what_they_may, CORE, "import unibus.bus.hot\n", "from unibus.stores import x\n"),
+    *after_why(imports.packages_import_what_they_may, CORE, "def f() -> None: from unibus.bus.hot import run\n"),
+    *after_why(imports.packages_import_what_they_may, "src/unibus/codecs/zmtp.py", "from unibus.core.rule import f\n"),
     *after_why(
-        imports.rooms_import_what_they_may, "src/pyspark_unibus/__init__.py", "from unibus.bus.hot import run\n"
+        imports.packages_import_what_they_may, "src/pyspark_unibus/__init__.py", "from unibus.bus.hot import run\n"
     ),
-    *after_why(imports.rooms_import_what_they_may, "src/unibus/limits.py", "from unibus.errors import BusError\n"),
-    *after_why(imports.rooms_import_what_they_may, "src/unibus/endpoints/http.py", "import unibus.stores.store\n"),
-    *after_why(imports.rooms_import_what_they_may, BUS, "from unibus import cli\n"),
+    *after_why(imports.packages_import_what_they_may, "src/unibus/limits.py", "from unibus.errors import BusError\n"),
+    *after_why(imports.packages_import_what_they_may, "src/unibus/endpoints/http.py", "import unibus.stores.x\n"),
+    *after_why(imports.packages_import_what_they_may, BUS, "from unibus import cli\n"),
+    Plant(imports.packages_are_known, "src/unibus/bus/attic/thing.py", WHY, 1),
+    Plant(
+        imports.folders_import_what_they_may,
+        "src/unibus/bus/pubsub/planted.py",
+        WHY + "from unibus.bus.api.top import run\n",
+        2,
+        (("src/unibus/bus/api/top.py", WHY + "from unibus.bus.hot import run\n"),),
+    ),
+    Plant(
+        shape.folders_are_small,
+        "src/unibus/bus/queues/a00.py",
+        WHY,
+        1,
+        tuple((f"src/unibus/bus/queues/b{number}.py", WHY) for number in range(FILES_MAX)),
+    ),
     *after_why(imports.imports_are_absolute, BUS, "from . import hot\n", "from ..core import x\n"),
     *after_why(imports.nothing_imports_the_root, BUS, "import unibus\n", "from unibus import errors\n"),
     Plant(
@@ -130,9 +146,23 @@ PLANTS: list[Plant] = [
         1,
         (("src/unibus/stores/part.py", WHY + "from unibus.stores import y\n"),),
     ),
-    *after_why(imports.third_party_stays_in_its_room, CORE, "import apsw\n", "import pyspark.sql\n"),
-    *after_why(imports.third_party_stays_in_its_room, "src/unibus/clock.py", "import msgspec\n"),
-    *after_why(imports.third_party_stays_in_its_room, BUS, "from pyspark import sql\n", "import numpy\n"),
+    *after_why(imports.third_party_stays_in_its_package, CORE, "import apsw\n", "import pyspark.sql\n"),
+    *after_why(imports.third_party_stays_in_its_package, "src/unibus/clock.py", "import msgspec\n"),
+    *after_why(imports.third_party_stays_in_its_package, BUS, "from pyspark import sql\n", "import numpy\n"),
+    Plant(
+        shape.interfaces_are_small,
+        CORE,
+        WHY + methods(METHODS_MAX).replace("Large", "Many") + "class More(Many):\n    def n(self) -> None: ...\n",
+        METHODS_MAX + 3,
+    ),
+    Plant(
+        shape.classes_are_shallow,
+        CORE,
+        WHY + "class A: ...\nclass B(A): ...\nclass C(B): ...\nclass D(C): ...\n",
+        5,
+    ),
+    Plant(shape.class_names_are_unique, "src/unibus/public.py", WHY + "class BusError: ...\n", 2),
+    *after_why(shape.calls_name_their_arguments, BUS, f"x = f({', '.join('1' for _ in range(PARAMETERS_MAX + 1))})\n"),
     *after_why(shape.functions_fit_a_screen, CORE, function(FUNCTION_LINES_MAX + 1)),
     *after_why(shape.signatures_are_narrow, CORE, parameters(PARAMETERS_MAX + 1)),
     *after_why(
@@ -154,13 +184,13 @@ PLANTS: list[Plant] = [
     *after_why(conduct.broad_excepts_report, BUS, "with contextlib.suppress(Exception): f()\n"),
     *after_why(conduct.data_never_becomes_code, BUS, "import pickle\n", "from pickle import loads\n", "eval('1')\n"),
     *after_why(conduct.data_never_becomes_code, BUS, "exec('1')\n", "yaml.load('')\n", "from yaml import load\n"),
-    *after_why(conduct.pure_rooms_touch_nothing, CORE, *(f"import {name}\n" for name in WORLD_MODULES)),
-    *after_why(conduct.pure_rooms_touch_nothing, CORE, "from time import time_ns\n", "import os.path\n"),
-    *after_why(conduct.pure_rooms_touch_nothing, CORE, "from uuid import uuid4\n", "from _thread import RLock\n"),
-    *after_why(conduct.pure_rooms_touch_nothing, CORE, "open('x')\n", "print('x')\n", "input()\n", "eval('x')\n"),
-    *after_why(conduct.pure_rooms_touch_nothing, CORE, "exec('x')\n", "datetime.now()\n", "dt.datetime.utcnow()\n"),
-    *after_why(conduct.pure_rooms_touch_nothing, CORE, "date.today()\n", "from unibus.clock import SYSTEM_CLOCK\n"),
-    *after_why(conduct.pure_rooms_touch_nothing, "src/unibus/codecs/amqp/peer.py", "import socket\n"),
+    *after_why(conduct.pure_packages_touch_nothing, CORE, *(f"import {name}\n" for name in WORLD_MODULES)),
+    *after_why(conduct.pure_packages_touch_nothing, CORE, "from time import time_ns\n", "import os.path\n"),
+    *after_why(conduct.pure_packages_touch_nothing, CORE, "from uuid import uuid4\n", "from _thread import RLock\n"),
+    *after_why(conduct.pure_packages_touch_nothing, CORE, "open('x')\n", "print('x')\n", "input()\n", "eval('x')\n"),
+    *after_why(conduct.pure_packages_touch_nothing, CORE, "exec('x')\n", "datetime.now()\n", "dt.datetime.utcnow()\n"),
+    *after_why(conduct.pure_packages_touch_nothing, CORE, "date.today()\n", "from unibus.clock import SYSTEM_CLOCK\n"),
+    *after_why(conduct.pure_packages_touch_nothing, "src/unibus/codecs/amqp/peer.py", "import socket\n"),
     *after_why(conduct.compiled_files_are_fully_typed, CORE, "x: Any = 1\n", "x: typing.Any = 1\n"),
     *after_why(conduct.compiled_files_are_fully_typed, CORE, "x: int = ''  # type: ignore\n"),
     *after_why(conduct.compiled_files_are_fully_typed, CORE, "x: int = ''  #type:ignore[assignment]\n"),
@@ -191,14 +221,14 @@ def write(root: Path, files: Iterable[tuple[str, str]]) -> None:
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("house")
+    root = tmp_path_factory.mktemp("checkout")
     write(root, CLEAN.items())
     return root
 
 
 @pytest.fixture
-def house(clean: Path) -> Iterator[Callable[..., Tree]]:
-    """The clean house with more files planted in it; cleaned up afterwards."""
+def checkout(clean: Path) -> Iterator[Callable[..., Tree]]:
+    """The clean checkout with more files planted in it; cleaned up afterwards."""
     planted: dict[str, str] = {}
 
     def build(*files: tuple[str, str]) -> Tree:
@@ -213,13 +243,13 @@ def house(clean: Path) -> Iterator[Callable[..., Tree]]:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_clean_house_keeps(rule: Rule, house: Callable[..., Tree]) -> None:
-    assert list(rule(house())) == []
+def test_the_clean_checkout_keeps(rule: Rule, checkout: Callable[..., Tree]) -> None:
+    assert list(rule(checkout())) == []
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant.rule.__name__}-{plant.text[-40:]!r}")
-def test_a_planted_breach_is_found(plant: Plant, house: Callable[..., Tree]) -> None:
-    tree = house((plant.path, plant.text), *plant.others)
+def test_a_planted_breach_is_found(plant: Plant, checkout: Callable[..., Tree]) -> None:
+    tree = checkout((plant.path, plant.text), *plant.others)
     assert {(breach.path, breach.line) for breach in plant.rule(tree)} == {(plant.path, plant.line)}
 
 
@@ -227,9 +257,9 @@ def test_every_rule_has_a_plant() -> None:
     assert {plant.rule for plant in PLANTS} == set(RULES)
 
 
-def test_two_cycles_are_both_named(house: Callable[..., Tree]) -> None:
+def test_two_cycles_are_both_named(checkout: Callable[..., Tree]) -> None:
     edges = {"a": "b", "b": "a", "c": "d", "d": "c", "e": "a"}
-    tree = house(*((f"src/unibus/bus/{n}.py", f"{WHY}import unibus.bus.{to}\n") for n, to in edges.items()))
+    tree = checkout(*((f"src/unibus/bus/{n}.py", f"{WHY}import unibus.bus.{to}\n") for n, to in edges.items()))
     reasons = [breach.reason for breach in imports.modules_have_no_cycles(tree)]
     assert reasons == [
         "import cycle: unibus.bus.a -> unibus.bus.b -> unibus.bus.a",
@@ -237,16 +267,16 @@ def test_two_cycles_are_both_named(house: Callable[..., Tree]) -> None:
     ]
 
 
-def test_an_exception_excuses_its_subject_only(house: Callable[..., Tree]) -> None:
-    tree = house((CORE, WHY + methods(METHODS_MAX + 1) + methods(METHODS_MAX + 1).replace("Large", "Larger")))
+def test_an_exception_excuses_its_subject_only(checkout: Callable[..., Tree]) -> None:
+    tree = checkout((CORE, WHY + methods(METHODS_MAX + 1) + methods(METHODS_MAX + 1).replace("Large", "Larger")))
     excused = {("classes_are_small", "unibus.core.planted.Large"): "a reason"}
     assert [b.subject for b in breaches(tree, shape.classes_are_small, excused)] == ["unibus.core.planted.Larger"]
 
 
-def test_an_exception_that_excuses_nothing_is_a_breach(house: Callable[..., Tree]) -> None:
+def test_an_exception_that_excuses_nothing_is_a_breach(checkout: Callable[..., Tree]) -> None:
     stale = {("classes_are_small", "unibus.core.rule.Gone"): "a reason"}
-    assert [b.subject for b in breaches(house(), shape.classes_are_small, stale)] == ["unibus.core.rule.Gone"]
-    assert list(breaches(house(), shape.modules_are_short, stale)) == []
+    assert [b.subject for b in breaches(checkout(), shape.classes_are_small, stale)] == ["unibus.core.rule.Gone"]
+    assert list(breaches(checkout(), shape.modules_are_short, stale)) == []
 
 
 def test_an_exception_needs_a_known_rule_and_a_reason() -> None:

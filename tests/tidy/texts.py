@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from tests.tidy.house import MACHINE_FOLDERS, MAKE_TARGETS, REGISTRY_HOSTS
+from tests.tidy.layout import MACHINE_FOLDERS, MAKE_TARGETS, REGISTRY_HOSTS
 from tests.tidy.tree import Breach, Tree
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1[`~]*\s*$", re.MULTILINE | re.DOTALL)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from tests.tidy.house import PACKAGE, SOURCE
+from tests.tidy.layout import PACKAGE, SOURCE
 
 _MADE_BY_TOOLS = r"\.git|\.venv|\.build|build|dist|__pycache__|\.[a-z]+_cache|\.hypothesis|[^/]+\.egg-info"
 _SKIPPED = re.compile(f"(^|/)({_MADE_BY_TOOLS})/")
@@ -70,9 +70,16 @@ class Module:
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @cached_property
-    def room(self) -> str:
+    def package(self) -> str:
+        """The package of ours that it belongs to, or the base module that it is."""
         parts = PurePosixPath(self.path).relative_to("src").parts
         return parts[1].removesuffix(".py") if parts[0] == PACKAGE else f"../{parts[0]}"
+
+    @cached_property
+    def folder(self) -> str:
+        """Dotted, relative to our package: `bus.pubsub`."""
+        parts = PurePosixPath(self.path).relative_to("src").parts
+        return ".".join(parts[1:-1]) if parts[0] == PACKAGE and len(parts) > 2 else self.package
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
@@ -115,7 +122,7 @@ class Tree:
         return tuple(Module(path, (self.root / path).read_text("utf-8")) for path in self.source_files("*.py"))
 
     def source_files(self, pattern: str) -> list[str]:
-        """Of the house and of what stands beside it."""
+        """Of our package and of the one beside it."""
         found = (path.relative_to(self.root).as_posix() for path in (self.root / "src").rglob(pattern))
         return sorted(path for path in found if not _SKIPPED.search(path))
 

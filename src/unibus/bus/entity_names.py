@@ -8,8 +8,8 @@ import logging
 import re
 from typing import Final
 
-from unibus.core.life.entity import is_reserved
-from unibus.core.wire import exact_text
+from unibus.core.envelope.exact_text import exact_text
+from unibus.core.lifecycle.state.entity import is_reserved
 from unibus.errors import NameInvalid
 from unibus.limits import ENTITY_PATH_CHARS_MAX, SUBSCRIPTION_NAME_CHARS_MAX
 

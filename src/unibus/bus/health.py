@@ -4,7 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from unibus.bus.build_kind import BUILD
-from unibus.stores.store import StoreHealth
+from unibus.stores.seam.store import StoreHealth
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a channel may be called."""
 
-from unibus.core.deadletter import SUB_QUEUE, is_sub_queue
-from unibus.core.wire import exact_text
+from unibus.core.envelope.exact_text import exact_text
+from unibus.core.flow.deadletter import SUB_QUEUE, is_sub_queue
 from unibus.errors import NameInvalid, UsageError
 from unibus.limits import CHANNEL_NAME_BYTES_MAX
 

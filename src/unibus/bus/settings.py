@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Final, Literal, TypedDict
 
 from unibus.bus.names import checked_name
-from unibus.core.fields import seconds_ns
-from unibus.core.message import Message
-from unibus.core.priority import Priority, checked_priority
+from unibus.core.envelope.fields import seconds_ns
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.priority import Priority, checked_priority
 from unibus.errors import ConfigInvalid
 from unibus.limits import QUEUE_SIZE_DEFAULT, WORKER_COUNT_DEFAULT, WORKER_COUNT_MAX
 from unibus.near_names import hint_for_name

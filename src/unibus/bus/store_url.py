@@ -53,7 +53,7 @@ def owned_file(url: str) -> str:
     if parts.netloc or not path:
         return ""
     if parts.scheme == "jsonfile":
-        from unibus.stores.journals.jsonfile_state import STATE
+        from unibus.stores.jsonfile.state import STATE
 
         return f"{path.rstrip('/')}/{STATE}"
     return path if parts.scheme == "sqlite" else ""

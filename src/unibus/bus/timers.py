@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 
 from unibus.clock import Clock, Timers
-from unibus.stores.forked import on_fork, renew
+from unibus.stores.seam.forked import on_fork, renew
 from unibus.threads import DaemonThread
 
 log = logging.getLogger("unibus")

@@ -1,8 +1,8 @@
 """Bodies: what was sent, apart from history, because it is larger, more private, and needed for a shorter time.
 
 A body is kept in a form that any program can read, told by `content_type`: bytes as they were sent; what was a Python
-value as JSON, with the tags of `core/wire.py` where JSON lacks a type. Headers are text. What cannot be read is kept
-as the envelope it came in.
+value as JSON, with the tags of `core/codec/wire.py` where JSON lacks a type. Headers are text. What cannot be read is
+kept as the envelope it came in.
 
 Rules of redaction (`redaction.py`) are applied here, in memory: what they take away never reaches a disk.
 """
@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from unibus.capture.columns import Found, NamesOf, name_of
 from unibus.capture.schema import BODIES, channel_key
-from unibus.core.codec import decode
-from unibus.core.life.changes import Passed, Sent
-from unibus.core.payload import Serialized
-from unibus.core.row import KIND_BITS, PLAIN, VERSION, ShallowHeaded, ShallowHot
-from unibus.core.wire import is_plain, tagged
+from unibus.core.codec.codec import decode
+from unibus.core.codec.row import KIND_BITS, PLAIN, VERSION, ShallowHeaded, ShallowHot
+from unibus.core.codec.wire import is_plain, tagged
+from unibus.core.envelope.payload import Serialized
+from unibus.core.lifecycle.state.changes import Passed, Sent
 from unibus.errors import BusError
 
 JSON: Final = "application/json"
@@ -44,7 +44,7 @@ _unpack_headed: Final = msgspec.msgpack.Decoder(ShallowHeaded).decode
 _json: Final = msgspec.json.Encoder().encode
 _HOT: Final = bytes((0x97, VERSION << KIND_BITS | PLAIN))
 _HEADED: Final = bytes((0x98, VERSION << KIND_BITS | PLAIN))
-"""How the bytes of the most common messages begin: see core/codec.py."""
+"""How the bytes of the most common messages begin: see core/codec/codec.py."""
 
 
 def bodies_of(sorted_out: dict[type, Found], domain: str, names_of: NamesOf, redact: Redact | None = None) -> pa.Table:

@@ -30,15 +30,15 @@ from typing import Final
 import pyarrow as pa
 
 from unibus.capture.bodies import bodies_of
-from unibus.capture.columns import Columns, Page, by_type
+from unibus.capture.columns import EventColumns, Page, by_type
 from unibus.capture.compacting import compact
-from unibus.capture.keeping import keep
 from unibus.capture.redaction import Redaction
+from unibus.capture.retention import keep
 from unibus.capture.segments import SegmentWriter, fingerprint
-from unibus.capture.settings import CURSOR, Policy, Roll, policy_of, with_policy
+from unibus.capture.settings import CURSOR, Policy, Rotation, policy_of, with_policy
 from unibus.errors import CaptureDamaged, CaptureMismatch, StoreUnavailable
-from unibus.stores.journals.jsonfile_files import Files
-from unibus.stores.reader import PAGE_BYTES, PAGE_CHANGES, HistoryReader
+from unibus.stores.files.disk import Files
+from unibus.stores.seam.store_view import PAGE_BYTES, PAGE_CHANGES, HistoryReader
 
 log = logging.getLogger("unibus")
 
@@ -52,7 +52,7 @@ TEND_S: Final = 30.0
 
 
 @dataclass
-class Progress:
+class CaptureProgress:
     """What a run has done so far."""
 
     events: int = 0
@@ -93,22 +93,22 @@ class Capturing:
         self,
         reader: HistoryReader,
         folder: str,
-        roll: Roll | None = None,
+        roll: Rotation | None = None,
         policy: Policy | None = None,
         *,
         cursor: str = CURSOR,
         files: Files | None = None,
     ) -> None:
-        self.progress = Progress()
+        self.progress = CaptureProgress()
         self._reader = reader
-        self._roll = roll or Roll()
+        self._roll = roll or Rotation()
         self._cursor = cursor
         self._page = min(PAGE_CHANGES, self._roll.rows)
         self._shows = True
         self._compacts = True
         self._is_behind = False
         self._domain = reader.domain
-        self._columns = Columns(self._domain)
+        self._columns = EventColumns(self._domain)
         self._writer = SegmentWriter(folder, self._domain, files=files)
         try:
             self._at = self._writer.last
@@ -252,7 +252,7 @@ class Capturing:
 
     # Running
 
-    def run(self, stop: threading.Event, shown: Callable[[Progress], None] | None = None) -> None:
+    def run(self, stop: threading.Event, shown: Callable[[CaptureProgress], None] | None = None) -> None:
         """Until `stop` is set. What was read is sealed before it returns."""
         pause_s = min(LOOK_S_MAX, self._roll.every_s / LOOKS_PER_SEAL)
         while not stop.is_set():
@@ -264,7 +264,9 @@ class Capturing:
                 stop.wait(pause_s)
         self.seal()
 
-    def finish(self, stop: threading.Event | None = None, shown: Callable[[Progress], None] | None = None) -> None:
+    def finish(
+        self, stop: threading.Event | None = None, shown: Callable[[CaptureProgress], None] | None = None
+    ) -> None:
         """Take all that is there at this moment, and seal it."""
         last = self._reader.bounds()[1]
         while self._at < last and not (stop is not None and stop.is_set()) and self.step():
@@ -277,7 +279,7 @@ class Capturing:
         self._writer.close()
 
 
-def be_modest() -> None:
+def limit_resources() -> None:
     """For a process that does nothing but capture. Arrow would take every processor there is, and the bus needs them;
     and there is no need to look for cycles among millions of values that go by themselves."""
     pa.set_cpu_count(1)

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unibus.capture.schema import EVENTS, KIND_CODES, channel_key, table_of
-from unibus.core.life import changes
-from unibus.core.life.changes import Change
-from unibus.core.life.events import SCHEDULED, event_of, refusal_at
+from unibus.core.lifecycle.events import SCHEDULED, event_of, refusal_at
+from unibus.core.lifecycle.state import changes
+from unibus.core.lifecycle.state.changes import Change
 
 Page = Sequence[tuple[int, Sequence[Change]]]
 """Groups of changes that follow each other: the seq of the first, and the changes."""
@@ -53,7 +53,7 @@ def by_type(page: Page) -> dict[type, Found]:
     return {kind: ([first + at for at in some], [flat[at] for at in some]) for kind, some in places.items()}
 
 
-class Columns:
+class EventColumns:
     """Of one source."""
 
     def __init__(self, domain: str) -> None:

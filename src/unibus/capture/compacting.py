@@ -19,7 +19,7 @@ from typing import Final
 
 from unibus.capture.manifest import Segment
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.settings import Policy, Roll, policy_of
+from unibus.capture.settings import Policy, Rotation, policy_of
 
 NEIGHBOURS: Final = 32
 """How many there have to be before a capture puts them together by itself, and how much larger the next size is."""
@@ -34,7 +34,7 @@ _SIZES: Final = 6
 _ANY_SIZE: Final = 1 << 62
 
 
-def compact(writer: SegmentWriter, roll: Roll, by_hand: bool = False) -> int:
+def compact(writer: SegmentWriter, roll: Rotation, by_hand: bool = False) -> int:
     """Put together what fits. Gives how many segments are fewer now. CaptureDamaged before anything is lost."""
     manifest = writer.manifest
     fewer = 0
@@ -44,10 +44,10 @@ def compact(writer: SegmentWriter, roll: Roll, by_hand: bool = False) -> int:
     return fewer
 
 
-class Run:
+class SegmentRun:
     """Neighbours that fit into one segment."""
 
-    def __init__(self, roll: Roll, policy: Policy) -> None:
+    def __init__(self, roll: Rotation, policy: Policy) -> None:
         self.segments: list[Segment] = []
         self.rows = self.bytes = 0
         self.is_closed = False
@@ -86,7 +86,7 @@ class Run:
 
 
 def worthwhile(
-    segments: Sequence[Segment], roll: Roll, by_hand: bool, policy: Policy | None = None
+    segments: Sequence[Segment], roll: Rotation, by_hand: bool, policy: Policy | None = None
 ) -> list[list[Segment]]:
     """Neighbours to put together: the smallest first, and by hand two of any size."""
     policy = policy or Policy()
@@ -99,9 +99,9 @@ def worthwhile(
     return []
 
 
-def _runs(segments: Sequence[Segment], roll: Roll, policy: Policy, rows_max: int) -> Iterator[Run]:
+def _runs(segments: Sequence[Segment], roll: Rotation, policy: Policy, rows_max: int) -> Iterator[SegmentRun]:
     """Neighbours of fewer rows than that, without a gap between them, as many as fit."""
-    run = Run(roll, policy)
+    run = SegmentRun(roll, policy)
     last = 0
     for segment in segments:
         follows, last = segment.first == last + 1, segment.last
@@ -109,7 +109,7 @@ def _runs(segments: Sequence[Segment], roll: Roll, policy: Policy, rows_max: int
         if follows and small and run.takes(segment):
             continue
         yield run
-        run = Run(roll, policy)
+        run = SegmentRun(roll, policy)
         if small:
             run.takes(segment)
     yield run

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Piece:
+class EventPiece:
     """A range of history that one reader takes. `path` is a Parquet file that may hold more than the range."""
 
     first: int
@@ -40,16 +40,16 @@ class EventSource(Protocol):
     def settle(self) -> None:
         """See to it that a loss of power cannot undo what was read so far."""
 
-    def pieces(self, after: int, up_to: int) -> list[Piece]:
+    def pieces(self, after: int, up_to: int) -> list[EventPiece]:
         """In order; they cover (after, up_to] as far as there is something, but for gaps."""
 
     def gaps(self, after: int, up_to: int) -> list[tuple[int, int]]:
         """What was forgotten before anybody read it."""
 
-    def read(self, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: EventPiece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a piece. CaptureDamaged for one that is not what was written."""
 
-    def read_bodies(self, piece: Piece) -> Iterator[pa.RecordBatch]: ...
+    def read_bodies(self, piece: EventPiece) -> Iterator[pa.RecordBatch]: ...
 
     def seq_at(self, ts_us: int) -> int:
         """The last seq before that instant, or before the first event that can be read."""

@@ -27,8 +27,8 @@ from typing import Final
 import msgspec
 
 from unibus.errors import CaptureDamaged, StoreUnavailable, StoreVersion
-from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
-from unibus.stores.local_folder import local_folder
+from unibus.stores.files.disk import Files, RealFiles, replace
+from unibus.stores.files.local_folder import local_folder
 
 FORMAT: Final = 1
 ABOUT: Final = "capture.json"
@@ -39,7 +39,7 @@ SEGMENTS: Final = "segments"
 BODIES: Final = "bodies"
 
 
-class About(msgspec.Struct, frozen=True, omit_defaults=True):
+class CaptureMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """capture.json: one directory is one source, one store, one sequence space."""
 
     format: int
@@ -112,7 +112,7 @@ class RemovedBodies(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
 
 Line = Segment | Gap | Removed | RemovedBodies | Begin
 _decode: Final[Callable[[bytes], Line]] = msgspec.json.Decoder(Line).decode
-_decode_about: Final = msgspec.json.Decoder(About).decode
+_decode_about: Final = msgspec.json.Decoder(CaptureMetadata).decode
 _KNOWN: Final = frozenset({"add", "gap", "remove", "remove_bodies", "begin"})
 _HEADS: Final = tuple(f'{{"op":"{op}",'.encode() for op in sorted(_KNOWN))
 """How records begin, as `_encoded` writes them."""
@@ -137,7 +137,7 @@ class Manifest:
     """What counts now. `last` is where the capture stands: retention does not move it."""
 
     folder: str
-    about: About
+    about: CaptureMetadata
     segments: list[Segment] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     last: int = 0
@@ -243,7 +243,7 @@ def _without_bodies(segment: Segment, file: str) -> Segment:
     return msgspec.structs.replace(segment, bodies=None)
 
 
-def load_about(folder: str, files: Files | None = None) -> About:
+def load_about(folder: str, files: Files | None = None) -> CaptureMetadata:
     files = files or RealFiles()
     folder = local_folder(folder, "a capture")
     path = os.path.join(folder, ABOUT)
@@ -258,7 +258,7 @@ def load_about(folder: str, files: Files | None = None) -> About:
     return about
 
 
-def save_about(folder: str, about: About, files: Files) -> None:
+def save_about(folder: str, about: CaptureMetadata, files: Files) -> None:
     replace(files, os.path.join(folder, ABOUT), msgspec.json.format(msgspec.json.encode(about), indent=1) + b"\n")
 
 

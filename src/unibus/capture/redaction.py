@@ -40,7 +40,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError, Overfl
 _HINT: Final = "PATTERN=drop, =hash, =fields:a.b,c or =headers:name, for instance 'orders/*=fields:card.number'"
 
 
-class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
+class RedactionRule(msgspec.Struct, frozen=True, omit_defaults=True):
     channels: str
     action: str
     names: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.channels}={self.action}" + (f":{','.join(self.names)}" if self.names else "")
 
 
-def rule_of(text: str) -> Rule:
+def rule_of(text: str) -> RedactionRule:
     """ConfigInvalid for what is no rule."""
     channels, _, action = text.rpartition("=")
     verb, colon, rest = action.partition(":")
@@ -58,13 +58,13 @@ def rule_of(text: str) -> Rule:
     known = verb in (DROP, HASH, FIELDS, HEADERS)
     if not channels or not known or (verb == FIELDS and not names) or (verb in (DROP, HASH) and colon):
         raise ConfigInvalid(f"{text!r} is no rule of redaction", _HINT)
-    return Rule(channels, verb, names)
+    return RedactionRule(channels, verb, names)
 
 
 class Redaction:
     """Rules, ready to be applied to many bodies."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[RedactionRule]) -> None:
         self._rules = tuple(rules)
         self._of_channel = lru_cache(maxsize=4_096)(self._matching)
 
@@ -75,12 +75,12 @@ class Redaction:
             else:
                 _redact_body(body, rule)
 
-    def _matching(self, channel: str) -> tuple[Rule, ...]:
+    def _matching(self, channel: str) -> tuple[RedactionRule, ...]:
         name = channel.casefold()
         return tuple(rule for rule in self._rules if fnmatchcase(name, rule.channels.casefold()))
 
 
-def _redact_body(body: Body, rule: Rule) -> None:
+def _redact_body(body: Body, rule: RedactionRule) -> None:
     if body.body is None:
         return
     changed = True
@@ -115,7 +115,7 @@ def _blotted(value: Any, path: Sequence[str]) -> Any:
 
 
 def _blotted_dict(value: dict[str, Any], path: Sequence[str]) -> Any:
-    """A tag of `core/wire.py` stands for what is in it; that of bytes for something that cannot be looked at."""
+    """A tag of `core/codec/wire.py` stands for what is in it; that of bytes for something that cannot be looked at."""
     if len(value) == 1 and path[0] not in value:
         ((tag, inside),) = value.items()
         if tag == _BYTES:

@@ -3,7 +3,7 @@
 The identity of a message is (domain, channel, sequence), never its message id, which may repeat. `channel_key` is a
 number for (domain, channel): fixed-width keys are what grouping is quick on.
 
-What a reader has to know of each kind, taken from `core/life/playing.py`:
+What a reader has to know of each kind, taken from `core/lifecycle/state/apply.py`:
 
 | kind | (channel, sequence) is | what it does |
 |---|---|---|
@@ -33,7 +33,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 

@@ -23,8 +23,8 @@ from unibus.capture.manifest import (
     BODIES,
     FORMAT,
     SEGMENTS,
-    About,
     BodiesFile,
+    CaptureMetadata,
     Gap,
     Manifest,
     ManifestWriter,
@@ -36,10 +36,10 @@ from unibus.capture.manifest import (
 )
 from unibus.counting import counted
 from unibus.errors import CaptureBusy, CaptureDamaged, CaptureMismatch, StoreBusy, StoreUnavailable, UsageError
-from unibus.stores.journals.jsonfile_files import Files, RealFiles, replace
-from unibus.stores.local_folder import local_folder
-from unibus.stores.owner import Owner
-from unibus.stores.private import make_folder
+from unibus.stores.files.disk import Files, RealFiles, replace
+from unibus.stores.files.local_folder import local_folder
+from unibus.stores.files.owner import Owner
+from unibus.stores.files.private import make_folder
 
 GROUP_ROWS: Final = 250_000
 """Rows of a row group: what one task of a reader takes, and what one bloom filter is about."""
@@ -90,7 +90,7 @@ class SegmentWriter:
             self._files.sync_folder(
                 os.path.dirname(os.path.abspath(self.folder))
             )  # Its own name, before what is in it.
-            save_about(self.folder, About(FORMAT, domain, store, made_us), self._files)
+            save_about(self.folder, CaptureMetadata(FORMAT, domain, store, made_us), self._files)
         manifest = Manifest.load(self.folder, self._files)
         about = manifest.about
         if about.domain != domain or (about.store and store and about.store != store):
@@ -175,7 +175,7 @@ class SegmentWriter:
     def remove(self, *lines: Removed | RemovedBodies) -> None:
         self._lines.append(*lines)
 
-    def set_about(self, about: About) -> None:
+    def set_about(self, about: CaptureMetadata) -> None:
         save_about(self.folder, about, self._files)
         self.manifest.about = about
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from unibus.capture.manifest import About
-from unibus.capture.redaction import Rule
+from unibus.capture.manifest import CaptureMetadata
+from unibus.capture.redaction import RedactionRule
 from unibus.errors import CaptureDamaged, ConfigInvalid
 
 ROWS: Final = 1_000_000
@@ -19,7 +19,7 @@ EVERY_S: Final = 2.0
 CURSOR: Final = "capture"
 
 
-class Roll(msgspec.Struct, frozen=True):
+class Rotation(msgspec.Struct, frozen=True):
     """When a segment is sealed: whichever comes first."""
 
     rows: int = ROWS
@@ -37,17 +37,17 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     bodies: bool = True
     bodies_keep_s: float | None = None
     keep_s: float | None = None
-    redact: tuple[Rule, ...] = ()
+    redact: tuple[RedactionRule, ...] = ()
 
 
-def policy_of(about: About) -> Policy:
+def policy_of(about: CaptureMetadata) -> Policy:
     try:
         return msgspec.convert(about.settings, Policy)
     except msgspec.ValidationError as error:
         raise CaptureDamaged(f"capture.json has settings that cannot be read: {error}", "mend it by hand") from error
 
 
-def with_policy(about: About, policy: Policy) -> About | None:
+def with_policy(about: CaptureMetadata, policy: Policy) -> CaptureMetadata | None:
     """The same with another policy. None: it has that one already."""
     before = policy_of(about)
     if policy == before:

@@ -19,16 +19,16 @@ import pyarrow.compute as pc
 
 from unibus.capture import schema
 from unibus.capture.bodies import bodies_of
-from unibus.capture.columns import Columns, Page, by_type
-from unibus.capture.event_source import EventSource, Piece
+from unibus.capture.columns import EventColumns, Page, by_type
+from unibus.capture.event_source import EventPiece, EventSource
 from unibus.capture.manifest import LINES, Manifest, Segment, is_capture
 from unibus.capture.segments import FINGERPRINTED, batches, fingerprint
 from unibus.capture.unopened import UnopenedSource
 from unibus.errors import CaptureDamaged, DomainTaken, StoreDamaged, StoreUnavailable
-from unibus.stores.local_folder import local_folder, scheme_of
+from unibus.stores.files.local_folder import local_folder, scheme_of
 from unibus.stores.opening import is_store_scheme
-from unibus.stores.reader import HistoryReader
 from unibus.stores.reading import open_history
+from unibus.stores.seam.store_view import HistoryReader
 
 STORE_PIECE_EVENTS: Final = 200_000
 """Events of a store that one reader takes at once."""
@@ -73,7 +73,7 @@ class CaptureSource:
             if segment.last == seq:
                 return segment.tail
             with contextlib.suppress(CaptureDamaged):
-                return _tail(self.read(Piece(seq, seq, 1, 0), FINGERPRINTED))
+                return _tail(self.read(EventPiece(seq, seq, 1, 0), FINGERPRINTED))
         return 0
 
     def settle(self) -> None:
@@ -84,26 +84,30 @@ class CaptureSource:
     def segments(self, after: int, up_to: int) -> list[Segment]:
         return [each for each in self.manifest().segments if each.last > after and each.first <= up_to]
 
-    def pieces(self, after: int, up_to: int) -> list[Piece]:
+    def pieces(self, after: int, up_to: int) -> list[EventPiece]:
         return [self._piece(each, after, up_to) for each in self.segments(after, up_to)]
 
-    def _piece(self, segment: Segment, after: int, up_to: int) -> Piece:
+    def _piece(self, segment: Segment, after: int, up_to: int) -> EventPiece:
         first, last = max(segment.first, after + 1), min(segment.last, up_to)
         share = (last - first + 1) / (segment.last - segment.first + 1)
         rows = segment.rows if share == 1 else min(segment.rows, last - first + 1)
-        return Piece(first, last, rows, round(segment.bytes * share), os.path.join(self.where, segment.file))
+        return EventPiece(first, last, rows, round(segment.bytes * share), os.path.join(self.where, segment.file))
 
     def gaps(self, after: int, up_to: int) -> list[tuple[int, int]]:
         return clipped(self.manifest().gaps, after, up_to)
 
-    def read(self, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: EventPiece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         return self._read(piece, columns, schema.EVENTS, lambda segment: segment.file)
 
-    def read_bodies(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def read_bodies(self, piece: EventPiece) -> Iterator[pa.RecordBatch]:
         return self._read(piece, None, schema.BODIES, _bodies_file)
 
     def _read(
-        self, piece: Piece, columns: Sequence[str] | None, wanted: pa.Schema, file_of: Callable[[Segment], str | None]
+        self,
+        piece: EventPiece,
+        columns: Sequence[str] | None,
+        wanted: pa.Schema,
+        file_of: Callable[[Segment], str | None],
     ) -> Iterator[pa.RecordBatch]:
         """By range, not by path: compaction may have put the rows into another file since."""
         for segment in self.segments(piece.first - 1, piece.last):
@@ -119,7 +123,7 @@ class CaptureSource:
         manifest = self.manifest()
         for segment in manifest.segments:
             if segment.to_us >= ts_us:
-                whole = Piece(segment.first, segment.last, segment.rows, segment.bytes)
+                whole = EventPiece(segment.first, segment.last, segment.rows, segment.bytes)
                 return _seq_at(self.read(whole, ("seq", "ts")), ts_us, segment.last)
         return manifest.last
 
@@ -134,7 +138,7 @@ class StoreSource:
         self.where = self.named = _absolute(url)
         self._reader: HistoryReader = open_history(url)
         self.domain = self._reader.domain
-        self._columns = Columns(self.domain)
+        self._columns = EventColumns(self.domain)
 
     def first(self) -> int:
         return self._reader.bounds()[0]
@@ -143,18 +147,18 @@ class StoreSource:
         return self._reader.bounds()[1]
 
     def tail(self, seq: int) -> int:
-        return _tail(self.read(Piece(seq, seq, 1, 0), FINGERPRINTED))
+        return _tail(self.read(EventPiece(seq, seq, 1, 0), FINGERPRINTED))
 
     def settle(self) -> None:
         self._reader.settle()
 
-    def pieces(self, after: int, up_to: int) -> list[Piece]:
+    def pieces(self, after: int, up_to: int) -> list[EventPiece]:
         first, last = self._reader.bounds()
         begin, end = max(first, after + 1), min(last, up_to)
         found = []
         while 0 < begin <= end:
             until = min(end, begin + STORE_PIECE_EVENTS - 1)
-            found.append(Piece(begin, until, until - begin + 1, 0))
+            found.append(EventPiece(begin, until, until - begin + 1, 0))
             begin = until + 1
         return found
 
@@ -162,18 +166,18 @@ class StoreSource:
         first = self._reader.bounds()[0]
         return clipped([(1, first - 1)] if first > 1 else [], after, up_to)
 
-    def read(self, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: EventPiece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         for page in self._pages(piece):
             table = self._columns.table(by_type(page), self._reader.names_of)
             names = [name for name in schema.EVENTS.names if columns is None or name in columns]
             yield from _between(table, piece).select(names).combine_chunks().to_batches()
 
-    def read_bodies(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def read_bodies(self, piece: EventPiece) -> Iterator[pa.RecordBatch]:
         for page in self._pages(piece):
             table = bodies_of(by_type(page), self.domain, self._reader.names_of)
             yield from _between(table, piece).combine_chunks().to_batches()
 
-    def _pages(self, piece: Piece) -> Iterator[Page]:
+    def _pages(self, piece: EventPiece) -> Iterator[Page]:
         after = piece.first - 1
         while after < piece.last:
             page = self._reader.groups_after(after)
@@ -185,7 +189,7 @@ class StoreSource:
     def seq_at(self, ts_us: int) -> int:
         first, last = self._reader.bounds()
         after = max(first - 1, self._reader.seq_before(ts_us * 1_000))
-        return _seq_at(self.read(Piece(after + 1, last, 0, 0), ("seq", "ts")), ts_us, last)
+        return _seq_at(self.read(EventPiece(after + 1, last, 0, 0), ("seq", "ts")), ts_us, last)
 
     def close(self) -> None:
         self._reader.close()
@@ -204,7 +208,7 @@ def _absolute(url: str) -> str:
     return f"{parts.scheme}:///{quote(os.path.abspath(path))}" + (f"?{parts.query}" if parts.query else "")
 
 
-def _between(table: pa.Table, piece: Piece) -> pa.Table:
+def _between(table: pa.Table, piece: EventPiece) -> pa.Table:
     seqs = table["seq"]
     return table.filter(pc.and_(pc.greater_equal(seqs, piece.first), pc.less_equal(seqs, piece.last)))
 

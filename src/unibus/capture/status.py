@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from unibus.capture.manifest import Manifest
 from unibus.capture.settings import policy_of
 from unibus.errors import CaptureMismatch
-from unibus.stores.reader import HistoryReader
+from unibus.stores.seam.store_view import HistoryReader
 
 
 @dataclass(frozen=True)

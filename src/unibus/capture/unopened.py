@@ -10,10 +10,10 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from unibus.capture.event_source import EventSource, Piece
+from unibus.capture.event_source import EventPiece, EventSource
 from unibus.capture.manifest import load_about
 from unibus.errors import BusError
-from unibus.stores.local_folder import scheme_of
+from unibus.stores.files.local_folder import scheme_of
 
 
 class UnopenedSource:
@@ -48,16 +48,16 @@ class UnopenedSource:
     def settle(self) -> None:
         self._refuse()
 
-    def pieces(self, after: int, up_to: int) -> list[Piece]:
+    def pieces(self, after: int, up_to: int) -> list[EventPiece]:
         self._refuse()
 
     def gaps(self, after: int, up_to: int) -> list[tuple[int, int]]:
         self._refuse()
 
-    def read(self, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: EventPiece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         self._refuse()
 
-    def read_bodies(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def read_bodies(self, piece: EventPiece) -> Iterator[pa.RecordBatch]:
         self._refuse()
 
     def seq_at(self, ts_us: int) -> int:

@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 
-from unibus.cli.bus_option import is_server, store_url
-from unibus.cli.management import Management
+from unibus.cli.connection.bus_option import is_server, store_url
+from unibus.cli.connection.management import Management
 
 
 @contextlib.contextmanager
@@ -19,18 +19,18 @@ def managed(given: str, makes: bool = False) -> Iterator[Management]:
 
 def _management(given: str, makes: bool) -> Management:
     if is_server(given):
-        from unibus.cli.remote import RemoteManagement
-        from unibus.cli.servers import client_of
+        from unibus.cli.connection.servers import client_of
+        from unibus.cli.remote.remote import RemoteManagement
 
         return RemoteManagement(client_of(given))
     url = store_url(given, makes)
-    from unibus.cli.servers import server_of_store
+    from unibus.cli.connection.servers import server_of_store
 
     client = server_of_store(url)
     if client is not None:
-        from unibus.cli.remote import RemoteManagement
+        from unibus.cli.remote.remote import RemoteManagement
 
         return RemoteManagement(client)
-    from unibus.cli.local import LocalManagement
+    from unibus.cli.local.local import LocalManagement
 
     return LocalManagement(url)

@@ -1,6 +1,6 @@
 """`unibus`: the entry of the command line, and the one place where errors become text and exit codes.
 
-A command is a typed function in a file of its own (`cli/demo.py` holds `demo`), named in `Shell.homes` below. It
+A command is a typed function in a file of its own (`cli/demo/demo.py` holds `demo`), named in `Shell.homes` below. It
 raises the errors of `unibus.errors` and leaves telling about them to this file. It may return an ExitCode.
 """
 
@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Final
 
 import typer
 
-from unibus.cli.on_demand import OnDemand
-from unibus.cli.report import ExitCode, report, set_debug, tell
-from unibus.cli.servers import use_ca
+from unibus.cli.connection.servers import use_ca
+from unibus.cli.terminal.on_demand import OnDemand
+from unibus.cli.terminal.report import ExitCode, report, set_debug, tell
 
 BEFORE_THE_COMMAND: Final = ("--ca", "--debug", "--version")
 
@@ -25,32 +25,32 @@ class Shell(OnDemand):
 
     # One file per command, or per group of commands. The order is the order of `unibus --help`.
     homes: ClassVar[Mapping[str, str]] = {
-        "demo": "unibus.cli.demo",
-        "serve": "unibus.cli.serve",
-        "server": "unibus.cli.server",
-        "config": "unibus.cli.config",
-        "init": "unibus.cli.init",
-        "send": "unibus.cli.send",
-        "receive": "unibus.cli.receive",
-        "peek": "unibus.cli.peek",
-        "purge": "unibus.cli.purge",
-        "entities": "unibus.cli.entities",
-        "declare": "unibus.cli.declare",
-        "access": "unibus.cli.access",
-        "query": "unibus.cli.query",
-        "relay": "unibus.cli.relay",
-        "top": "unibus.cli.top",
-        "tail": "unibus.cli.tail",
-        "trace": "unibus.cli.trace",
-        "replay": "unibus.cli.replay",
-        "export": "unibus.cli.export",
-        "import": "unibus.cli.import_",
-        "check": "unibus.cli.check",
-        "repair": "unibus.cli.repair",
-        "capture": "unibus.cli.capture",
-        "dlq": "unibus.cli.dlq",
-        "filter": "unibus.cli.filter_",
-        "pipeline": "unibus.cli.pipeline",
+        "demo": "unibus.cli.demo.demo",
+        "serve": "unibus.cli.server.serve",
+        "server": "unibus.cli.server.server",
+        "config": "unibus.cli.server.config",
+        "init": "unibus.cli.server.init",
+        "send": "unibus.cli.messages.send",
+        "receive": "unibus.cli.messages.receive",
+        "peek": "unibus.cli.messages.peek",
+        "purge": "unibus.cli.messages.purge",
+        "entities": "unibus.cli.entities.entities",
+        "declare": "unibus.cli.entities.declare",
+        "access": "unibus.cli.entities.access",
+        "query": "unibus.cli.messages.query",
+        "relay": "unibus.cli.messages.relay",
+        "top": "unibus.cli.entities.top",
+        "tail": "unibus.cli.messages.tail",
+        "trace": "unibus.cli.messages.trace",
+        "replay": "unibus.cli.messages.replay",
+        "export": "unibus.cli.files.export",
+        "import": "unibus.cli.files.import_",
+        "check": "unibus.cli.files.check",
+        "repair": "unibus.cli.files.repair",
+        "capture": "unibus.cli.capture.capture",
+        "dlq": "unibus.cli.dlq.dlq",
+        "filter": "unibus.cli.filter.filter_",
+        "pipeline": "unibus.cli.pipeline.pipeline",
     }
 
     def main(

@@ -16,7 +16,7 @@ import msgspec
 from unibus.client.address import Address
 from unibus.client.answers import error_of, record_of
 from unibus.client.signature import Signature
-from unibus.client.wire import Answer, AnswerLost, StreamRefused, Wire
+from unibus.client.wire import AnswerLost, HttpAnswer, StreamRefused, Wire
 from unibus.errors import AnswerInvalid, BusError, OutcomeUnknown, ServerUnavailable, Unauthorised
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class Client:
             raise self._refusal(answer)
         return record_of(answer.body, kind)
 
-    def _answer(self, method: str, path: str, body: bytes | None, is_safe: bool, wait_s: float) -> Answer:
+    def _answer(self, method: str, path: str, body: bytes | None, is_safe: bool, wait_s: float) -> HttpAnswer:
         headers = self._headers(body is not None)
         try:
             return self._wire.ask(method, path, headers, body, wait_s)
@@ -104,7 +104,7 @@ class Client:
         headers = {"Authorization": self._signature.header(), "Accept": JSON}
         return {**headers, "Content-Type": JSON} if has_body else headers
 
-    def _refusal(self, answer: Answer) -> BusError:
+    def _refusal(self, answer: HttpAnswer) -> BusError:
         """The error of the answer, unless the address itself explains it better."""
         error = error_of(answer.status, answer.body)
         if answer.status == 404 and self.address.prefix and ROOT in str(error):
@@ -167,7 +167,7 @@ class Client:
             return False
         return True
 
-    def _check(self, ask: Callable[[str], Answer]) -> None:
+    def _check(self, ask: Callable[[str], HttpAnswer]) -> None:
         """Nothing that the key has signed is sent before that."""
         if not self._proof_key:
             return

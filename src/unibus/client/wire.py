@@ -34,12 +34,12 @@ class AnswerLost(Exception):
     """The connection ended, or the time was over, after the request was sent and before the whole answer was here."""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     body: bytes
 
 
-Check: TypeAlias = Callable[[Callable[[str], Answer]], None]
+Check: TypeAlias = Callable[[Callable[[str], HttpAnswer]], None]
 """Gets a function that asks for a path, without a signature, over a new connection; raises what refuses that one."""
 
 
@@ -55,12 +55,14 @@ class Wire:
         self._check = check
         self._connection: http.client.HTTPConnection | None = None
 
-    def ask(self, method: str, path: str, headers: dict[str, str], body: bytes | None, wait_s: float = 0.0) -> Answer:
+    def ask(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None, wait_s: float = 0.0
+    ) -> HttpAnswer:
         """The whole answer, which may take `wait_s` more than usual. ServerUnavailable, AnswerLost, AnswerInvalid."""
         ends_s = time.monotonic() + ANSWER_S + wait_s
         with self._exchange():
             found = self._sent(method, path, headers, body, ANSWER_S + wait_s)
-            answer = Answer(found.status, _whole(found, ends_s))
+            answer = HttpAnswer(found.status, _whole(found, ends_s))
             if found.will_close:
                 self.close()
             return answer
@@ -73,7 +75,9 @@ class Wire:
         with self._exchange():
             found = self._sent(method, path, headers, None, ANSWER_S)
             if found.status != 200:
-                raise StreamRefused(Answer(found.status, _whole(found, time.monotonic() + ANSWER_S, ERROR_BYTES_MAX)))
+                raise StreamRefused(
+                    HttpAnswer(found.status, _whole(found, time.monotonic() + ANSWER_S, ERROR_BYTES_MAX))
+                )
             self._set_timeout(silence_s)
             yield b""
             while piece := found.read1(CHUNK_BYTES):
@@ -135,10 +139,10 @@ class Wire:
             self.close()
             raise
 
-    def _first(self, connection: http.client.HTTPConnection, path: str) -> Answer:
+    def _first(self, connection: http.client.HTTPConnection, path: str) -> HttpAnswer:
         connection.request("GET", f"{self._address.prefix}{path}", None, {"Accept": "application/json"})
         found = connection.getresponse()
-        return Answer(found.status, _whole(found, time.monotonic() + CONNECT_S, ERROR_BYTES_MAX))
+        return HttpAnswer(found.status, _whole(found, time.monotonic() + CONNECT_S, ERROR_BYTES_MAX))
 
     def _new_connection(self) -> http.client.HTTPConnection:
         address = self._address
@@ -178,7 +182,7 @@ class Wire:
 class StreamRefused(Exception):
     """In place of a stream the server answered with an error."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: HttpAnswer) -> None:
         super().__init__(answer.status)
         self.answer = answer
 

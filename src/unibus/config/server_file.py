@@ -7,7 +7,7 @@ byte: a new file of mode 0600 takes the place of the old one in one step. The ke
 of the server, and ends with that process, so a file that a killed server left behind opens nothing.
 
 A reader believes nothing that another user could have written: a link, another owner, a wider mode. It still has to
-find that the process holds the store (`stores/lock_holder`), and that the server knows the key (`proof_of`).
+find that the process holds the store (`stores/files/lock_holder`), and that the server knows the key (`proof_of`).
 """
 
 import contextlib

@@ -7,8 +7,8 @@
                                                   ▼
                                        the application ──▶ Serving ──▶ Broker ──▶ bus
 
-An endpoint holds no rule of its own. It parses, asks `core/access` whether the caller may, calls `bus/broker.py`, and
-formats. Nothing that a peer sends, or fails to send, may take memory or time without bound: every connection has a
+An endpoint holds no rule of its own. It parses, asks `core/access` whether the caller may, calls `bus/api/broker.py`,
+and formats. Nothing that a peer sends, or fails to send, may take memory or time without bound: every connection has a
 deadline while it owes bytes (`connections`), and every request has limits (`http_protocol`). Nothing in the package is
 needed to use a bus inside a process.
 """

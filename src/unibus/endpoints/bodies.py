@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from unibus.core.payload import SerializationFormat, Serialized
-from unibus.core.wire import tagged
+from unibus.core.codec.wire import tagged
+from unibus.core.envelope.payload import SerializationFormat, Serialized
 
 JSON_TYPE: Final = "application/json"
 _FORMAT_TYPES: Final = {
@@ -44,5 +44,5 @@ def _json(value: object) -> bytes:
         return _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError):
         # What plain JSON cannot say (keys of other types, integers beyond 64 bits) is written with the tags of
-        # core/wire.py. A stored message must always be receivable, or it would block its queue.
+        # core/codec/wire.py. A stored message must always be receivable, or it would block its queue.
         return _encode(tagged(value, False))

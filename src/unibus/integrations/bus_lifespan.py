@@ -19,8 +19,8 @@ from typing import Annotated, Any, Final, TypeAlias
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from unibus.bus.broker import Broker
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.broker import Broker
+from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.settings import BusConfig
 from unibus.endpoints.server_control import ServerControl
 from unibus.errors import BusClosed, ConfigInvalid, StoreUnavailable

@@ -18,10 +18,10 @@ from typing import Final, TypedDict, Unpack
 from fastapi import APIRouter
 
 from unibus.core.access.rules import AuthorizationRule
-from unibus.endpoints.http.app import Asgi, application, documented_router, front
+from unibus.endpoints.http.application.app import Asgi, application, documented_router, front
+from unibus.endpoints.http.application.observation import Observation, administrative
+from unibus.endpoints.http.application.operations import TABLE
 from unibus.endpoints.http.authorization import SasAuthorization
-from unibus.endpoints.http.observation import Observation, administrative
-from unibus.endpoints.http.operations import TABLE
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.errors import ConfigInvalid

@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unibus.pipeline.delta import DeltaFolder
-from unibus.pipeline.files import File
-from unibus.pipeline.jobs.adding import all_added_up
+from unibus.pipeline.jobs.aggregate import all_added_up
+from unibus.pipeline.jobs.channel_minutes import minute_rows
 from unibus.pipeline.jobs.failures import failure_rows
 from unibus.pipeline.jobs.latency import latency_rows
-from unibus.pipeline.jobs.minutes import minute_rows
 from unibus.pipeline.jobs.names import NAMES, distinct
-from unibus.pipeline.jobs.opened import KEYS, dropped, dropped_rows, merged, open_rows, parts_of_rows, touched
-from unibus.pipeline.jobs.task import Done, staged
+from unibus.pipeline.jobs.open_messages import KEYS, dropped, dropped_rows, merged, open_rows, parts_of_rows, touched
+from unibus.pipeline.jobs.task import TaskResult, staged
 from unibus.pipeline.lake import Lake
-from unibus.pipeline.plan import Plan
-from unibus.pipeline.tables import (
+from unibus.pipeline.plan import BatchPlan
+from unibus.pipeline.storage.delta import DeltaFolder
+from unibus.pipeline.storage.files import File
+from unibus.pipeline.storage.tables import (
     BATCHES,
     CHANNEL_MINUTE,
     CHANNELS,
@@ -34,7 +34,7 @@ from unibus.pipeline.tables import (
     QUARANTINE,
     TABLES,
     TRACES,
-    Table,
+    LakeTable,
 )
 
 OPEN_ROWS: Final = 100_000
@@ -44,7 +44,7 @@ _SMALL_FILES: Final = 8
 """So many files with few open messages are put together."""
 
 Step = Callable[[str], None]
-_FINISH: Final[tuple[tuple[Table, Callable[[pa.Table, pa.Table], pa.Table]], ...]] = (
+_FINISH: Final[tuple[tuple[LakeTable, Callable[[pa.Table, pa.Table], pa.Table]], ...]] = (
     (CHANNEL_MINUTE, minute_rows),
     (LATENCY_HIST, latency_rows),
     (FAILURES, failure_rows),
@@ -52,7 +52,9 @@ _FINISH: Final[tuple[tuple[Table, Callable[[pa.Table, pa.Table], pa.Table]], ...
 
 
 class Batch:
-    def __init__(self, lake: Lake, plan: Plan, answers: Sequence[Done], wanted: Sequence[str], step: Step) -> None:
+    def __init__(
+        self, lake: Lake, plan: BatchPlan, answers: Sequence[TaskResult], wanted: Sequence[str], step: Step
+    ) -> None:
         self._lake = lake
         self._plan = plan
         self._answers = [each for each in answers if each.events]
@@ -96,7 +98,7 @@ class Batch:
         _commit(folder, self._plan.number, [file for each in self._answers for file in each.traces])
 
     def _additive(
-        self, table: Table, rows_of: Callable[[pa.Table, pa.Table], pa.Table]
+        self, table: LakeTable, rows_of: Callable[[pa.Table, pa.Table], pa.Table]
     ) -> Callable[[DeltaFolder], None]:
         def commit(folder: DeltaFolder) -> None:
             if self._answers:

@@ -31,12 +31,12 @@ from unibus.capture import schema
 from unibus.capture.event_source import EventSource
 from unibus.capture.sources import CaptureSource, open_sources
 from unibus.errors import LakeBusy, StoreBusy, StoreUnavailable, StoreVersion, UsageError
-from unibus.pipeline.delta import DeltaFolder
-from unibus.pipeline.tables import BATCHES, QUARANTINE, TABLES
-from unibus.stores.journals.jsonfile_files import RealFiles, replace
-from unibus.stores.local_folder import local_folder
-from unibus.stores.owner import Owner
-from unibus.stores.private import make_folder
+from unibus.pipeline.storage.delta import DeltaFolder
+from unibus.pipeline.storage.tables import BATCHES, QUARANTINE, TABLES
+from unibus.stores.files.disk import RealFiles, replace
+from unibus.stores.files.local_folder import local_folder
+from unibus.stores.files.owner import Owner
+from unibus.stores.files.private import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +53,7 @@ _LOST: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 _PATTERN: Final = re.compile(r"[\\{}\[\]*?]")
 
 
-class About(msgspec.Struct):
+class LakeMetadata(msgspec.Struct):
     format: int = FORMAT
     sources: list[str] = []
 
@@ -79,13 +79,13 @@ class Lake:
     def exists(self) -> bool:
         return os.path.isfile(os.path.join(self.path, ABOUT))
 
-    def _about(self) -> About:
+    def _about(self) -> LakeMetadata:
         path = os.path.join(self.path, ABOUT)
         if not os.path.exists(path):
-            return About()
+            return LakeMetadata()
         try:
             with open(path, "rb") as file:
-                about = msgspec.json.decode(file.read(), type=About)
+                about = msgspec.json.decode(file.read(), type=LakeMetadata)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise StoreUnavailable(f"{path} is damaged: {error}", "make a new lake from its sources") from error
         if about.format > FORMAT:
@@ -101,7 +101,7 @@ class Lake:
         names = list(dict.fromkeys(source.named for source in sources))
         if not self.exists() or self.sources() != names:
             make_folder(self.path)
-            data = msgspec.json.format(msgspec.json.encode(About(FORMAT, names)), indent=1) + b"\n"
+            data = msgspec.json.format(msgspec.json.encode(LakeMetadata(FORMAT, names)), indent=1) + b"\n"
             replace(RealFiles(), os.path.join(self.path, ABOUT), data)
 
     def check_folder(self) -> None:

@@ -14,20 +14,20 @@ from typing import Final, Literal
 
 import msgspec
 
-from unibus.capture.event_source import EventSource, Piece
+from unibus.capture.event_source import EventPiece, EventSource
 from unibus.capture.segments import check
 from unibus.capture.sources import CaptureSource
 from unibus.errors import CaptureDamaged, LakeIncomplete, LakeMismatch
-from unibus.pipeline.jobs.task import Work
+from unibus.pipeline.jobs.task import BatchWork
 from unibus.pipeline.lake import PLAN, Lake
-from unibus.pipeline.tables import TABLES
-from unibus.stores.journals.jsonfile_files import RealFiles, replace
+from unibus.pipeline.storage.tables import TABLES
+from unibus.stores.files.disk import RealFiles, replace
 
 Bad = Literal["quarantine", "fail"]
 _CHECKERS: Final = 4
 
 
-class Range(msgspec.Struct, frozen=True):
+class HistoryRange(msgspec.Struct, frozen=True):
     """Of one domain: what lies in (after, up_to] is dealt with by the batch. `place` is where it was read."""
 
     domain: str
@@ -58,10 +58,10 @@ class Share(msgspec.Struct, frozen=True):
     rows: int
 
 
-class Plan(msgspec.Struct, frozen=True):
+class BatchPlan(msgspec.Struct, frozen=True):
     number: int
     at_us: int
-    ranges: list[Range]
+    ranges: list[HistoryRange]
     shares: list[Share]
     unread: list[Unread] = []
 
@@ -70,15 +70,15 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(each.rows for each in self.shares)
 
 
-def load_plan(lake: str) -> Plan | None:
+def load_plan(lake: str) -> BatchPlan | None:
     try:
         with open(os.path.join(lake, PLAN), "rb") as file:
-            return msgspec.json.decode(file.read(), type=Plan)
+            return msgspec.json.decode(file.read(), type=BatchPlan)
     except FileNotFoundError:
         return None
 
 
-def save_plan(lake: str, plan: Plan) -> None:
+def save_plan(lake: str, plan: BatchPlan) -> None:
     replace(RealFiles(), os.path.join(lake, PLAN), msgspec.json.encode(plan))
 
 
@@ -88,26 +88,26 @@ def drop_plan(lake: str) -> None:
         os.remove(path)
 
 
-def has_begun(lake: Lake, plan: Plan) -> bool:
+def has_begun(lake: Lake, plan: BatchPlan) -> bool:
     """Whether its batch has tables that count it, and is not complete."""
     return lake.done() < plan.number and any(lake.folder(name).done() >= plan.number for name in TABLES)
 
 
-def last_ranges(lake: Lake) -> list[Range]:
+def last_ranges(lake: Lake) -> list[HistoryRange]:
     """Of the last batch: up to where each domain was read."""
     last = lake.last_batch()
-    return [] if last is None else msgspec.convert(last["ranges"], list[Range])
+    return [] if last is None else msgspec.convert(last["ranges"], list[HistoryRange])
 
 
 def make_plan(
-    number: int, before: Sequence[Range], sources: Sequence[EventSource], max_events: int, bad: Bad
-) -> Plan | None:
+    number: int, before: Sequence[HistoryRange], sources: Sequence[EventSource], max_events: int, bad: Bad
+) -> BatchPlan | None:
     """What follows the ranges of the batch before. None when there is nothing new."""
     known = {each.domain: each for each in before}
-    starts = {each.domain: known.get(each.domain, Range(each.domain, 0, 0)) for each in sources}
+    starts = {each.domain: known.get(each.domain, HistoryRange(each.domain, 0, 0)) for each in sources}
     positions = {domain: start.up_to for domain, start in starts.items()}
     ends = {source.domain: end_of(source, starts[source.domain]) for source in sources}
-    taken: dict[str, list[Piece]] = {source.domain: [] for source in sources}
+    taken: dict[str, list[EventPiece]] = {source.domain: [] for source in sources}
     cut = _take(sources, positions, ends, taken, max_events)
     if cut == positions:
         return None
@@ -119,10 +119,10 @@ def make_plan(
         unread += [*wrong, *_holes(source, taken[source.domain], span)]
         shares += _shares(source.domain, taken[source.domain], wrong)
     ranges += [msgspec.structs.replace(each, after=each.up_to) for each in before if each.domain not in positions]
-    return Plan(number, time.time_ns() // 1_000, ranges, shares, unread)
+    return BatchPlan(number, time.time_ns() // 1_000, ranges, shares, unread)
 
 
-def end_of(source: EventSource, start: Range) -> int:
+def end_of(source: EventSource, start: HistoryRange) -> int:
     """Up to where it can be read. LakeMismatch if it is not the history that was read before."""
     end = source.last()
     if end < start.up_to:
@@ -139,17 +139,17 @@ def _mismatch(source: EventSource, what: str) -> LakeMismatch:
     )
 
 
-def _range(source: EventSource, start: Range, up_to: int) -> Range:
+def _range(source: EventSource, start: HistoryRange, up_to: int) -> HistoryRange:
     if up_to == start.up_to:
-        return Range(source.domain, up_to, up_to, source.where, start.tail)
-    return Range(source.domain, start.up_to, up_to, source.where, source.tail(up_to))
+        return HistoryRange(source.domain, up_to, up_to, source.where, start.tail)
+    return HistoryRange(source.domain, start.up_to, up_to, source.where, source.tail(up_to))
 
 
 def _take(
     sources: Sequence[EventSource],
     positions: dict[str, int],
     ends: dict[str, int],
-    taken: dict[str, list[Piece]],
+    taken: dict[str, list[EventPiece]],
     max_events: int,
 ) -> dict[str, int]:
     """Piece by piece from each source in turn, until there are enough. Gives up to where each was taken."""
@@ -174,15 +174,15 @@ def _take(
     return cut
 
 
-def _part(piece: Piece, max_events: int) -> Piece:
+def _part(piece: EventPiece, max_events: int) -> EventPiece:
     """A piece that is larger than a whole batch is cut."""
     if piece.rows <= max_events:
         return piece
     last = min(piece.last, piece.first + max_events - 1)
-    return Piece(piece.first, last, min(piece.rows, max_events), piece.bytes, piece.path)
+    return EventPiece(piece.first, last, min(piece.rows, max_events), piece.bytes, piece.path)
 
 
-def _wrong(source: EventSource, pieces: Sequence[Piece], span: Range, bad: Bad) -> list[Unread]:
+def _wrong(source: EventSource, pieces: Sequence[EventPiece], span: HistoryRange, bad: Bad) -> list[Unread]:
     """What is damaged of the pieces that were taken."""
     if not isinstance(source, CaptureSource) or not pieces:
         return []
@@ -203,7 +203,7 @@ def _named(source: EventSource, error: CaptureDamaged) -> CaptureDamaged:
     return CaptureDamaged(f"{source.where}: {error.what}", f"{error.hint}, or let it be put aside", error.reason)
 
 
-def _holes(source: EventSource, pieces: Sequence[Piece], span: Range) -> list[Unread]:
+def _holes(source: EventSource, pieces: Sequence[EventPiece], span: HistoryRange) -> list[Unread]:
     """What no piece covers: forgotten by the store, or removed by retention."""
     forgotten = source.gaps(span.after, span.up_to)
     found = [Unread(span.domain, first, last, "", "gap", "forgotten before it was read") for first, last in forgotten]
@@ -216,15 +216,15 @@ def _holes(source: EventSource, pieces: Sequence[Piece], span: Range) -> list[Un
     return found
 
 
-def _shares(domain: str, pieces: Sequence[Piece], wrong: Sequence[Unread]) -> list[Share]:
+def _shares(domain: str, pieces: Sequence[EventPiece], wrong: Sequence[Unread]) -> list[Share]:
     bad = {each.first for each in wrong}
     return [Share(domain, each.first, each.last, each.rows) for each in pieces if each.first not in bad]
 
 
-def works_of(plan: Plan, sources: Sequence[EventSource], task_events: int) -> list[Work]:
+def works_of(plan: BatchPlan, sources: Sequence[EventSource], task_events: int) -> list[BatchWork]:
     """What tasks read, by where it lies now: compaction may have put it into other files since the plan was made."""
     by_domain = {source.domain: source for source in sources}
-    works: list[Work] = []
+    works: list[BatchWork] = []
     for share in plan.shares:
         source = by_domain.get(share.domain)
         pieces = [] if source is None else source.pieces(share.first - 1, share.last)
@@ -237,7 +237,7 @@ def works_of(plan: Plan, sources: Sequence[EventSource], task_events: int) -> li
     return works
 
 
-def _covered(pieces: Sequence[Piece], share: Share) -> bool:
+def _covered(pieces: Sequence[EventPiece], share: Share) -> bool:
     at = share.first
     for piece in pieces:
         if piece.first > at:
@@ -246,22 +246,22 @@ def _covered(pieces: Sequence[Piece], share: Share) -> bool:
     return at > share.last
 
 
-def _split(where: str, piece: Piece, task_events: int) -> Iterator[Work]:
+def _split(where: str, piece: EventPiece, task_events: int) -> Iterator[BatchWork]:
     """A large piece becomes several works: readers skip row groups by seq."""
     count = max(1, round(piece.rows / task_events))
     step = -(-(piece.last - piece.first + 1) // count)
     for first in range(piece.first, piece.last + 1, step):
         last = min(piece.last, first + step - 1)
         rows = piece.rows if count == 1 else (0 if piece.path else last - first + 1)
-        yield Work(where, first, last, rows, piece.path)
+        yield BatchWork(where, first, last, rows, piece.path)
 
 
-def recheck(plan: Plan, sources: Sequence[EventSource]) -> None:
+def recheck(plan: BatchPlan, sources: Sequence[EventSource]) -> None:
     """A batch that is made again, and has tables committed, needs all that it read. LakeIncomplete when it is not."""
     for source in sources:
         shares = [share for share in plan.shares if share.domain == source.domain]
         for share in shares:
-            span = Range(source.domain, share.first - 1, share.last)
+            span = HistoryRange(source.domain, share.first - 1, share.last)
             wrong = _wrong(source, source.pieces(span.after, span.up_to), span, "quarantine")
             if wrong:
                 raise LakeIncomplete(

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 
 from unibus.capture.event_source import EventSource
 from unibus.errors import LakeIncomplete, LakeMismatch
-from unibus.pipeline.files import File, sync_folder
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import Bad, drop_plan
 from unibus.pipeline.run import BatchResult, Progress, run_all
+from unibus.pipeline.storage.files import File, sync_folder
+from unibus.pipeline.storage.tables import BATCHES, TABLES
 from unibus.pipeline.swap import Swap, exchange, save_swap
-from unibus.pipeline.tables import BATCHES, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

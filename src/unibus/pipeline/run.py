@@ -30,13 +30,13 @@ import pyarrow as pa
 from unibus.capture.event_source import EventSource
 from unibus.errors import JobFailed, WorkerLost
 from unibus.pipeline.batch import Batch
-from unibus.pipeline.jobs.task import Done, Task, Work, perform, perform_all
+from unibus.pipeline.jobs.task import BatchTask, BatchWork, TaskResult, perform, perform_all
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.lost import ATTEMPTS, is_of_spark, lost
 from unibus.pipeline.plan import (
     Bad,
-    Plan,
-    Range,
+    BatchPlan,
+    HistoryRange,
     Unread,
     drop_plan,
     has_begun,
@@ -48,10 +48,10 @@ from unibus.pipeline.plan import (
     works_of,
 )
 from unibus.pipeline.set_aside import ERRORS, ReportSetAside, log_set_aside, those_that_open, usable
+from unibus.pipeline.storage.tables import BATCHES, TABLES
 from unibus.pipeline.swap import exchange
-from unibus.pipeline.tables import BATCHES, TABLES
 from unibus.pipeline.upkeep import tidy
-from unibus.stores.private import make_folder
+from unibus.stores.files.private import make_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ class BatchResult:
     closed: int
     """Messages that ended in it."""
     seconds: float
-    ranges: tuple[Range, ...]
+    ranges: tuple[HistoryRange, ...]
     unread: tuple[Unread, ...]
     left: int
     """Events that wait for the next batch."""
@@ -144,7 +144,7 @@ def run_all(
             yield result
 
 
-def _unfinished(lake: Lake, sources: Sequence[EventSource]) -> Plan | None:
+def _unfinished(lake: Lake, sources: Sequence[EventSource]) -> BatchPlan | None:
     """The plan of a batch that has begun to count, and is not complete."""
     plan = load_plan(lake.path)
     if plan is None:
@@ -157,8 +157,8 @@ def _unfinished(lake: Lake, sources: Sequence[EventSource]) -> Plan | None:
 
 
 def _next_plan(
-    lake: Lake, sources: Sequence[EventSource], before: Sequence[Range], max_events: int, bad: Bad
-) -> Plan | None:
+    lake: Lake, sources: Sequence[EventSource], before: Sequence[HistoryRange], max_events: int, bad: Bad
+) -> BatchPlan | None:
     plan = make_plan(lake.done() + 1, before, sources, max_events, bad)
     if plan is not None:
         for source in sources:
@@ -171,7 +171,7 @@ def _make(
     spark: "SparkSession | None",
     lake: Lake,
     sources: Sequence[EventSource],
-    plan: Plan,
+    plan: BatchPlan,
     started: float,
     tell: Progress,
 ) -> BatchResult:
@@ -192,7 +192,7 @@ def _make(
     return BatchResult(plan.number, events, closed, seconds, tuple(plan.ranges), tuple(plan.unread), left)
 
 
-def _left(source: EventSource, span: Range) -> int:
+def _left(source: EventSource, span: HistoryRange) -> int:
     """The batch is complete: a source that was damaged meanwhile is a matter of the next one."""
     try:
         return max(0, source.last() - span.up_to)
@@ -200,9 +200,9 @@ def _left(source: EventSource, span: Range) -> int:
         return 0
 
 
-def _tasks(lake: Lake, plan: Plan, works: Sequence[Work], wanted: list[str]) -> list[Task]:
+def _tasks(lake: Lake, plan: BatchPlan, works: Sequence[BatchWork], wanted: list[str]) -> list[BatchTask]:
     """Works that follow each other go to one task: most messages come and end in one, and nobody else hears of them."""
-    groups: list[list[Work]] = []
+    groups: list[list[BatchWork]] = []
     size = 0
     for work in works:
         rows = work.rows or work.last - work.first + 1
@@ -212,10 +212,12 @@ def _tasks(lake: Lake, plan: Plan, works: Sequence[Work], wanted: list[str]) -> 
         groups[-1].append(work)
         size += rows
     staging = os.path.join(lake.path, STAGING)
-    return [Task(plan.number, lake.path, staging, group, wanted) for group in groups]
+    return [BatchTask(plan.number, lake.path, staging, group, wanted) for group in groups]
 
 
-def _run(spark: "SparkSession | None", tasks: list[Task], staging: str, tell: Callable[[float], None]) -> list[Done]:
+def _run(
+    spark: "SparkSession | None", tasks: list[BatchTask], staging: str, tell: Callable[[float], None]
+) -> list[TaskResult]:
     """The job, again if a worker ended: files of such an attempt have names of their own, and no answer names them."""
     if not tasks or spark is None:
         return [perform(task) for task in tasks]
@@ -228,9 +230,11 @@ def _run(spark: "SparkSession | None", tasks: list[Task], staging: str, tell: Ca
     return _run_job(spark, tasks, staging, tell)
 
 
-def _run_job(spark: "SparkSession", tasks: list[Task], staging: str, tell: Callable[[float], None]) -> list[Done]:
+def _run_job(
+    spark: "SparkSession", tasks: list[BatchTask], staging: str, tell: Callable[[float], None]
+) -> list[TaskResult]:
     """Which tasks are done is seen from what they have staged."""
-    job: Future[list[Done]] = Future()
+    job: Future[list[TaskResult]] = Future()
     tag = f"unibus-{uuid.uuid4().hex}"
     # A daemon: who ends this process does not wait for it.
     threading.Thread(target=_settle, args=(job, spark, tasks, tag), name="job", daemon=True).start()
@@ -247,7 +251,7 @@ def _run_job(spark: "SparkSession", tasks: list[Task], staging: str, tell: Calla
     return job.result()
 
 
-def _settle(job: "Future[list[Done]]", spark: "SparkSession", tasks: list[Task], tag: str) -> None:
+def _settle(job: "Future[list[TaskResult]]", spark: "SparkSession", tasks: list[BatchTask], tag: str) -> None:
     try:
         spark.addTag(tag)
         job.set_result(_answers(spark, tasks))
@@ -268,7 +272,7 @@ def _failure(error: Exception) -> Exception:
     return failed
 
 
-def _stop(job: "Future[list[Done]]", spark: "SparkSession", tag: str) -> None:
+def _stop(job: "Future[list[TaskResult]]", spark: "SparkSession", tag: str) -> None:
     """Again and again for a moment: a job that has not begun yet is not stopped. Nothing of it counts, whether or not
     it ends in time."""
     ends_s = time.monotonic() + STOP_S
@@ -277,20 +281,20 @@ def _stop(job: "Future[list[Done]]", spark: "SparkSession", tag: str) -> None:
         _wait(job)
 
 
-def _wait(job: "Future[list[Done]]") -> None:
+def _wait(job: "Future[list[TaskResult]]") -> None:
     try:
         job.exception(_POLL_S)
     except TimeoutError:
         return
 
 
-def _answers(spark: "SparkSession", tasks: list[Task]) -> list[Done]:
+def _answers(spark: "SparkSession", tasks: list[BatchTask]) -> list[TaskResult]:
     def share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return perform_all(tasks, batches)
 
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     rows = numbers.mapInArrow(share, "answer string").collect()
-    return [msgspec.json.decode(row["answer"], type=Done) for row in rows]
+    return [msgspec.json.decode(row["answer"], type=TaskResult) for row in rows]
 
 
 def _reason(error: Exception) -> str:

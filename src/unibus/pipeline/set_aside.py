@@ -19,7 +19,7 @@ from unibus.capture.event_source import EventSource
 from unibus.capture.sources import check_distinct
 from unibus.capture.unopened import reopened
 from unibus.errors import BusError, CaptureDamaged, LakeMismatch, StoreDamaged
-from unibus.pipeline.plan import Range, end_of
+from unibus.pipeline.plan import HistoryRange, end_of
 
 log = logging.getLogger("unibus")
 
@@ -46,7 +46,9 @@ def log_set_aside(found: SetAside) -> None:
     log.warning("%s; %s", found, found.hint)
 
 
-def usable(sources: Sequence[EventSource], before: Sequence[Range], report: ReportSetAside | None) -> list[EventSource]:
+def usable(
+    sources: Sequence[EventSource], before: Sequence[HistoryRange], report: ReportSetAside | None
+) -> list[EventSource]:
     """Those that can be read on from where the last batch ended. Without `report` the first that cannot raises."""
     found: list[EventSource] = []
     aside: list[tuple[SetAside, BusError]] = []
@@ -66,11 +68,11 @@ def usable(sources: Sequence[EventSource], before: Sequence[Range], report: Repo
     return found
 
 
-def checked(source: EventSource, before: Sequence[Range]) -> EventSource:
+def checked(source: EventSource, before: Sequence[HistoryRange]) -> EventSource:
     """The source, opened. Raises one of ERRORS if it is damaged, or is not the history that was read before."""
     opened = reopened(source)
     known = {each.domain: each for each in before}
-    end_of(opened, known.get(opened.domain, Range(opened.domain, 0, 0)))
+    end_of(opened, known.get(opened.domain, HistoryRange(opened.domain, 0, 0)))
     return opened
 
 

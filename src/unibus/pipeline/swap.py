@@ -6,10 +6,10 @@ import shutil
 import msgspec
 
 from unibus.errors import LakeIncomplete
-from unibus.pipeline.files import File
 from unibus.pipeline.lake import SWAP, Lake
-from unibus.stores.journals.jsonfile_files import RealFiles, replace
-from unibus.stores.private import make_folder
+from unibus.pipeline.storage.files import File
+from unibus.stores.files.disk import RealFiles, replace
+from unibus.stores.files.private import make_folder
 
 
 class Swap(msgspec.Struct, frozen=True):

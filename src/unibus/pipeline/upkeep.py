@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unibus.errors import LakeIncomplete, UsageError
-from unibus.pipeline.delta import DeltaFolder
-from unibus.pipeline.files import File
-from unibus.pipeline.jobs.adding import added_up
+from unibus.pipeline.jobs.aggregate import added_up
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import has_begun, load_plan
+from unibus.pipeline.storage.delta import DeltaFolder
+from unibus.pipeline.storage.files import File
+from unibus.pipeline.storage.tables import BATCHES, TABLES
 from unibus.pipeline.swap import exchange
-from unibus.pipeline.tables import BATCHES, TABLES
 
 FILE_ROWS: Final = 1_000_000
 """A file with so many rows is large enough."""

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from unibus.clock import Clock, Timers
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.errors import BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
 from unibus.limits import (
     HISTORY_AGE_S_DEFAULT,
@@ -21,14 +21,14 @@ from unibus.limits import (
     SNAPSHOT_BYTES_MAX,
 )
 from unibus.near_names import hint_for_name
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Journal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.reserve import Reserve
-from unibus.stores.snapshot import EVERY_CHANGES
-from unibus.stores.snapshot_limits import limits_for
-from unibus.stores.store import Store
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.engine.snapshot import EVERY_CHANGES
+from unibus.stores.engine.snapshot_limits import limits_for
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.journal import Journal
+from unibus.stores.seam.store import Store
 from unibus.stores.url_parts import MEMORY_SCHEMES as MEMORY_SCHEMES
 from unibus.stores.url_parts import split_url as split_url
 
@@ -54,7 +54,7 @@ _OPTIONS: Final = (
     "reserve_mb",
     *_MOST,
 )
-"""`capture` is the bus's business, not the store's: bus/capture_child.py."""
+"""`capture` is the bus's business, not the store's: capture/child.py."""
 
 
 def open_store(url: str, clock: Clock, timers: Timers) -> Store:
@@ -98,7 +98,7 @@ def _open_memory(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
 
 def open_sqlite(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
     """`sqlite:///file.db?durability=D1`. Three slashes: relative to here; four: from the root."""
-    from unibus.stores.journals.sqlite import SqliteJournal
+    from unibus.stores.sqlite.journal import SqliteJournal
 
     path, options = _parts(url, "file", "write sqlite:///file.db, or sqlite:////absolute/file.db")
     chosen = _Chosen(url, options, EVERY_CHANGES)
@@ -117,8 +117,8 @@ def open_sqlite(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
 
 def open_jsonfile(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
     """`jsonfile:///folder`, with the options of SQLite."""
-    from unibus.stores.journals.jsonfile import JsonFileJournal
-    from unibus.stores.journals.jsonfile_folder import RESERVE
+    from unibus.stores.jsonfile.folder import RESERVE
+    from unibus.stores.jsonfile.journal import JsonFileJournal
 
     path, options = _parts(url, "folder", "write jsonfile:///folder, or jsonfile:////absolute/folder")
     chosen = _Chosen(url, options, JSON_EVERY_CHANGES)

@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from unibus.errors import StoreUnavailable, UsageError
-from unibus.stores.reader import HistoryReader, StoreReader
+from unibus.stores.seam.store_view import HistoryReader, StoreReader
 
 
 def open_reader(url: str, now_ns: Callable[[], int] = time.time_ns) -> StoreReader:
@@ -36,13 +36,13 @@ def has_history(url: str) -> bool:
 
 
 def _open_sqlite(url: str, now_ns: Callable[[], int]) -> StoreReader:
-    from unibus.stores.journals.sqlite_reader import SqliteReader
+    from unibus.stores.sqlite.reader import SqliteReader
 
     return SqliteReader(_path(url), now_ns)
 
 
 def _open_sqlite_history(url: str) -> HistoryReader:
-    from unibus.stores.journals.sqlite_history import SqliteHistory
+    from unibus.stores.sqlite.history import SqliteHistory
 
     return SqliteHistory(_path(url))
 

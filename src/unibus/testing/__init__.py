@@ -9,14 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from unibus.testing.clock.virtual_clock import VirtualClock
+    from unibus.testing.contracts.batches import (
+        BatchContract,
+        EntityContract,
+        HistoryContract,
+        QuotaContract,
+        WatchContract,
+    )
     from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
+    from unibus.testing.contracts.entity_settings import IdleContract, MomentContract, StatusContract
     from unibus.testing.contracts.forwards import (
         DuplicateBeforeQuotaContract,
         ForwardedDeadLetterContract,
         ForwardedDuplicateContract,
         ForwardLimitContract,
     )
-    from unibus.testing.contracts.mending import (
+    from unibus.testing.contracts.operator_actions import (
         DeadLetterContract,
         FormerContract,
         MoveContract,
@@ -33,25 +42,16 @@ if TYPE_CHECKING:
         TokenContract,
     )
     from unibus.testing.contracts.sessions import SessionContract
-    from unibus.testing.contracts.standing import IdleContract, MomentContract, StatusContract
     from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
-    from unibus.testing.contracts.whole import (
-        BatchContract,
-        EntityContract,
-        HistoryContract,
-        QuotaContract,
-        WatchContract,
-    )
     from unibus.testing.fault_store import FaultStore
     from unibus.testing.files import FolderDisk
-    from unibus.testing.model.letters import Letter
-    from unibus.testing.model.parts import Post, Rules
+    from unibus.testing.model.letters import ModelMessage
+    from unibus.testing.model.parts import ModelRules, ModelSend
     from unibus.testing.model.rules import ModelRule
     from unibus.testing.model.store import ModelStore
     from unibus.testing.power import Fault, SimulatedDisk
     from unibus.testing.recording import RecordingBus, RecordingSyncBus
     from unibus.testing.store_contract import OpenStore, Rig, StoreContract
-    from unibus.testing.virtual_clock import VirtualClock
 
 __all__ = [
     "BatchContract",
@@ -72,10 +72,12 @@ __all__ = [
     "ForwardedDuplicateContract",
     "HistoryContract",
     "IdleContract",
-    "Letter",
     "ListedSessionContract",
     "LockContract",
+    "ModelMessage",
     "ModelRule",
+    "ModelRules",
+    "ModelSend",
     "ModelStore",
     "MomentContract",
     "MoveContract",
@@ -84,14 +86,12 @@ __all__ = [
     "OrderContract",
     "PeekContract",
     "PositionContract",
-    "Post",
     "ProcessedContract",
     "QuotaContract",
     "RecordingBus",
     "RecordingSyncBus",
     "Rig",
     "RuleContract",
-    "Rules",
     "ScheduleContract",
     "SeeingContract",
     "SessionContract",
@@ -105,10 +105,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BatchContract": "contracts.whole",
+    "BatchContract": "contracts.batches",
     "DedupContract": "contracts.timing",
     "DeferContract": "contracts.delivery",
-    "EntityContract": "contracts.whole",
+    "EntityContract": "contracts.batches",
     "ExpiryContract": "contracts.timing",
     "Fault": "power",
     "FaultStore": "fault_store",
@@ -118,25 +118,25 @@ _HOMES = {
     "ForwardLimitContract": "contracts.forwards",
     "ForwardedDeadLetterContract": "contracts.forwards",
     "ForwardedDuplicateContract": "contracts.forwards",
-    "DeadLetterContract": "contracts.mending",
-    "FormerContract": "contracts.mending",
-    "MoveContract": "contracts.mending",
-    "PositionContract": "contracts.mending",
-    "SeeingContract": "contracts.mending",
-    "HistoryContract": "contracts.whole",
-    "Letter": "model.letters",
+    "DeadLetterContract": "contracts.operator_actions",
+    "FormerContract": "contracts.operator_actions",
+    "MoveContract": "contracts.operator_actions",
+    "PositionContract": "contracts.operator_actions",
+    "SeeingContract": "contracts.operator_actions",
+    "HistoryContract": "contracts.batches",
+    "ModelMessage": "model.letters",
     "LockContract": "contracts.delivery",
     "ModelRule": "model.rules",
     "ModelStore": "model.store",
     "OpenStore": "store_contract",
     "OrderContract": "contracts.delivery",
-    "Post": "model.parts",
+    "ModelSend": "model.parts",
     "ProcessedContract": "contracts.delivery",
-    "QuotaContract": "contracts.whole",
+    "QuotaContract": "contracts.batches",
     "RecordingBus": "recording",
     "RecordingSyncBus": "recording",
     "Rig": "store_contract",
-    "Rules": "model.parts",
+    "ModelRules": "model.parts",
     "RuleContract": "contracts.rules",
     "ScheduleContract": "contracts.timing",
     "SessionContract": "contracts.sessions",
@@ -146,13 +146,13 @@ _HOMES = {
     "NamespaceContract": "contracts.servers",
     "PeekContract": "contracts.servers",
     "TokenContract": "contracts.servers",
-    "IdleContract": "contracts.standing",
-    "MomentContract": "contracts.standing",
-    "StatusContract": "contracts.standing",
+    "IdleContract": "contracts.entity_settings",
+    "MomentContract": "contracts.entity_settings",
+    "StatusContract": "contracts.entity_settings",
     "StoreContract": "store_contract",
     "TopicContract": "contracts.routes",
-    "VirtualClock": "virtual_clock",
-    "WatchContract": "contracts.whole",
+    "VirtualClock": "clock.virtual_clock",
+    "WatchContract": "contracts.batches",
 }
 
 

@@ -79,7 +79,7 @@ CALLS: Final = {Fault.FULL: Fault.WRITE, Fault.SHORT_READ: Fault.READ}
 """Which calls a fault strikes, where that is not what it is called."""
 
 
-class Plan(NamedTuple):
+class DiskPlan(NamedTuple):
     """A fault that strikes when its kind of call was made this often."""
 
     fault: Fault
@@ -147,7 +147,7 @@ def settle(image: bytearray, pending: list[tuple[int, bytes | None]], chance: ra
     done = chance.randrange(len(pending) + 1) if chance.random() < IN_ORDER else 0
     for offset, data in pending[:done]:
         change(image, offset, data)
-    fates = Fates(image, chance, sector)
+    fates = DiskFates(image, chance, sector)
     for offset, data in pending[done:]:
         if data is not None:
             fates.write(offset, data)
@@ -158,7 +158,7 @@ def settle(image: bytearray, pending: list[tuple[int, bytes | None]], chance: ra
     fates.decide()
 
 
-class Fates:
+class DiskFates:
     """The values that sectors and size of one file may have after a cut, collected change by change."""
 
     def __init__(self, image: bytearray, chance: random.Random, sector: int) -> None:
@@ -226,7 +226,7 @@ def fate(values: list[bytes], kept: float, torn: float, chance: random.Random) -
     return after[:place] + rest
 
 
-class Names:
+class DiskNames:
     """Which name leads to which file, and has led to since that was durable."""
 
     def __init__(self) -> None:
@@ -272,8 +272,8 @@ class Names:
         else:
             self._files[name] = [file]
 
-    def copy(self) -> "Names":
-        names = Names()
+    def copy(self) -> "DiskNames":
+        names = DiskNames()
         for name, files in self._files.items():
             names._files[name] = [file and file.copy() for file in files]
         return names
@@ -297,9 +297,9 @@ class Disk:
         self.guard = threading.RLock()
         self.armed = False
         self._chance = random.Random(seed)
-        self._plans: list[Plan] = []
+        self._plans: list[DiskPlan] = []
         self._cut_step = NEVER
-        self.names = Names()
+        self.names = DiskNames()
 
     # Power
 
@@ -343,7 +343,7 @@ class Disk:
         if fault is Fault.POWER:
             raise UsageError("the power is cut by a step, not by a fault", "cut_at")
         with self.guard:
-            self._plans.append(Plan(fault, self._count(CALLS.get(fault, fault)) + positive(call), lasting))
+            self._plans.append(DiskPlan(fault, self._count(CALLS.get(fault, fault)) + positive(call), lasting))
             self.armed = True
 
     def heal(self) -> None:

@@ -13,15 +13,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, cast
 
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import Command, Declare
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import Command, Declare
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import StoreFailed, UsageError
-from unibus.stores.catalog import Catalog
-from unibus.stores.durability import Durability
-from unibus.stores.history import History
-from unibus.stores.pending import Outcome, Pending
-from unibus.stores.store import EntityInfo, SessionLock, Store, StoreHealth, Wish
+from unibus.stores.seam.catalog import Catalog
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.history import History
+from unibus.stores.seam.pending import CommitResult, Pending
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store, StoreHealth
 
 VERBS: Final = ("apply", "claim", "accept", "subscribe_from")
 """The verbs that change something, and so can fail with an unknown outcome."""
@@ -83,7 +83,7 @@ class FaultStore:
 
     def _lost(self, real: Pending[T] | None) -> Pending[T]:
         """An answer that never comes, once the real one is there."""
-        outcome = Outcome(None)
+        outcome = CommitResult(None)
         if real is None:
             outcome.decide(self._error)
         else:
@@ -97,8 +97,8 @@ class FaultStore:
     ) -> Pending[list[object]]:
         return self._call("apply", lambda: self._store.apply(commands, durability, batch_id))
 
-    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
-        return self._call("claim", lambda: self._store.claim(wish))
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
+        return self._call("claim", lambda: self._store.claim(request))
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
         return self._call("accept", lambda: self._store.accept(entity, session_id, consumer))
@@ -132,15 +132,15 @@ class FaultStore:
         self._check()
         return self._store.position(name)
 
-    def held(self, entity: str | None = None) -> list[Entry]:
+    def held(self, entity: str | None = None) -> list[StoredMessage]:
         self._check()
         return self._store.held(entity)
 
-    def find(self, entity: str, sequence: int) -> Entry | None:
+    def find(self, entity: str, sequence: int) -> StoredMessage | None:
         self._check()
         return self._store.find(entity, sequence)
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         self._check()
         return self._store.data_of(entries)
 

@@ -23,7 +23,7 @@ import os
 import random
 from typing import Final, NoReturn, Self
 
-from unibus.testing.disk import IN_ORDER, Disk, DiskFile, Fault, Names
+from unibus.testing.disk import IN_ORDER, Disk, DiskFile, DiskNames, Fault
 
 __all__ = ["FolderDisk", "SimulatedFiles"]
 
@@ -49,7 +49,7 @@ class SafeFile(DiskFile):
         return twin
 
 
-class FolderNames(Names):
+class FolderNames(DiskNames):
     """Steps in their order: a rename is one step for two names."""
 
     def __init__(self) -> None:

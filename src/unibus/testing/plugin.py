@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from unibus.testing.clock.virtual_clock import VirtualClock
     from unibus.testing.recording import RecordingBus, RecordingSyncBus
-    from unibus.testing.virtual_clock import VirtualClock
 
 
 @pytest.fixture
 def virtual_clock() -> "Iterator[VirtualClock]":
     """A clock that moves when the test says so. The `bus` and `sync_bus` of the same test run on it."""
-    from unibus.testing.virtual_clock import VirtualClock
+    from unibus.testing.clock.virtual_clock import VirtualClock
 
     with VirtualClock() as clock:
         yield clock

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
-from unibus.bus.message_bus import MessageBus, on_a_loop
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus, on_a_loop
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.clock import Clock
-from unibus.core.cold import Cold, HeaderValue
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.limits import WORKER_COUNT_DEFAULT
-from unibus.testing.virtual_clock import VirtualClock, VirtualTimers
+from unibus.testing.clock.virtual_clock import VirtualClock, VirtualTimers
 
 DRAIN_TIMEOUT_S: Final = 5.0
 """Of real time. A test that hangs tells less than one that fails."""
@@ -24,7 +24,7 @@ END_TIMEOUT_S: Final = 0.05
 """The test is over: what still waits is not delivered, and whoever still works is left behind."""
 
 
-class Sent:
+class SentMessages:
     """The messages of one bus in the order of the publish calls."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class RecordingBus(MessageBus):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(store, worker_count=worker_count, strict=strict, idempotency_ttl=idempotency_ttl, clock=clock)
-        self._sent = Sent()
+        self._sent = SentMessages()
 
     def sent(self, channel: str | None = None) -> list[Message]:
         """What was published through this bus and accepted, in order; on one channel, or on all."""
@@ -77,17 +77,21 @@ class RecordingBus(MessageBus):
             raise self._refused_delay()
         return super().publish(
             self._message(
-                channel, payload, priority, self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+                channel, payload, priority, self._properties(trace_id, headers, correlation_id, ttl, dedup_key, fields)
             )
         )
 
-    def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
+    def _message(
+        self, channel: object, payload: object, priority: object, properties: MessageProperties | None
+    ) -> Message:
         self._adopt_loop()
-        return self._sent.noted(super()._message(channel, payload, priority, cold))
+        return self._sent.noted(super()._message(channel, payload, priority, properties))
 
-    def _messages(self, channel: str, payloads: list[object], priority: object, cold: Cold | None) -> list[Message]:
+    def _messages(
+        self, channel: str, payloads: list[object], priority: object, properties: MessageProperties | None
+    ) -> list[Message]:
         self._adopt_loop()
-        return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, cold)]
+        return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, properties)]
 
     def subscribe(self, *args: Any, **options: Any) -> Any:
         self._adopt_loop()
@@ -96,7 +100,7 @@ class RecordingBus(MessageBus):
     async def drain(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
         """Wait until every message was handled, retries included: a virtual clock is advanced from retry to retry."""
         self._adopt_loop()
-        clock, timers = self._hub.clock, self._hub.timers
+        clock, timers = self._runtime.clock, self._runtime.timers
         if isinstance(clock, VirtualClock) and isinstance(timers, VirtualTimers):
             try:
                 await clock.run_timers_async(timers, timeout=timeout)
@@ -106,17 +110,17 @@ class RecordingBus(MessageBus):
 
     def end(self) -> None:
         """Close at once, from outside of the loop: for the end of a fixture."""
-        hub = self._hub
-        home = hub.places.home
+        runtime = self._runtime
+        home = runtime.places.home
         if home is not None and not (home.is_closed() or home.is_running() or on_a_loop()):
             # Between test and teardown the loop stands still, and its tasks can only end on it.
             home.run_until_complete(self.close(END_TIMEOUT_S))
         else:
-            hub.shutdown.closing.close(END_TIMEOUT_S)
+            runtime.shutdown.closing.close(END_TIMEOUT_S)
 
     def _adopt_loop(self) -> None:
-        if on_a_loop() and (self._hub.places.home is None or self._hub.places.home.is_closed()):
-            self._hub.places.home = asyncio.get_running_loop()
+        if on_a_loop() and (self._runtime.places.home is None or self._runtime.places.home.is_closed()):
+            self._runtime.places.home = asyncio.get_running_loop()
 
 
 class RecordingSyncBus(SyncMessageBus):
@@ -132,7 +136,7 @@ class RecordingSyncBus(SyncMessageBus):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(store, worker_count=worker_count, strict=strict, idempotency_ttl=idempotency_ttl, clock=clock)
-        self._sent = Sent()
+        self._sent = SentMessages()
 
     def sent(self, channel: str | None = None) -> list[Message]:
         """What was published through this bus and accepted, in order; on one channel, or on all."""
@@ -155,19 +159,23 @@ class RecordingSyncBus(SyncMessageBus):
             raise self._refused_delay()
         return super().publish(
             self._message(
-                channel, payload, priority, self._cold(trace_id, headers, correlation_id, ttl, dedup_key, fields)
+                channel, payload, priority, self._properties(trace_id, headers, correlation_id, ttl, dedup_key, fields)
             )
         )
 
-    def _message(self, channel: object, payload: object, priority: object, cold: Cold | None) -> Message:
-        return self._sent.noted(super()._message(channel, payload, priority, cold))
+    def _message(
+        self, channel: object, payload: object, priority: object, properties: MessageProperties | None
+    ) -> Message:
+        return self._sent.noted(super()._message(channel, payload, priority, properties))
 
-    def _messages(self, channel: str, payloads: list[object], priority: object, cold: Cold | None) -> list[Message]:
-        return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, cold)]
+    def _messages(
+        self, channel: str, payloads: list[object], priority: object, properties: MessageProperties | None
+    ) -> list[Message]:
+        return [self._sent.noted(message) for message in super()._messages(channel, payloads, priority, properties)]
 
     def drain(self, timeout: float | None = DRAIN_TIMEOUT_S) -> bool:
         """Wait until every message was handled, retries included: a virtual clock is advanced from retry to retry."""
-        clock, timers = self._hub.clock, self._hub.timers
+        clock, timers = self._runtime.clock, self._runtime.timers
         if isinstance(clock, VirtualClock) and isinstance(timers, VirtualTimers):
             try:
                 clock.run_timers(timers, timeout=timeout)

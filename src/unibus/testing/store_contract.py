@@ -1,4 +1,4 @@
-"""The contract of a store as a test suite, for whoever writes one: only what `unibus.stores.store.Store` promises.
+"""The contract of a store as a test suite, for whoever writes one: only what `unibus.stores.seam.store.Store` promises.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -9,14 +9,22 @@ The suite moves time by a `VirtualClock`: the store reads `clock.monotonic_ns` a
 later goes through the timers of the clock. Nothing here sleeps, and a store that does not answer within 30 s fails.
 """
 
+from unibus.testing.contracts.batches import (
+    BatchContract,
+    EntityContract,
+    HistoryContract,
+    QuotaContract,
+    WatchContract,
+)
 from unibus.testing.contracts.delivery import DeferContract, LockContract, OrderContract, ProcessedContract
+from unibus.testing.contracts.entity_settings import IdleContract, MomentContract, StatusContract
 from unibus.testing.contracts.forwards import (
     DuplicateBeforeQuotaContract,
     ForwardedDeadLetterContract,
     ForwardedDuplicateContract,
     ForwardLimitContract,
 )
-from unibus.testing.contracts.mending import (
+from unibus.testing.contracts.operator_actions import (
     DeadLetterContract,
     FormerContract,
     MoveContract,
@@ -34,9 +42,7 @@ from unibus.testing.contracts.servers import (
     TokenContract,
 )
 from unibus.testing.contracts.sessions import SessionContract
-from unibus.testing.contracts.standing import IdleContract, MomentContract, StatusContract
 from unibus.testing.contracts.timing import DedupContract, ExpiryContract, ScheduleContract
-from unibus.testing.contracts.whole import BatchContract, EntityContract, HistoryContract, QuotaContract, WatchContract
 
 __all__ = ["OpenStore", "Rig", "StoreContract"]
 

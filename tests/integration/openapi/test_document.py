@@ -21,11 +21,11 @@ from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule, rules_text
 from unibus.core.access.token import make_token
 from unibus.core.filters.filters import SqlFilter
-from unibus.core.life.entity import subscription_path
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.state.entity import subscription_path
+from unibus.core.lifecycle.state.rules import Rule
+from unibus.endpoints.http.application.operations import TABLE
 from unibus.endpoints.http.messages.lock_tokens import token_text
 from unibus.endpoints.http.operation import Operation
-from unibus.endpoints.http.operations import TABLE
 
 SEED = "14"
 FOLDER = Path(__file__).parent

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable
 
 from tests.crash.server_process import TOKEN
-from unibus.endpoints.http.operations import TABLE
+from unibus.endpoints.http.application.operations import TABLE
 
 LEFT_OUT = {"events_live", "entities_live", "server_live", "server_logs", "watch_job", "server_stop"}
 """Operations whose answers have no end, which other tests read; and the one that ends the server."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import uvloop
 
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
 from unibus.config.settings import ServerSettings
 from unibus.core.access.rules import AuthorizationRule
-from unibus.endpoints.server import Server
-from unibus.endpoints.serving import Serving
+from unibus.endpoints.server.server import Server
+from unibus.endpoints.server.serving import Serving
 from unibus.errors import StoreFailed
 
 PATIENCE_S = 30.0
@@ -170,7 +170,7 @@ def running(settings: ServerSettings, loop_name: str = "uvloop", **options: Any)
 
 def fail(server: Running) -> None:
     """As a write does that the disk refuses."""
-    store = server.server.serving.bus._hub.queues().store
+    store = server.server.serving.bus._runtime.queues().store
     store._committer.fail(StoreFailed("the disk is gone"))  # type: ignore[attr-defined]
 
 

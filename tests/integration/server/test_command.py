@@ -45,8 +45,8 @@ def build(serving, settings, ca_path, local_rule):
         await send({"type": "http.response.body", "body": body})
     return app
 
-sys.modules["unibus.bus.broker"] = types.SimpleNamespace(Broker=Broker)
-sys.modules["unibus.endpoints.http.app"] = types.SimpleNamespace(build=build)
+sys.modules["unibus.bus.api.broker"] = types.SimpleNamespace(Broker=Broker)
+sys.modules["unibus.endpoints.http.application.app"] = types.SimpleNamespace(build=build)
 from unibus.cli.main import app
 app(prog_name="unibus")
 """

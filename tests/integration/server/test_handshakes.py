@@ -12,9 +12,9 @@ import pytest
 
 from tests.integration.server.running import Running, read_all, request, status_of
 from unibus.config.settings import ServerSettings
-from unibus.endpoints import open_files
-from unibus.endpoints.handshakes import OLD_TICKS
 from unibus.endpoints.log_lines import fields_of
+from unibus.endpoints.transport import open_files
+from unibus.endpoints.transport.handshakes import OLD_TICKS
 
 Serve = Callable[..., Running]
 CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"

@@ -54,8 +54,8 @@ def reset(client: socket.socket) -> None:
 
 
 def waiting_receives(server: Running) -> int:
-    book = server.server.serving.bus._hub.queues().store._book  # type: ignore[attr-defined]
-    return sum(len(entity.wakers) for entity in book.entities.values())
+    state = server.server.serving.bus._runtime.queues().store._state  # type: ignore[attr-defined]
+    return sum(len(entity.wakers) for entity in state.entities.values())
 
 
 def received(client: socket.socket, target: str) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from tests.integration.server.running import (
 from unibus.config.server_file import ServerFile, read_server_file, write_server_file
 from unibus.config.settings import ServerSettings
 from unibus.core.access.rules import AuthorizationRule
-from unibus.endpoints.server import Server
-from unibus.endpoints.serving import Serving
+from unibus.endpoints.server.server import Server
+from unibus.endpoints.server.serving import Serving
 from unibus.errors import (
     BusError,
     ConfigInvalid,
@@ -36,7 +36,7 @@ from unibus.errors import (
     StoreUnavailable,
     UsageError,
 )
-from unibus.stores.lock_holder import is_held_by
+from unibus.stores.files.lock_holder import is_held_by
 from unibus.sync import MessageBus
 
 Serve = Callable[..., Running]
@@ -350,7 +350,7 @@ def test_a_server_that_cannot_write_the_file_serves_as_well(
     def refuse(path: str, found: ServerFile) -> None:
         raise PermissionError(13, "not allowed")
 
-    monkeypatch.setattr("unibus.endpoints.server_file.write_server_file", refuse)
+    monkeypatch.setattr("unibus.endpoints.server.server_file.write_server_file", refuse)
     server = serve(store=str(tmp_path / "silent.db"))
     with server.connect() as client:
         client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")

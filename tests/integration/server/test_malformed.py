@@ -19,7 +19,7 @@ from tests.crash.server_process import TOKEN
 from tests.integration.server.malformed import NAMES, Damage
 from tests.integration.server.running import PATIENCE_S, Running, read_all, running, status_of
 from unibus.config.settings import ServerSettings
-from unibus.endpoints.first_byte import AMQP_HEADER
+from unibus.endpoints.transport.first_byte import AMQP_HEADER
 
 EXAMPLES = 400
 INCOMPLETE_S = 0.5

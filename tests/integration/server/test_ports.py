@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests.integration.server.running import Running, TinyBroker, read_all, read_answer, request, status_of
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
 from unibus.core.access.rules import AuthorizationRule
-from unibus.endpoints.first_byte import AMQP_HEADER
 from unibus.endpoints.log_lines import fields_of
+from unibus.endpoints.transport.first_byte import AMQP_HEADER
 from unibus.errors import PortUnavailable
 
 Serve = Callable[..., Running]

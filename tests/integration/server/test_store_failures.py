@@ -63,8 +63,8 @@ class Asking:
 
 def is_waited_for(server: Running) -> bool:
     """Whether any receive waits for a message."""
-    book = server.server.serving.bus._hub.queues().store._book  # type: ignore[attr-defined]
-    return any(entity.wakers for entity in book.entities.values())
+    state = server.server.serving.bus._runtime.queues().store._state  # type: ignore[attr-defined]
+    return any(entity.wakers for entity in state.entities.values())
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 from tests.property.topologies import worlds
 from tests.property.topologies.pair import ANSWER_S, REMEMBERED, Lock, Pair, SessionProof, same
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import (
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -28,13 +28,13 @@ from unibus.core.life.commands import (
     SetRule,
     Settle,
 )
-from unibus.core.life.envelope import message_of, overlay_of
+from unibus.core.lifecycle.envelope import message_of, overrides_of
 from unibus.errors import BusError
-from unibus.stores.store import Wish
-from unibus.testing.model import SECOND, Box, Letter, Post
+from unibus.stores.seam.store import ClaimRequest
+from unibus.testing.model import SECOND, ModelMessage, ModelQueue, ModelSend
 
 Step: TypeAlias = Callable[[Pair, Random, str], None]
-Planned: TypeAlias = tuple[Callable[[], object], Command, tuple[str, Post] | None]
+Planned: TypeAlias = tuple[Callable[[], object], Command, tuple[str, ModelSend] | None]
 """A step of the model, the same for the store, and what it sends, if it is a send."""
 
 VERBS: Final = (COMPLETE, ABANDON, ABANDON, DEFER, DEAD_LETTER, DEAD_LETTER)
@@ -105,7 +105,7 @@ def cancel(pair: Pair, chance: Random, text: str) -> None:
 # Receiving
 
 
-def received(pair: Pair, name: str, letters: list[Letter], claims: list[Claimed], lock: bool) -> None:
+def received(pair: Pair, name: str, letters: list[ModelMessage], claims: list[Claimed], lock: bool) -> None:
     same([str(message_of(each).body) for each in claims], [each.text for each in letters], f"received from {name}")
     for letter, claimed in zip(letters, claims, strict=True):
         place = (letter.count + 1, letter.sequence)
@@ -125,13 +125,13 @@ def receive(pair: Pair, chance: Random, text: str) -> None:
     if names:
         name, count, lock = chance.choice(names), chance.randint(1, 3), chance.random() < 0.8
         pair.log.append(f"  receive {count} from {name}, lock={lock}")
-        wish = Wish(name, count, lock)
-        found = pair.both(lambda: pair.model.claim(name, count), lambda: pair.store.claim(wish).wait(ANSWER_S))
+        request = ClaimRequest(name, count, lock)
+        found = pair.both(lambda: pair.model.claim(name, count), lambda: pair.store.claim(request).wait(ANSWER_S))
         if found is not None:
             received(pair, name, *found, lock)
 
 
-def deferred_of(box: Box) -> list[int]:
+def deferred_of(box: ModelQueue) -> list[int]:
     return [letter.sequence for letter in box.letters.values() if letter.state == "deferred"]
 
 
@@ -142,9 +142,9 @@ def receive_deferred(pair: Pair, chance: Random, text: str) -> None:
         proof = next((each.pair for each in pair.sessions[::-1] if each.entity == name), None)
         sequences = deferred_of(pair.model.boxes[name])[: chance.randint(1, 2)]
         pair.log.append(f"  receive deferred {sequences} from {name}, session {proof}")
-        wish = Wish(name, session=proof, sequences=tuple(sequences))
+        request = ClaimRequest(name, session=proof, sequences=tuple(sequences))
         found = pair.both(
-            lambda: pair.model.deferred(name, sequences, proof), lambda: pair.store.claim(wish).wait(ANSWER_S)
+            lambda: pair.model.deferred(name, sequences, proof), lambda: pair.store.claim(request).wait(ANSWER_S)
         )
         if found is not None:
             received(pair, name, *found, True)
@@ -159,14 +159,14 @@ def planned_settle(pair: Pair, chance: Random) -> Planned:
     headers = {"color": chance.choice(worlds.COLORS)} if chance.random() < 0.3 else None
     pair.log.append(f"  {SETTLEMENTS[verb]} {lock.entity} #{lock.sequence}, delay {delay_ns}, headers {headers}")
     command = Settle(verb, lock.entity, lock.sequence, lock.token)
-    command.delay_ns, command.overlay = delay_ns, overlay_of(dict(headers or {}))
+    command.delay_ns, command.overlay = delay_ns, overrides_of(dict(headers or {}))
     command.reason = "broken"
     where, model = (lock.entity, lock.sequence, lock.token), pair.model
     wanted: dict[int, Callable[[], object]] = {
         COMPLETE: lambda: model.complete(*where),
         ABANDON: lambda: model.abandon(*where, delay_ns, headers),
         DEFER: lambda: model.defer(*where, headers),
-        DEAD_LETTER: lambda: model.bury(*where, "broken", headers),
+        DEAD_LETTER: lambda: model.dead_letter(*where, "broken", headers),
     }
     return wanted[verb], command, None
 
@@ -226,9 +226,9 @@ def receive_in_session(pair: Pair, chance: Random, text: str) -> None:
     if pair.sessions:
         held, count = pair.sessions[-1 - chance.randrange(min(3, len(pair.sessions)))], chance.randint(1, 3)
         pair.log.append(f"  receive {count} from session {held.id} of {held.entity}")
-        wish = Wish(held.entity, count, session=held.pair)
+        request = ClaimRequest(held.entity, count, session=held.pair)
         found = pair.both(
-            lambda: pair.model.claim(held.entity, count, held.pair), lambda: pair.store.claim(wish).wait(ANSWER_S)
+            lambda: pair.model.claim(held.entity, count, held.pair), lambda: pair.store.claim(request).wait(ANSWER_S)
         )
         if found is not None:
             received(pair, held.entity, *found, True)

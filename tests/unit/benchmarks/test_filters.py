@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks import filters
 from benchmarks.filters_topic import FEW, FIELDS, MANY, figures_of, others, wanted
+from unibus.core.envelope.message import Message
 from unibus.core.filters.filters import SqlFilter
-from unibus.core.message import Message
 from unibus.limits import SUBSCRIPTIONS_PER_TOPIC_MAX
 
 

@@ -12,13 +12,13 @@ from benchmarks.pipeline_peers import PEERS, Counted
 from unibus.capture.schema import CAME, TERMINAL
 from unibus.capture.sources import open_sources
 from unibus.pipeline.generator.generate import Generated, generate
-from unibus.pipeline.generator.world import Plan
+from unibus.pipeline.generator.world import WorldPlan
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Generated:
     folder = tmp_path_factory.mktemp("history")
-    return generate(str(folder), Plan(3_000, domains=2, hours=4, seed=7), segment_rows=2_000)
+    return generate(str(folder), WorldPlan(3_000, domains=2, hours=4, seed=7), segment_rows=2_000)
 
 
 def rows_of(files: list[str]) -> list[dict[str, object]]:

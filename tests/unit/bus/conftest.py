@@ -7,8 +7,8 @@ import pytest
 
 from tests.unit.bus.probes import HandClock, HandTimers, TimersClock
 from tests.unit.bus.rigs import FACES, Rig
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ class Parent:
         self.dead = self.bus.dead_letter_queue()
         self.memory = open_store("memory://", SYSTEM_CLOCK, ThreadTimers(SYSTEM_CLOCK, print))
         # Answers that nobody has asked for yet: one is being collected, one is long decided.
-        self.late = self.bus._hub.queues().send("q", 3, {})
+        self.late = self.bus._runtime.queues().send("q", 3, {})
 
     def hear(self, body: object) -> None:
         self.heard.append(body)

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unibus.bus import capture_child
 from unibus.bus.timers import ThreadTimers
+from unibus.capture import child as capture_child
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import BusForked, StoreBusy
-from unibus.stores import forked
-from unibus.stores.journals.sqlite import SqliteJournal
 from unibus.stores.opening import open_store
 from unibus.stores.reading import open_reader
+from unibus.stores.seam import forked
+from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.sync import MessageBus
 
 
@@ -134,7 +134,7 @@ def the_capture_of_the_parent_does_not_wait_for_the_child(path: str) -> bool:
         bus = MessageBus(f"sqlite:///{path}?capture={path}.captured")
     finally:
         capture_child.subprocess.Popen = start  # type: ignore[misc]
-    pipe = bus._hub.shutdown.capture._process.stdin.fileno()  # type: ignore[union-attr]
+    pipe = bus._runtime.shutdown.capture._process.stdin.fileno()  # type: ignore[union-attr]
     let_go = in_child(lambda: raises(OSError, lambda: os.fstat(pipe)))
     os.fstat(pipe)
     bus.close()

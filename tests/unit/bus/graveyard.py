@@ -21,7 +21,9 @@ class Desk:
         return [letter.id for letter in self.list_messages(*given, **named)]
 
 
-def bury(rig: Rig, entity: str, body: object, reason: str = "Broken", description: str = "", **fields: Any) -> str:
+def dead_letter(
+    rig: Rig, entity: str, body: object, reason: str = "Broken", description: str = "", **fields: Any
+) -> str:
     """Send one message, receive it and let it die. Its id."""
     sent = rig.send(entity, body, **fields)
     kill(rig, entity, reason, description)

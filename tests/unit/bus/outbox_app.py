@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.bus.probes import GUARD_S
-from unibus.bus.relay_route import Relayed
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.outbox.relay_route import Relayed
 
 
 class Oops(Exception):

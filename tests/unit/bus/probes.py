@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from unibus.clock import Clock
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 
 GUARD_S = 10.0
 SECOND = 1_000_000_000
@@ -241,7 +241,7 @@ class Publisher:
 def taken_slots(bus: Any) -> list[str]:
     """Groups that cannot offer all of their slots. A slot that was claimed in vain is free a little later."""
     found = []
-    for group in bus._hub.registry.groups():
+    for group in bus._runtime.registry.groups():
         usable = [consumer for consumer in group.consumers if not consumer.stranded]
         free = sum(consumer.concurrency for consumer in usable)
         counts = [int(group.running), *[int(consumer.active) for consumer in usable]]

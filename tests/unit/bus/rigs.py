@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from tests.unit.bus.probes import GUARD_S
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.clock import SYSTEM_CLOCK, Clock
-from unibus.core.life.changes import Change
+from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Slice
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.store import EntityInfo
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.journal import SnapshotSlice
+from unibus.stores.seam.store import EntityInfo
+from unibus.stores.sqlite.journal import SqliteJournal
 
 Bus = Any  # Of either face.
 
@@ -128,7 +128,7 @@ class BreakingJournal(SqliteJournal):
         super().__init__(str(path))
         self.broken = False
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         if self.broken:
             raise StoreFailed("the disk is gone", "look for it")
         super().append(first_seq, changes, sync, part)

@@ -5,15 +5,15 @@ import inspect
 import pytest
 
 import unibus
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.settings import ChannelConfig
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
-from unibus.core.metrics import MetricsSnapshot
-from unibus.core.payload import Payload, SerializationFormat, Serialized
-from unibus.core.priority import Priority
-from unibus.core.queue import PriorityQueue
-from unibus.core.views import BusMessage, MessageId, MessageMeta
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.payload import Payload, SerializationFormat, Serialized
+from unibus.core.envelope.priority import Priority
+from unibus.core.envelope.views import BusMessage, MessageId, MessageMeta
+from unibus.core.flow.metrics import MetricsSnapshot
+from unibus.core.flow.queue import PriorityQueue
 
 FACES = [MessageBus, SyncMessageBus]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.persistence import SqlitePersistence
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.compat.persistence import SqlitePersistence
+from unibus.core.envelope.message import Message
 from unibus.errors import EntityNotFound, UsageError
 
 

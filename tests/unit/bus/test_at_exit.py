@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, assert_all_end, bus_threads, event_wait
-from unibus.bus.at_exit import Exit, finish
-from unibus.bus.closing import Step
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.shutdown import Shutdown
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.shutdown.at_exit import Exit, finish
+from unibus.bus.shutdown.closing import ClosingStep
+from unibus.bus.shutdown.steps import Shutdown
+from unibus.core.envelope.message import Message
 
 NOTICE = "before exit; call bus.close()"
 
@@ -34,7 +34,7 @@ def wait_for_line(caplog: pytest.LogCaptureFixture, text: str) -> str:
 
 def ending(bus: SyncMessageBus | MessageBus) -> threading.Thread:
     """The end of the program, for this bus; it says at once what it waits for."""
-    ends = Exit(bus._hub.shutdown, GUARD_S, 0.0)
+    ends = Exit(bus._runtime.shutdown, GUARD_S, 0.0)
     thread = threading.Thread(target=ends.run, daemon=True)
     thread.start()
     return thread
@@ -62,11 +62,11 @@ def test_it_says_which_bus_waits_for_which_handlers(
     end = ending(bus)
     line = wait_for_line(caplog, NOTICE)
     assert "1 running handler of channel 'orders' (billing)" in line
-    assert f"of the bus {bus._hub.shutdown.url} " in line
+    assert f"of the bus {bus._runtime.shutdown.url} " in line
     assert end.is_alive()
     go_on.set()
     assert_all_end({end})
-    assert bus._hub.shutdown.closing.is_done
+    assert bus._runtime.shutdown.closing.is_done
     assert "unhandled" not in caplog.text
 
 
@@ -89,7 +89,7 @@ def test_what_is_left_at_the_time_out_is_counted(caplog: pytest.LogCaptureFixtur
     for number in range(3):
         bus.publish("c", number)
     gate.wait_entered()
-    finish([bus._hub.shutdown], 0.0)
+    finish([bus._runtime.shutdown], 0.0)
     assert "with 3 messages undelivered: 3 of channel 'c' (" in caplog.text
     gate.open()
     assert_all_end(bus_threads() - before)
@@ -117,7 +117,7 @@ def test_a_close_that_goes_on_in_its_thread_is_waited_for(caplog: pytest.LogCapt
         entered.set()
         event_wait(go_on)
 
-    bus._hub.shutdown.closing._steps[7] = Step("its store", hold)
+    bus._runtime.shutdown.closing._steps[7] = ClosingStep("its store", hold)
     closing = threading.Thread(target=bus.close, daemon=True)
     closing.start()
     event_wait(entered)
@@ -132,9 +132,9 @@ def test_it_says_which_thread_it_waits_for(caplog: pytest.LogCaptureFixture) -> 
     go_on = threading.Event()
     other = threading.Thread(target=event_wait, args=(go_on,), daemon=True)
     other.start()
-    shutdown = bus._hub.shutdown
+    shutdown = bus._runtime.shutdown
     steps = shutdown.closing._steps
-    steps[8] = Step("its capture", lambda: shutdown._join(other, None))
+    steps[8] = ClosingStep("its capture", lambda: shutdown._join(other, None))
     end = ending(bus)
     assert "waiting for its capture" in wait_for_line(caplog, NOTICE)
     go_on.set()
@@ -157,14 +157,14 @@ def test_ctrl_c_ends_the_wait(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Shutdown, "wait_for_handlers", interrupt)
-    steps: list[Callable[[], None]] = [first._hub.shutdown.closing._steps[7].run]
+    steps: list[Callable[[], None]] = [first._runtime.shutdown.closing._steps[7].run]
     if times == 2:
-        first._hub.shutdown.closing._steps[7] = Step("its store", again)
-    finish([first._hub.shutdown, second._hub.shutdown])
-    assert asked == [first._hub.shutdown]  # Nobody waits for the others after that.
+        first._runtime.shutdown.closing._steps[7] = ClosingStep("its store", again)
+    finish([first._runtime.shutdown, second._runtime.shutdown])
+    assert asked == [first._runtime.shutdown]  # Nobody waits for the others after that.
     assert "stopped waiting" in caplog.text
-    assert second._hub.shutdown.closing.is_done is (times == 1)
-    first._hub.shutdown.closing._steps[7] = Step("its store", steps[0])
+    assert second._runtime.shutdown.closing.is_done is (times == 1)
+    first._runtime.shutdown.closing._steps[7] = ClosingStep("its store", steps[0])
     first.close()
     second.close()
     with SyncMessageBus(persistence_path=tmp_path / "1.db") as reopened:
@@ -177,10 +177,10 @@ def test_a_bus_that_cannot_be_closed_keeps_none_of_the_others(caplog: pytest.Log
     def fail() -> None:
         raise OSError(5, "broken")
 
-    broken._hub.shutdown.closing._steps[7] = Step("its store", fail)
-    finish([broken._hub.shutdown, other._hub.shutdown])
+    broken._runtime.shutdown.closing._steps[7] = ClosingStep("its store", fail)
+    finish([broken._runtime.shutdown, other._runtime.shutdown])
     assert "broken" in caplog.text
-    assert other._hub.shutdown.closing.is_done
+    assert other._runtime.shutdown.closing.is_done
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent SIGINT")
@@ -217,7 +217,7 @@ def test_ctrl_c_while_a_block_is_left_reports_what_is_lost() -> None:
         import sys
         import threading
 
-        from unibus.bus import unhandled
+        from unibus.bus.shutdown import unhandled
         from unibus.sync import MessageBus
 
         unhandled.PROGRESS_S = 0.01
@@ -322,7 +322,7 @@ def test_what_a_durable_store_has_is_not_lost(tmp_path: Path) -> None:
 def test_queues_in_memory_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     bus = SyncMessageBus()
     bus.send("q", 1)
-    finish([bus._hub.shutdown])
+    finish([bus._runtime.shutdown])
     line = wait_for_line(caplog, "undelivered")
     assert "1 message undelivered: 1 in queue 'q'; call close()" in line
 
@@ -332,7 +332,7 @@ def test_what_a_stopped_bus_has_is_reported(caplog: pytest.LogCaptureFixture) ->
     bus.subscribe("c", Collector(), group="g")
     assert bus.stop(GUARD_S)
     bus.publish("c", 1)
-    finish([bus._hub.shutdown])
+    finish([bus._runtime.shutdown])
     assert "1 message undelivered: 1 of channel 'c' (g)" in caplog.text
 
 
@@ -345,7 +345,7 @@ def test_handlers_of_a_durable_store_that_did_not_end_are_reported(
     bus.subscribe("c", gate, concurrency=1)
     bus.publish("c", 1)
     gate.wait_entered()
-    finish([bus._hub.shutdown], 0.0)
+    finish([bus._runtime.shutdown], 0.0)
     assert "with 1 message unhandled, to be delivered after the next start of sqlite:" in caplog.text
     assert "undelivered" not in caplog.text
     gate.open()

@@ -8,9 +8,9 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S
 from unibus import InMemoryQueueBackend, MessageBus
-from unibus.bus import backend_settling, backend_workers
-from unibus.core.message import Message
-from unibus.core.views import BusMessage
+from unibus.bus.compat import backend_settling, backend_workers
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.views import BusMessage
 from unibus.errors import ConfigInvalid
 
 

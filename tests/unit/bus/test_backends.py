@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S
 from unibus import InMemoryQueueBackend, MessageBackend, MessageBus, RedisStreamBackend
-from unibus.bus import backend_workers
-from unibus.core.message import Message
-from unibus.core.views import BusMessage
+from unibus.bus.compat import backend_workers
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.views import BusMessage
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
 from unibus.sync import MessageBus as SyncMessageBus
 

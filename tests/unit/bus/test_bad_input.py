@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.unit.bus.probes import Collector
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.settings import BusConfig, ChannelConfig
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
-from unibus.core.payload import Payload
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.payload import Payload
 from unibus.errors import (
     BusError,
     ChannelNotFound,

@@ -15,20 +15,20 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S
 from tests.unit.bus.rigs import Bus, NoTimers, Rig
-from unibus.bus.received import SyncReceived
+from unibus.bus.queues.received import SyncReceived
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.deadletter import DESCRIPTION_CHARS_MAX
+from unibus.core.envelope.message import Message
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, SqlFilter
-from unibus.core.life.rules import Rule
-from unibus.core.message import Message
+from unibus.core.flow.deadletter import DESCRIPTION_CHARS_MAX
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.errors import BusError, UsageError
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Journal
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.journal import Journal
+from unibus.stores.sqlite.journal import SqliteJournal
 
 NUMBERS = itertools.count()
 HUGE = "x" * 40_000
@@ -448,9 +448,9 @@ class StoreRig(Rig):
 
     def standing(self) -> object:
         """What changes with every change to the store, as decided: when it is written is the committer's affair."""
-        store = self.bus._hub.queues().store
+        store = self.bus._runtime.queues().store
         assert isinstance(store, EmbeddedStore)
-        return self.entities(), store._book.seq, self.cursor("r")
+        return self.entities(), store._state.seq, self.cursor("r")
 
     def picture(self) -> object:
         """Everything that can be seen of the store, but for when somebody looked at it."""
@@ -460,7 +460,15 @@ class StoreRig(Rig):
 
     def _seen(self, name: str) -> list[tuple[object, ...]]:
         return [
-            (each.id, each.body, each.sequence, each.delivery_count, each.priority, each.expires_ns, cold_of(each))
+            (
+                each.id,
+                each.body,
+                each.sequence,
+                each.delivery_count,
+                each.priority,
+                each.expires_ns,
+                properties_of(each),
+            )
             for each in self.peek(name, 100_000)
         ]
 
@@ -472,8 +480,8 @@ class StoreRig(Rig):
         self.do(message.complete)
 
 
-def cold_of(message: Message) -> object:
-    return None if message.cold is None else message.cold.as_tuple()
+def properties_of(message: Message) -> object:
+    return None if message.properties is None else message.properties.as_tuple()
 
 
 @pytest.fixture(params=["memory", "sqlite", "jsonfile"])

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, Publisher, within
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import BusClosed, PublishError, QueueFull
 
 

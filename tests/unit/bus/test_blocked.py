@@ -8,10 +8,10 @@ from concurrent.futures import Future
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, Publisher, TimersClock, within
-from unibus.bus.blocked import BlockedPublisher, BlockedPublishers
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.pubsub.blocked import BlockedPublisher, BlockedPublishers
+from unibus.core.envelope.message import Message
 
 
 class Attempts(TimersClock):

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from unibus import MessageBus, Pattern
-from unibus.bus.broker import ANSWER_BYTES_MAX, Broker, SessionLock
-from unibus.bus.entities import rule_of
+from unibus.bus.api.broker import ANSWER_BYTES_MAX, Broker, SessionLock
+from unibus.bus.entities.entities import rule_of
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER
+from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER
 from unibus.errors import (
     BusError,
     EntityExists,
@@ -415,7 +415,7 @@ async def test_rates_of_an_entity() -> None:
 
 
 async def test_a_server_never_commits_on_its_loop(broker: Broker, bus: MessageBus) -> None:
-    store = bus._hub.queues().store
+    store = bus._runtime.queues().store
     assert store.pace.on_loops is False
     await broker.create("queue", "q", {})
     pending = broker.send("q", broker.message("q", 1, {}))

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from tests.unit.bus.probes import Collector, HandClock, eager_switching, event_wait
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.settings import ChannelConfig
-from unibus.bus.sync_bus import SyncMessageBus
 from unibus.errors import BusError, ChannelExists, ChannelNotFound, QueueFull, RateLimited
 from unibus.limits import IMPLICIT_CHANNELS_MAX
 

@@ -14,14 +14,14 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, assert_all_end, bus_threads, event_wait, within
 from tests.unit.interrupts import Cut, interrupted, lines_of
-from unibus.bus import closing
-from unibus.bus.backends import InMemoryQueueBackend
-from unibus.bus.closing import Closing, Step
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.process_bus import configure_message_bus, shutdown_message_bus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
-from unibus.core.views import BusMessage
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.process_bus import configure_message_bus, shutdown_message_bus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.compat.backends import InMemoryQueueBackend
+from unibus.bus.shutdown import closing
+from unibus.bus.shutdown.closing import Closing, ClosingStep
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.views import BusMessage
 from unibus.errors import BusClosed, BusError
 
 STEPS = range(10)
@@ -34,17 +34,17 @@ class HeldStep:
     def __init__(self, bus: MessageBus | SyncMessageBus, number: int) -> None:
         self.entered = threading.Event()
         self._go_on = threading.Event()
-        steps = bus._hub.shutdown.closing._steps
+        steps = bus._runtime.shutdown.closing._steps
         assert len(steps) == len(STEPS)
         self._run = steps[number].run
-        steps[number] = Step(steps[number].what, self._hold)
+        steps[number] = ClosingStep(steps[number].what, self._hold)
 
     def _hold(self) -> None:
         self.entered.set()
         event_wait(self._go_on)
         self._run()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._go_on.set()
 
 
@@ -68,14 +68,14 @@ def fill(bus: MessageBus | SyncMessageBus) -> None:
 
     async def handler(message: Message) -> None: ...
 
-    sync_bus = bus._hub.queues()
+    sync_bus = bus._runtime.queues()
     sync_bus.send_many("q", BODIES, {}).wait()
     bus.subscribe("jobs", Collector(), group="workers")
     bus.subscribe("jobs", handler, group="tasks")
     assert bus._durable is not None
     for body in BODIES:
         bus.publish_from_sync("jobs", body)
-    bus._hub.timers.after(10**15, lambda: None)
+    bus._runtime.timers.after(10**15, lambda: None)
 
 
 def assert_released(path: Path) -> None:
@@ -87,7 +87,7 @@ def assert_released(path: Path) -> None:
 def wait_for_callers(bus: MessageBus | SyncMessageBus, count: int) -> None:
     """Until so many wait in close()."""
     for _ in range(int(GUARD_S * 200)):
-        if len(bus._hub.shutdown.closing.callers) >= count:
+        if len(bus._runtime.shutdown.closing.callers) >= count:
             return
         threading.Event().wait(0.005)
     raise AssertionError("nobody waits in close()")
@@ -110,7 +110,7 @@ async def test_a_close_that_is_cancelled_is_finished_by_the_next(step: int, fold
     for _ in range(5):
         await asyncio.sleep(0)
     assert not second.done()
-    held.let_go()
+    held.release()
     await asyncio.wait_for(second, GUARD_S)
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("unibus-")]
     await asyncio.to_thread(assert_released, folder / "bus.db")
@@ -172,7 +172,7 @@ def test_a_sync_close_that_is_interrupted_is_finished_by_the_next(step: int, fol
         interrupter.join(GUARD_S)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    held.let_go()
+    held.release()
     within(lambda: bus.close(None))
     assert_released(folder / "bus.db")
 
@@ -187,7 +187,7 @@ def test_a_sync_close_may_be_interrupted_at_every_line_of_it() -> None:
         bus.publish("c")
         cut = interrupted(lambda bus=bus: bus.close(GUARD_S), at)  # type: ignore[misc]
         within(lambda bus=bus: bus.close(GUARD_S))  # type: ignore[misc]
-        assert bus._hub.shutdown.closing.is_done
+        assert bus._runtime.shutdown.closing.is_done
     assert at > 20
 
 
@@ -252,7 +252,7 @@ def test_a_caller_takes_over_from_one_that_was_interrupted_at_work(monkeypatch: 
 
     monkeypatch.setattr(threading.Thread, "start", start_none_of_ours)
     monkeypatch.setattr(closing, "LOOK_S", GUARD_S * 6)  # It is told, and does not find out by itself.
-    bus._hub.shutdown.closing._steps[2] = Step("this", interrupted_once)
+    bus._runtime.shutdown.closing._steps[2] = ClosingStep("this", interrupted_once)
     first, second = (threading.Thread(target=close, name=name, daemon=True) for name in ("first", "second"))
     first.start()
     event_wait(entered)
@@ -273,14 +273,14 @@ async def test_of_two_closes_both_wait_for_the_end() -> None:
     await asyncio.to_thread(event_wait, held.entered)
     assert not first.done()
     assert not second.done()
-    held.let_go()
+    held.release()
     await asyncio.wait_for(asyncio.gather(first, second), GUARD_S)
 
 
 def test_two_loops_and_a_thread_wait_for_the_same_end() -> None:
     bus = MessageBus()
     held = HeldStep(bus, 7)
-    work = bus._hub.shutdown.closing
+    work = bus._runtime.shutdown.closing
     ended: list[str] = []
 
     def close(how: Callable[[], object]) -> None:
@@ -298,7 +298,7 @@ def test_two_loops_and_a_thread_wait_for_the_same_end() -> None:
     event_wait(held.entered)
     wait_for_callers(bus, 3)
     assert ended == []
-    held.let_go()
+    held.release()
     assert_all_end(set(threads))
     assert ended == ["True"] * 3
 
@@ -397,10 +397,10 @@ async def test_a_handler_whose_close_was_cut_is_waited_for_again() -> None:
     bus.subscribe("c", handler)
     await bus.publish("c")
     await asyncio.wait_for(cut.wait(), GUARD_S)
-    assert bus._hub.shutdown.closing.callers.groups() == []
+    assert bus._runtime.shutdown.closing.callers.groups() == []
     other = asyncio.create_task(bus.close(None))
     await asyncio.sleep(0)
-    held.let_go()
+    held.release()
     go_on.set()
     await asyncio.wait_for(other, GUARD_S)
     assert steps == ["handled"]
@@ -419,7 +419,7 @@ async def test_who_drains_a_bus_that_closes_is_told_the_truth() -> None:
         await bus.publish("c", number)
     await asyncio.wait_for(entered.wait(), GUARD_S)
     draining = asyncio.create_task(asyncio.wait_for(bus.drain(), GUARD_S))
-    in_thread = asyncio.create_task(asyncio.to_thread(bus._hub.quiet.wait, None))
+    in_thread = asyncio.create_task(asyncio.to_thread(bus._runtime.quiet.wait, None))
     await asyncio.sleep(0)
     await bus.close(0.01)
     assert await draining is False
@@ -437,7 +437,7 @@ def test_a_step_that_raises_keeps_none_of_the_others_from_running(
     error = kind("broken")
     bus = SyncMessageBus(persistence_path=folder / "bus.db")
     fill(bus)
-    steps = bus._hub.shutdown.closing._steps
+    steps = bus._runtime.shutdown.closing._steps
 
     def broken(run: Callable[[], None]) -> Callable[[], None]:
         def raised() -> None:
@@ -446,9 +446,9 @@ def test_a_step_that_raises_keeps_none_of_the_others_from_running(
 
         return raised
 
-    steps[step] = Step(steps[step].what, broken(steps[step].run))
+    steps[step] = ClosingStep(steps[step].what, broken(steps[step].run))
     if step + 1 < len(steps):
-        steps[step + 1] = Step(steps[step + 1].what, broken(steps[step + 1].run))
+        steps[step + 1] = ClosingStep(steps[step + 1].what, broken(steps[step + 1].run))
     with caplog.at_level(logging.ERROR), pytest.raises(BusError) as caught:
         bus.close(GUARD_S)
     assert caught.value is error or caught.value.__cause__ is error
@@ -466,7 +466,7 @@ async def test_a_backend_that_cannot_be_closed_is_an_error_of_ours_and_the_bus_i
     with pytest.raises(BusError) as caught:
         await bus.close()
     assert isinstance(caught.value.__cause__, OSError)
-    assert bus._hub.shutdown.closing.is_done
+    assert bus._runtime.shutdown.closing.is_done
     await bus.close()
 
 
@@ -505,7 +505,7 @@ def test_an_error_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFixtu
         raise OSError(5, "broken")
 
     bus = SyncMessageBus()
-    bus._hub.shutdown.closing._steps[7] = Step("its store", fail)
+    bus._runtime.shutdown.closing._steps[7] = ClosingStep("its store", fail)
     del bus
     gc.collect()
     assert "broken" in caplog.text
@@ -533,9 +533,9 @@ def test_a_timer_that_is_running_is_waited_for() -> None:
 
         return stopped
 
-    steps = bus._hub.shutdown.closing._steps
-    steps[3] = Step(steps[3].what, stop(steps[3].run))
-    bus._hub.timers.after(0, act)
+    steps = bus._runtime.shutdown.closing._steps
+    steps[3] = ClosingStep(steps[3].what, stop(steps[3].run))
+    bus._runtime.timers.after(0, act)
     event_wait(entered)
     bus.close(GUARD_S)
     assert log == ["acted", "stopped"]
@@ -594,14 +594,14 @@ async def test_a_shutdown_of_the_processes_own_bus_that_was_cut_is_finished_by_t
     second = asyncio.ensure_future(shutdown_message_bus())
     await asyncio.sleep(0)
     assert not second.done()
-    held.let_go()
+    held.release()
     await asyncio.wait_for(second, GUARD_S)
     await asyncio.to_thread(assert_released, folder / "bus.db")
 
 
 def test_the_steps_of_a_bus_that_closes_are_run_once(mine: Threads) -> None:
     ran: list[int] = []
-    work = Closing([Step("this", lambda number=number: ran.append(number)) for number in range(5)], lambda: None)  # type: ignore[misc]
+    work = Closing([ClosingStep("this", lambda number=number: ran.append(number)) for number in range(5)], lambda: None)  # type: ignore[misc]
     threads = [threading.Thread(target=work.close, args=(None,), daemon=True) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -8,9 +8,9 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event, to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
-from unibus.bus.cloudevents import from_cloudevent, from_cloudevent_binary, to_cloudevent, to_cloudevent_binary
-from unibus.core.message import Message, restored
-from unibus.core.payload import SerializationFormat, Serialized
+from unibus.bus.cloudevents.events import from_cloudevent, from_cloudevent_binary, to_cloudevent, to_cloudevent_binary
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.errors import CloudEventInvalid, DecodeError, SerializationFailed
 from unibus.sync import MessageBus
 
@@ -83,14 +83,14 @@ def test_times_are_extensions_too() -> None:
     assert (event["expirytime"], event["scheduledat"]) == ("2026-01-01T00:00:01.123456789Z", "2030-01-01T00:00:00Z")
     back = from_cloudevent(event)
     assert back.ttl == 1.0
-    assert back.cold is not None
-    assert back.cold.scheduled_at_ns == later.timestamp() * 1e9
+    assert back.properties is not None
+    assert back.properties.scheduled_at_ns == later.timestamp() * 1e9
 
 
 def test_an_expiry_in_the_past_is_a_ttl_that_is_over() -> None:
     expired = from_cloudevent({**SOUND, "time": "2026-01-01T00:00:00Z", "expirytime": "2025-01-01T00:00:00Z"})
-    assert expired.cold is not None
-    assert expired.cold.ttl_ns == 1
+    assert expired.properties is not None
+    assert expired.properties.ttl_ns == 1
 
 
 def test_no_id_is_no_event() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unibus.bus.commented_json import read_json, without_comments
-from unibus.bus.entity_file import read_entity_file
-from unibus.bus.entity_shapes import wanted_entities
+from unibus.bus.entities.commented_json import read_json, without_comments
+from unibus.bus.entities.file import read_entity_file
+from unibus.bus.entities.shapes import wanted_entities
 from unibus.errors import ConfigInvalid, UsageError
 
 # The shape, and the comments, of the file that the emulator's installer brings.

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, eager_switching, run_together
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 from unibus.errors import ChannelExists, QueueFull, RateLimited
 
 ROUNDS = 200

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.unit.bus.probes import Collector, Flaky
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 from unibus.errors import BusError
 from unibus.limits import CHANNEL_NAME_BYTES_MAX
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from unibus.bus.delivery_order import DeliveryOrder
-from unibus.bus.group import Group
-from unibus.core.life.changes import Who
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.entity import QUEUE, Entity, Entry
-from unibus.core.message import Message
-from unibus.core.queue import PriorityQueue
+from unibus.bus.persistent.delivery_order import DeliveryOrder
+from unibus.bus.pubsub.group import Group
+from unibus.core.envelope.message import Message
+from unibus.core.flow.queue import PriorityQueue
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.state.changes import MessageRef
+from unibus.core.lifecycle.state.entity import QUEUE, Entity, StoredMessage
 
 FIRST, SECOND, THIRD = (50, 1), (50, 2), (50, 3)
 URGENT = (0, 9)
@@ -52,7 +52,9 @@ def at(place: tuple[int, int]) -> Message:
 
 def claim_of(*places: tuple[int, int]) -> list[Claimed]:
     entity = Entity(1, "q", QUEUE, {})
-    return [Claimed(Entry(entity, place[1], Who("m", 1), place[0], b""), b"token", 1, 1) for place in places]
+    return [
+        Claimed(StoredMessage(entity, place[1], MessageRef("m", 1), place[0], b""), b"token", 1, 1) for place in places
+    ]
 
 
 def bodies(queue: PriorityQueue[Message]) -> list[object]:

@@ -4,11 +4,11 @@ import pytest
 
 from tests.unit.bus.probes import Publisher
 from tests.unit.bus.rigs import Rig
-from unibus.bus.broker import Broker
-from unibus.bus.message_bus import MessageBus
-from unibus.core.message import Message
+from unibus.bus.api.broker import Broker
+from unibus.bus.api.message_bus import MessageBus
+from unibus.core.envelope.message import Message
 from unibus.errors import QueueFull, RateLimited
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 GROUP = "c/Subscriptions/g"
 

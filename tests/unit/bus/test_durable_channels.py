@@ -10,10 +10,10 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, HandClock, HandTimers
 from tests.unit.bus.rigs import Rig
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.settings import ChannelConfig
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 from unibus.errors import (
     BusClosed,
     ChannelExists,

@@ -11,12 +11,12 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, HandClock, HandTimers, Publisher, run_together
 from tests.unit.bus.rigs import BreakingJournal, NoTimers, Rig, fails
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.settings import ChannelConfig
-from unibus.bus.sync_bus import SyncMessageBus
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.changes import Change
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import (
     BusClosed,
     ConfigInvalid,
@@ -27,8 +27,8 @@ from unibus.errors import (
     StoreFull,
     UsageError,
 )
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Slice
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.journal import SnapshotSlice
 
 GROUP = "c/Subscriptions/g"
 
@@ -419,7 +419,7 @@ class HeldJournal(BreakingJournal):
         self.free = threading.Event()
         self.free.set()
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self.entered.set()
         assert self.free.wait(GUARD_S)
         super().append(first_seq, changes, sync, part)
@@ -519,7 +519,7 @@ def test_a_publisher_in_line_waits_through_a_full_disk(file_rig: Rig) -> None:
     """Room on the channel is no use while there is none on the disk; the publisher is not refused for that."""
     full(file_rig, drop_policy="block")
     publisher = stand_in_line(file_rig, "later")
-    reserve = file_rig.bus._hub.queues().store._journal.reserve
+    reserve = file_rig.bus._runtime.queues().store._journal.reserve
     reserve.enter()
     with pytest.raises(StoreFull):
         file_rig.create_channel("other", persistent=True)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from unibus.bus.entity_file import CREATE, SAME, UPDATE, Plan, declare_entities, planned, read_entity_file
-from unibus.bus.entity_shapes import Wanted, wanted_entities
+from unibus.bus.entities.file import CREATE, SAME, UPDATE, DeclarePlan, declare_entities, planned, read_entity_file
+from unibus.bus.entities.shapes import WantedEntity, wanted_entities
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.errors import ConfigInvalid, EntityExists, NameInvalid, UsageError
 from unibus.sync import MessageBus
 
@@ -113,26 +113,26 @@ EMULATED: dict[str, Any] = {
 }
 
 
-def wanted(document: object) -> list[Wanted]:
+def wanted(document: object) -> list[WantedEntity]:
     return wanted_entities(json.dumps(document))
 
 
-def plan_for(bus: MessageBus, document: object) -> Plan:
+def plan_for(bus: MessageBus, document: object) -> DeclarePlan:
     return planned(bus.entities(), wanted(document))
 
 
 def declare(bus: MessageBus, document: object) -> list[str]:
     plan = plan_for(bus, document)
-    declare_entities(bus._hub.queues().store, plan)
+    declare_entities(bus._runtime.queues().store, plan)
     return [step.action for step in plan.steps]
 
 
 def test_our_own_shape() -> None:
     orders, late, news, everything, some = wanted(OWN)
-    assert orders == Wanted("orders", QUEUE, {"lock_duration": 30.0, "default_ttl": 86_400.0})
-    assert late == Wanted("late", QUEUE, {"forward_to": "orders"})
-    assert news == Wanted("news", TOPIC, {"auto_delete_on_idle": 600.0})
-    assert everything == Wanted("news/Subscriptions/all", SUBSCRIPTION, {})
+    assert orders == WantedEntity("orders", QUEUE, {"lock_duration": 30.0, "default_ttl": 86_400.0})
+    assert late == WantedEntity("late", QUEUE, {"forward_to": "orders"})
+    assert news == WantedEntity("news", TOPIC, {"auto_delete_on_idle": 600.0})
+    assert everything == WantedEntity("news/Subscriptions/all", SUBSCRIPTION, {})
     assert (some.name, some.settings) == ("news/Subscriptions/some", {"max_delivery_count": 3})
     assert some.rules == (
         Rule("sql", SqlFilter("color = 'red'"), SqlRuleAction("SET seen = TRUE")),
@@ -228,7 +228,7 @@ def test_all_conflicts_are_named_and_nothing_is_done() -> None:
         plan = plan_for(bus, document)
         assert len(plan.conflicts) == 3
         with pytest.raises(EntityExists) as caught:
-            declare_entities(bus._hub.queues().store, plan)
+            declare_entities(bus._runtime.queues().store, plan)
         for name in ("'orders' is a topic", "requires_session of 'by-session'", "'nowhere'"):
             assert name in caught.value.what
         assert [info.name for info in bus.entities()] == ["by-session", "orders"]

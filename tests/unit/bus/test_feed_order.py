@@ -16,15 +16,15 @@ import pytest
 from tests.unit.bus.probes import GUARD_S, Collector, Gate, HandClock, HandTimers, event_wait
 from tests.unit.bus.rigs import Rig, breaking_store
 from unibus import Priority
-from unibus.bus.delivery_order import AHEAD
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.life.claiming import Claimed
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.persistent.delivery_order import AHEAD
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.claiming import Claimed
 from unibus.errors import StoreUnavailable
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.pending import Outcome, Pending
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.pending import CommitResult, Pending
+from unibus.stores.seam.store import ClaimRequest
 
 GROUP = "c/Subscriptions/g"
 EMPTY = (0, 0, 0, 0, 0)
@@ -200,7 +200,7 @@ def test_a_message_that_a_cancelled_handler_returns_keeps_its_place(channel_rig:
     channel_rig.subscribe("c", gate, group="g")
     gate.wait_entered()
     channel_rig.do(leaving.cancel)
-    (group,) = [group for group in channel_rig.bus._hub.registry.groups() if group.name == "g"]
+    (group,) = [group for group in channel_rig.bus._runtime.registry.groups() if group.name == "g"]
     until(lambda: len(group.queue) == 4)
     gate.open()
     assert channel_rig.drain(GUARD_S)
@@ -217,7 +217,7 @@ def test_an_order_that_is_changed_counts_for_what_is_claimed_ahead(channel_rig: 
         channel_rig.publish("c", number, priority=Priority.LOW if number == 1 else Priority.NORMAL)
     channel_rig.update_entity(GROUP, ordering="sequence")
     channel_rig.publish("c", 5)
-    (group,) = [group for group in channel_rig.bus._hub.registry.groups() if group.name == "g"]
+    (group,) = [group for group in channel_rig.bus._runtime.registry.groups() if group.name == "g"]
     until(lambda: len(group.queue) == 5)
     gate.open()
     assert channel_rig.drain(GUARD_S)
@@ -280,18 +280,18 @@ class HeldStore:
         self.holds = False
         self.refuses: Exception | None = None
         self.claimed = threading.Event()
-        self._held: list[tuple[Pending[list[Claimed]], Outcome]] = []
+        self._held: list[tuple[Pending[list[Claimed]], CommitResult]] = []
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    def claim(self, wish: Wish) -> Pending[list[Claimed]]:
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
         if self.refuses is not None:
             raise self.refuses
-        pending = self._store.claim(wish)
+        pending = self._store.claim(request)
         if not self.holds or not pending.value:
             return pending
-        outcome = Outcome(None)
+        outcome = CommitResult(None)
         self._held.append((pending, outcome))
         self.claimed.set()
         return Pending(pending.value, outcome)

@@ -11,17 +11,17 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Flaky, Gate, HandClock, HandTimers, event_wait, within
 from tests.unit.bus.rigs import Rig, breaking_store
-from unibus.bus import durable_channels
-from unibus.bus.feed_handlers import feed_handler
-from unibus.bus.feeds import Feed
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.persistent import channels as durable_channels
+from unibus.bus.persistent.pump import SubscriptionPump
+from unibus.bus.persistent.pump_handlers import pump_handler
 from unibus.core.atomic import COMPILED
-from unibus.core.life.claiming import Claimed
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.claiming import Claimed
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.pending import Pending
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.seam.pending import Pending
 
 PLAIN = pytest.mark.skipif(COMPILED, reason="replaces a method, to come between two steps of a thread")
 GROUP = "c/Subscriptions/g"
@@ -333,7 +333,7 @@ def test_a_message_that_is_claimed_again_starts_once_under_its_new_lock(
     hand_rig.publish_many("c", [1, 2, 3])
     gate.wait_entered()
     hand_clock.advance(61)
-    (group,) = [group for group in hand_rig.bus._hub.registry.groups() if group.name == "g"]
+    (group,) = [group for group in hand_rig.bus._runtime.registry.groups() if group.name == "g"]
     hand_timers.fire_until(lambda: len(group.queue) == 5)
     hand_rig.subscribe("c", other, group="g", concurrency=8)
     other.wait_entered(3)
@@ -355,7 +355,7 @@ def test_a_handler_that_leaves_releases_no_message_that_another_works_on(
     hand_rig.publish_many("c", [1, 2])
     gate.wait_entered()
     hand_clock.advance(61)
-    (group,) = [group for group in hand_rig.bus._hub.registry.groups() if group.name == "g"]
+    (group,) = [group for group in hand_rig.bus._runtime.registry.groups() if group.name == "g"]
     hand_timers.fire_until(lambda: len(group.queue) == 3)
     first, stale, second = group.queue.drain()
     assert [message.body for message in (first, stale, second)] == [1, 2, 2]
@@ -384,7 +384,7 @@ def test_a_lost_lock_keeps_no_other_message_from_being_released(
     assert len(hand_rig.take(GROUP, 2)) == 2  # Another receiver has these now.
     hand_timers.fire()
     hand_rig.publish("c", 3)
-    (group,) = [group for group in hand_rig.bus._hub.registry.groups() if group.name == "g"]
+    (group,) = [group for group in hand_rig.bus._runtime.registry.groups() if group.name == "g"]
     hand_timers.fire_until(lambda: len(group.queue) == 2)
     hand_rig.unsubscribe(subscription)
     assert hand_rig.counts(GROUP) == (1, 2, 0, 0, 0)
@@ -701,9 +701,9 @@ def feed_bus() -> Iterator[SyncMessageBus]:
     bus.close(0.2)
 
 
-def feed_of(bus: SyncMessageBus) -> Feed:
-    assert bus._hub.durable is not None
-    return bus._hub.durable._feeds[GROUP]
+def feed_of(bus: SyncMessageBus) -> SubscriptionPump:
+    assert bus._runtime.durable is not None
+    return bus._runtime.durable._feeds[GROUP]
 
 
 @PLAIN
@@ -766,7 +766,7 @@ def test_a_group_is_not_drained_while_its_messages_go_back_to_the_store(
     feed_bus.publish_many("c", [1, 2, 3])
     gate.wait_entered()
     feed = feed_of(feed_bus)
-    renewals = feed_bus._hub.queues().renewals
+    renewals = feed_bus._runtime.queues().renewals
     stop = renewals.stop
     delayed: list[int] = []
 
@@ -790,7 +790,7 @@ def test_a_lock_is_kept_before_any_handler_can_settle_its_message(
     got = Collector()
     feed_bus.subscribe("c", got, group="g")
     feed = feed_of(feed_bus)
-    renewals = feed_bus._hub.queues().renewals
+    renewals = feed_bus._runtime.queues().renewals
     start = renewals.start
     offered: list[int] = []
 
@@ -822,7 +822,7 @@ async def test_a_message_handed_back_after_its_feed_was_stopped_goes_back_to_the
     class Late:
         """The feed as its handler sees it. The other consumer leaves as soon as the feed has decided."""
 
-        def __init__(self, feed: Feed) -> None:
+        def __init__(self, feed: SubscriptionPump) -> None:
             self._feed = feed
 
         def __getattr__(self, name: str) -> object:
@@ -835,8 +835,8 @@ async def test_a_message_handed_back_after_its_feed_was_stopped_goes_back_to_the
 
     monkeypatch.setattr(
         durable_channels,
-        "feed_handler",
-        lambda feed, inner, is_async: feed_handler(cast(Feed, Late(feed)), inner, is_async),
+        "pump_handler",
+        lambda feed, inner, is_async: pump_handler(cast(SubscriptionPump, Late(feed)), inner, is_async),
     )
     first = bus.subscribe("c", stuck, group="g")
     await bus.publish("c", 1)

@@ -191,12 +191,12 @@ def test_a_child_that_returns_from_a_handler_takes_no_message(tmp_path: Path, sc
 
 EVERY_LOCK = """
 import contextlib, os, sys, threading
-from unibus.bus import process_bus
-from unibus.bus.persistence import SqlitePersistence
+from unibus.bus.api import process_bus
+from unibus.bus.compat.persistence import SqlitePersistence
 from unibus.core.atomic import LOCK
 from unibus.errors import BusForked
-from unibus.stores import pending
-from unibus.stores.switching import switching
+from unibus.stores.seam import pending
+from unibus.stores.engine.switch_interval import switching
 from unibus.sync import MessageBus
 
 folder = sys.argv[1]
@@ -250,11 +250,11 @@ IN_FLIGHT = """
 import os, sys, threading
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.commands import Declare
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import Declare
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusForked
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.jsonfile import JsonFileJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.jsonfile.journal import JsonFileJournal
 
 begun, over = threading.Event(), threading.Event()
 

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from tests.unit.bus.probes import GUARD_S
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
-from unibus.core.payload import Payload, SerializationFormat
-from unibus.core.views import BusMessage
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.payload import Payload, SerializationFormat
+from unibus.core.envelope.views import BusMessage
 from unibus.errors import HandlerInvalid
 
 

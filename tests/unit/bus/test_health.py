@@ -12,11 +12,11 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, within
 from tests.unit.bus.rigs import Rig, breaking_store
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.health import HealthStatus, health_of
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
 from unibus.errors import StoreBusy, StoreFailed
-from unibus.stores.store import StoreHealth
+from unibus.stores.seam.store import StoreHealth
 
 # Asking
 

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, assert_all_end, bus_threads
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.message import Message
-from unibus.stores.embedded import EmbeddedStore
+from unibus.core.envelope.message import Message
+from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.threads import DaemonThread
 
 MOMENTS = ("before", "after")
@@ -103,7 +103,7 @@ def test_a_store_has_one_writer_after_an_interrupted_start_of_it(interrupt: Arra
     interrupted = interrupt("unibus-commit")
     before = bus_threads()
     with SyncMessageBus(f"sqlite:///{tmp_path}/a.db") as bus:
-        store = bus._hub.shutdown.store
+        store = bus._runtime.shutdown.store
         assert isinstance(store, EmbeddedStore)
         with pytest.raises(KeyboardInterrupt):
             store._committer.kick()

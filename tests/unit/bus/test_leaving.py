@@ -14,12 +14,12 @@ import pytest
 from tests.unit.bus.probes import GUARD_S, Collector, Flaky, Gate, assert_all_end, event_wait
 from tests.unit.bus.test_at_exit import wait_for_line
 from tests.unit.bus.test_closing import wait_for_callers
-from unibus.bus import closing, unhandled
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.shutdown import closing, unhandled
+from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 HOUR_S = 3600.0
 UNDELIVERED = " undelivered"
@@ -67,19 +67,19 @@ def leave(bus: SyncMessageBus, error: type[BaseException] | None = None) -> thre
 
 def pass_an_hour(bus: MessageBus | SyncMessageBus, fast: FastTime) -> None:
     """Let every limit run out, until closing has noticed: it looks once more, or it has given up its wait."""
-    work = bus._hub.shutdown.closing
+    work = bus._runtime.shutdown.closing
     looked = threading.Event()
-    is_over = bus._hub.shutdown._unhandled._is_over
+    is_over = bus._runtime.shutdown._unhandled._is_over
 
     def look() -> bool:
         looked.set()
         return is_over()
 
-    bus._hub.shutdown._unhandled._is_over = look  # type: ignore[method-assign]
+    bus._runtime.shutdown._unhandled._is_over = look  # type: ignore[method-assign]
     fast.move(HOUR_S)
     work.wake()
     for _ in range(int(GUARD_S * 200)):
-        if looked.wait(0.005) or bus._hub.delivery.paused:
+        if looked.wait(0.005) or bus._runtime.delivery.paused:
             return
     raise AssertionError("closing did not look")
 
@@ -386,7 +386,7 @@ def test_ctrl_c_ends_the_wait_for_handlers(caplog: pytest.LogCaptureFixture) -> 
         assert_all_end({interrupter})
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert bus._hub.shutdown.closing.wait(GUARD_S)  # The handler was not let go: no limit would not end this.
+    assert bus._runtime.shutdown.closing.wait(GUARD_S)  # The handler was not let go: no limit would not end this.
     assert "3 messages undelivered" in caplog.text
     gate.open()
 

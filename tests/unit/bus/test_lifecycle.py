@@ -19,11 +19,11 @@ from tests.unit.bus.probes import (
     event_wait,
     within,
 )
-from unibus.bus.at_exit import finish
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.shutdown import Shutdown
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.shutdown.at_exit import finish
+from unibus.bus.shutdown.steps import Shutdown
+from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed, ConfigInvalid, RequestTimeout
 
 # Stop
@@ -608,5 +608,5 @@ def test_at_the_end_nobody_waits_for_a_bus_that_was_stopped(monkeypatch: pytest.
         stopped.subscribe("c", Collector())
         stopped.stop(GUARD_S)
         stopped.publish("c")
-        finish([running._hub.shutdown, stopped._hub.shutdown])
-        assert waited == [running._hub.shutdown]
+        finish([running._runtime.shutdown, stopped._runtime.shutdown])
+        assert waited == [running._runtime.shutdown]

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, bus_threads, run_together
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 
 
 async def test_an_async_handler_runs_on_the_loop_it_was_subscribed_from(async_bus: MessageBus) -> None:

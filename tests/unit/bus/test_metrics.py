@@ -6,10 +6,10 @@ import contextlib
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Flaky, HandClock, eager_switching, run_together
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.clock import Clock
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 from unibus.errors import QueueFull, RateLimited
 
 SIX = {

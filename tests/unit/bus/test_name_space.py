@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import BusError, EntityExists, UsageError
 
 KINDS = ("memory", "persistent memory", "sqlite", "jsonfile")

@@ -12,12 +12,12 @@ import pytest
 from tests.unit.bus.outbox_app import App, Oops, held
 from tests.unit.bus.probes import Collector
 from tests.unit.bus.rigs import fails
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.relay_route import Relayed
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.outbox.relay_route import Relayed
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.pattern import Pattern
+from unibus.core.topics.pattern import Pattern
 from unibus.errors import (
     BusClosed,
     DuplicateMessage,

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from tests.unit.bus.outbox_app import App, held
 from tests.unit.bus.probes import GUARD_S
 from tests.unit.bus.rigs import breaking_store
-from unibus.bus.outbox import FORMAT, Row, packed, unpacked
-from unibus.bus.outbox_sqlite import SqliteTable
-from unibus.bus.relay_route import Relayed
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.outbox.outbox import FORMAT, OutboxRow, packed, unpacked
+from unibus.bus.outbox.relay_route import Relayed
+from unibus.bus.outbox.sqlite import SqliteTable
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.changes import Who
-from unibus.core.life.commands import Send
+from unibus.core.lifecycle.commands import Send
+from unibus.core.lifecycle.state.changes import MessageRef
 from unibus.errors import (
     QuotaExceeded,
     StoreBusy,
@@ -67,7 +67,7 @@ def locked(app: App) -> sqlite3.Connection:
 @pytest.fixture
 def abandoned(app: App, monkeypatch: pytest.MonkeyPatch) -> App:
     """An application whose last life ended before the relay came by."""
-    monkeypatch.setattr("unibus.bus.relay.Relay._wake", lambda *given: True)
+    monkeypatch.setattr("unibus.bus.outbox.relay.Relay._wake", lambda *given: True)
     for number in (1, 2):
         app.order(number)
     app.bus.close(0)
@@ -98,7 +98,7 @@ def test_a_locked_file_is_tried_again(app: App, mode: str) -> None:
     app.order(1)
     app.connection.commit()
     with closing(locked(app)):
-        waiting = app.bus._hub.outboxes().relay(app.path, False, False)
+        waiting = app.bus._runtime.outboxes().relay(app.path, False, False)
         if mode == "delete":
             with pytest.raises(TimeoutError):
                 waiting.wait(0.3)
@@ -107,7 +107,7 @@ def test_a_locked_file_is_tried_again(app: App, mode: str) -> None:
 
 
 def test_whoever_waits_for_a_locked_file_is_told_in_the_end(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unibus.bus.relay_route.PATIENCE_S", 0.1)
+    monkeypatch.setattr("unibus.bus.outbox.relay_route.PATIENCE_S", 0.1)
     app.order(0)
     app.relay()
     with closing(locked(app)), pytest.raises(StoreBusy, match="locked"):
@@ -356,7 +356,9 @@ NUMBERS = st.integers(0, 2**62)
 
 @st.composite
 def sends(draw: st.DrawFn) -> Send:
-    who = Who(draw(TEXTS), draw(NUMBERS), draw(st.none() | TEXTS), draw(st.none() | TEXTS), draw(st.none() | TEXTS))
+    who = MessageRef(
+        draw(TEXTS), draw(NUMBERS), draw(st.none() | TEXTS), draw(st.none() | TEXTS), draw(st.none() | TEXTS)
+    )
     send = Send(draw(TEXTS), who, draw(st.binary(max_size=50)), draw(st.integers(0, 255)))
     send.ttl_ns, send.visible_ns = draw(NUMBERS), draw(NUMBERS)
     send.dedup_key, send.makes, send.raises = draw(st.none() | TEXTS), draw(st.integers(0, 2)), draw(st.booleans())
@@ -370,7 +372,7 @@ FIELDS = ("entity", "who", "data", "size", "priority", "ttl_ns", "visible_ns", "
 @given(st.lists(sends(), max_size=5))
 def test_a_batch_comes_back_as_it_was(batch: list[Send]) -> None:
     data = packed(batch)
-    back = unpacked(Row(1, "", data, zlib.crc32(data)))
+    back = unpacked(OutboxRow(1, "", data, zlib.crc32(data)))
     assert [[getattr(each, name) for name in FIELDS] for each in back] == [
         [getattr(each, name) for name in FIELDS] for each in batch
     ]

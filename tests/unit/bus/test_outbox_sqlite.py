@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from unibus.bus.outbox_sqlite import SqliteOutbox, SqliteTable
+from unibus.bus.outbox.sqlite import SqliteOutbox, SqliteTable
 from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, TransactionInvalid, UsageError
 
 MODES: dict[str, dict[str, Any]] = {

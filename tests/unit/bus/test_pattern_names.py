@@ -8,14 +8,14 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector
 from tests.unit.bus.rigs import FACES, Rig
-from unibus.bus.backends import InMemoryQueueBackend
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.persistence import SqlitePersistence
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.life.commands import Declare
-from unibus.core.life.entity import QUEUE, TOPIC
-from unibus.core.message import Message
-from unibus.core.pattern import EXACT, WILDCARD, Pattern
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.compat.backends import InMemoryQueueBackend
+from unibus.bus.compat.persistence import SqlitePersistence
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import Declare
+from unibus.core.lifecycle.state.entity import QUEUE, TOPIC
+from unibus.core.topics.pattern import EXACT, WILDCARD, Pattern
 from unibus.errors import BusClosed, ConfigInvalid, EntityExists, NameInvalid
 
 PATTERNS = ["*", "#", ">", "orders.*", "*.orders", "orders.*.eu", "orders.#", "orders.>"]

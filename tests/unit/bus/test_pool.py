@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, Flaky, Gate, bus_threads
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 
 
 class Threads:

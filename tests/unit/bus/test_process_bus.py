@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bus.probes import Collector
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.process_bus import (
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.process_bus import (
     configure_message_bus,
     get_message_bus,
     messaging_settings,
     setup_message_bus,
     shutdown_message_bus,
 )
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import BusClosed, BusError, ConfigInvalid, StoreUnavailable, UsageError
 
 

@@ -10,9 +10,9 @@ import pytest
 from tests.unit.bus.probes import GUARD_S
 from tests.unit.bus.rigs import Rig, fails
 from unibus import QueryInvalid, QueryResult, QueryStopped
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
 from unibus.errors import BusClosed
-from unibus.stores.query import asking
+from unibus.stores.query import run_query
 
 ENDLESS = "WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 COUNT = "SELECT count(*) FROM messages WHERE status = 'pending'"
@@ -87,9 +87,9 @@ async def test_the_loop_goes_on_beside_a_query(queue_bus: MessageBus) -> None:
 async def test_cancelling_ends_the_query(queue_bus: MessageBus, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = threading.Event(), threading.Event()
     reasons: list[str] = []
-    run = asking.Query.run
+    run = run_query.Query.run
 
-    def watched(self: asking.Query) -> QueryResult:
+    def watched(self: run_query.Query) -> QueryResult:
         begun.set()
         try:
             return run(self)
@@ -97,7 +97,7 @@ async def test_cancelling_ends_the_query(queue_bus: MessageBus, monkeypatch: pyt
             reasons.append(self.guard.reason)
             ended.set()
 
-    monkeypatch.setattr(asking.Query, "run", watched)
+    monkeypatch.setattr(run_query.Query, "run", watched)
     asked = asyncio.create_task(queue_bus.query_messages(ENDLESS, time_limit=1_000))
     assert await asyncio.to_thread(begun.wait, GUARD_S)
     asked.cancel()

@@ -7,9 +7,9 @@ import pytest
 
 from tests.unit.bus.probes import HandClock, HandTimers
 from tests.unit.bus.rigs import Rig, fails
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 from unibus.errors import (
     BusClosed,
     BusError,

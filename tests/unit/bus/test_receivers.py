@@ -10,10 +10,10 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, HandClock, HandTimers, run_together, within
 from tests.unit.bus.rigs import Rig
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.received import Received
-from unibus.bus.receivers import SessionReceiver
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.queues.received import Received
+from unibus.bus.queues.receivers import SessionReceiver
 from unibus.errors import (
     BusClosed,
     EntityNotFound,

@@ -8,10 +8,10 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, HandClock, HandTimers
 from tests.unit.bus.rigs import Rig, breaking_store
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import LockLost, SessionLockLost, StoreFailed
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 
 def test_a_lock_is_kept_for_as_long_as_the_work_takes(

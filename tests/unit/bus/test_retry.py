@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, SECOND, Collector, Flaky, Gate, HandTimers
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 
 
 @pytest.mark.parametrize("dispatch", ["pool", "inline"])

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Flaky, HandClock, HandTimers, Publisher, TimersClock
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 from unibus.errors import QueueFull
 
 

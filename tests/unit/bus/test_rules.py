@@ -15,18 +15,18 @@ from typer.testing import CliRunner
 
 from tests.unit.bus.probes import GUARD_S, eager_switching
 from tests.unit.bus.rigs import NoTimers, Rig
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.cli.main import app
 from unibus.clock import SYSTEM_CLOCK
+from unibus.core.envelope.message import Message
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, SqlFilter
-from unibus.core.life.commands import Declare, SetRule
-from unibus.core.life.entity import SUBSCRIPTION, TOPIC
-from unibus.core.life.rules import Rule, rules_of, text_of
-from unibus.core.message import Message
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.core.lifecycle.commands import Declare, SetRule
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.rules import Rule, rules_of, text_of
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.sqlite.journal import SqliteJournal
 
 PATH = "t/Subscriptions/s"
 PUBLISHERS = 8
@@ -161,7 +161,7 @@ async def test_a_mix_of_versions_would_be_found(bus: MessageBus) -> None:
     await bus.create_subscription("t", "s", rules=version(0))
     sent = {}
     first, second = version(1)
-    store = bus._hub.queues().store
+    store = bus._runtime.queues().store
     await store.apply([SetRule(PATH, first, update=True)])
     for v in range(4):
         result = await bus.send("t", v, headers={"v": v})

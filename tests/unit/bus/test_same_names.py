@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bus.probes import GUARD_S
-from unibus.bus.default_groups import DefaultGroups
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
-from unibus.core.pattern import Pattern
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.subscriptions.default_groups import DefaultGroups
+from unibus.core.envelope.message import Message
+from unibus.core.topics.pattern import Pattern
 from unibus.errors import ConfigInvalid
 
 Handler = Callable[[Message], object]
@@ -105,7 +105,7 @@ def test_a_name_that_an_explicit_group_has_is_passed_over() -> None:
 def test_nothing_is_remembered_of_a_group_that_has_ended(sync_bus: SyncMessageBus) -> None:
     for _ in range(3):
         sync_bus.subscribe("c", named([])).cancel()
-    defaults = sync_bus._hub.subscriptions._defaults
+    defaults = sync_bus._runtime.subscriptions._defaults
     assert (defaults._groups, defaults._names) == ({}, {})
 
 

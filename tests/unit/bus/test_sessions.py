@@ -9,13 +9,13 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, HandClock, HandTimers, within
 from tests.unit.bus.rigs import Rig, fails
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.receivers import SessionReceiver
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.queues.receivers import SessionReceiver
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import EntityNotFound, SessionLocked, SessionLockLost
 from unibus.stores.opening import open_store
-from unibus.stores.store import Store
+from unibus.stores.seam.store import Store
 from unibus.testing.fault_store import FaultStore
 
 STEPS = 12
@@ -134,7 +134,7 @@ async def test_one_that_is_cancelled_leaves_the_session_to_the_next(queue_bus: M
 async def counting(store_path: Path | None) -> AsyncIterator[tuple[MessageBus, FaultStore]]:
     bus = MessageBus(clock=SYSTEM_CLOCK)
     url = "memory://" if store_path is None else f"sqlite:///{store_path}"
-    store: Store = open_store(url, SYSTEM_CLOCK, bus._hub.timers)
+    store: Store = open_store(url, SYSTEM_CLOCK, bus._runtime.timers)
     counted = FaultStore(store)
     bus.with_persistence(counted)
     yield bus, counted

@@ -22,12 +22,12 @@ from tests.unit.bus.probes import (
     bus_threads,
     within,
 )
-from unibus.bus.group import Consumer
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.subscription import Subscription
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.pubsub.group import Consumer
+from unibus.bus.pubsub.subscription import Subscription
 from unibus.core.atomic import COMPILED
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed
 
 Handler = Callable[[Message], Awaitable[None]]
@@ -192,7 +192,7 @@ async def test_a_woken_thread_whose_consumer_is_cancelled_leaves_its_message_to_
     kind: str, tmp_path: Path
 ) -> None:
     bus = opened(kind, tmp_path)
-    bus._hub.places.pool.size = 1
+    bus._runtime.places.pool.size = 1
     gate, got = Gate(), Collector()
     bus.subscribe("busy", gate)
     subscriptions = [bus.subscribe("c", got, group="g") for _ in range(2)]
@@ -212,8 +212,8 @@ async def test_consumers_that_have_left_are_forgotten_by_their_loop() -> None:
     bus = MessageBus()
     bus.create_channel("c")
     await warmed_up(bus, NEW)
-    (launcher,) = bus._hub.places._launchers.values()
-    (warm,) = launcher._slots
+    (executor,) = bus._runtime.places._executors.values()
+    (warm,) = executor._slots
     for _ in range(3):
         subscription = bus.subscribe("c", collector([]), group="g")
         await asyncio.to_thread(bus.publish_from_sync, "c")
@@ -223,7 +223,7 @@ async def test_consumers_that_have_left_are_forgotten_by_their_loop() -> None:
         await subscription.cancel()
     assert await bus.drain(GUARD_S)
     await assert_slots_are_free_here(bus)
-    assert [*launcher._slots] == [warm]
+    assert [*executor._slots] == [warm]
     await bus.close(GUARD_S)
 
 
@@ -283,7 +283,7 @@ def test_a_call_that_a_closed_loop_drops_leaves_its_message_to_the_other(
     kind: str, parked: bool, tmp_path: Path
 ) -> None:
     bus = opened(kind, tmp_path)
-    bus._hub.places.pool.size = 1
+    bus._runtime.places.pool.size = 1
     there: list[object] = []
     with other_loop() as loop:
         subscribed_on(loop, bus, collector(there))
@@ -368,7 +368,7 @@ def test_a_handler_in_the_middle_of_its_work_on_a_loop_that_is_closed(kind: str,
     elif look == "cancel":
         subscription.cancel()
     elif look == "wait":
-        assert within(lambda: bus._hub.quiet.wait(GUARD_S))
+        assert within(lambda: bus._runtime.quiet.wait(GUARD_S))
     else:
         assert within(lambda: asyncio.run(drained(bus)))
     assert got.wait(1) == [1]
@@ -450,7 +450,7 @@ def test_a_slot_made_ready_while_the_pool_stops_is_given_up(sync_bus: SyncMessag
     # The publisher sees a pool at work; the stop comes before the slot is in the queue of the pool.
     got = Collector()
     subscription = sync_bus.subscribe("c", got)
-    pool = sync_bus._hub.places.pool
+    pool = sync_bus._runtime.places.pool
     enqueue = pool._enqueue
 
     def late(consumer: Consumer) -> object:
@@ -490,7 +490,7 @@ def test_starting_a_closed_bus_wakes_nobody() -> None:
 def test_an_inline_consumer_that_leaves_after_admission_loses_no_message(sync_bus: SyncMessageBus) -> None:
     sync_bus.create_channel("c")
     subscription = sync_bus.subscribe("c", lambda message: None, dispatch="inline")
-    exchange = sync_bus._hub.exchange
+    exchange = sync_bus._runtime.exchange
     channel = exchange.channels["c"]
     group = subscription.consumer.group
     message = exchange.envelope(channel, 1, None, None)

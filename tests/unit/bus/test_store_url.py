@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.bus.rigs import breaking_store
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.store_url import sqlite_url, url_of
-from unibus.bus.sync_bus import SyncMessageBus
 from unibus.errors import StoreUnavailable, UsageError
 
 

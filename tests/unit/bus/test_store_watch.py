@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from unibus.bus.store_watch import StoreWatch
+from unibus.bus.persistent.store_watch import StoreWatch
 from unibus.errors import BusClosed
 
 

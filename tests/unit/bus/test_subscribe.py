@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.unit.bus.probes import Collector, Gate, within
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.subscription import Subscription
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
-from unibus.core.pattern import Pattern
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.pubsub.subscription import Subscription
+from unibus.core.envelope.message import Message
+from unibus.core.topics.pattern import Pattern
 from unibus.errors import ConfigInvalid
 
 
@@ -96,7 +96,7 @@ def test_an_option_that_does_not_exist_is_refused_in_every_form(
         with pytest.raises(ConfigInvalid) as caught:
             sync_bus.subscribe(*form, **options)
         assert f"did you mean {meant!r}?" in caught.value.hint
-    assert sync_bus._hub.subscriptions.all() == []
+    assert sync_bus._runtime.subscriptions.all() == []
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, True, False, 1.5, "2", None])

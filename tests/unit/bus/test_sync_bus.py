@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, bus_threads
-from unibus.bus.entities import Entities, SyncEntities
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.entities.entities import Entities, SyncEntities
 from unibus.bus.settings import BusConfig
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 from unibus.sync import MessageBus as Public
 
 

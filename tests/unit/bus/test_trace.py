@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.bus.trace import Copy, MessageTrace
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.history.trace import MessageTrace, TracedCopy
 from unibus.core.filters.filters import SqlFilter
-from unibus.core.life.commands import MOVE_REDIRECT, Move
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.commands import MOVE_REDIRECT, Move
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.errors import UsageError
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 DEAD = "/$DeadLetterQueue"
 
@@ -30,7 +30,7 @@ def bus(request: pytest.FixtureRequest) -> Iterator[SyncMessageBus]:
         yield bus
 
 
-def shape(copy: Copy) -> Any:
+def shape(copy: TracedCopy) -> Any:
     """A tree in short: the place, how it ended, and what went on from there."""
     return (copy.channel, copy.outcome, *(shape(child) for child in copy.children))
 
@@ -110,7 +110,7 @@ def test_dead_letters_and_what_is_done_with_them(bus: SyncMessageBus) -> None:
     assert trace.roots[0].reason == "Broken"
     move = Move("q" + DEAD, 1, "other")
     move.action = MOVE_REDIRECT
-    bus._hub.queues().store.apply([move]).wait()
+    bus._runtime.queues().store.apply([move]).wait()
     take(bus, "other").complete()
     trace = bus.trace_message(sent.id)
     assert shapes(trace) == [("q", "dead-lettered", ("q" + DEAD, "passed on", ("other", "completed")))]
@@ -227,7 +227,7 @@ def test_a_forward_that_came_to_a_duplicate(bus: SyncMessageBus) -> None:
     assert trace.status == "waiting"
 
 
-def step_texts(copy: Copy) -> list[str]:
+def step_texts(copy: TracedCopy) -> list[str]:
     return [step.text for step in copy.steps]
 
 

@@ -16,14 +16,14 @@ from opentelemetry.trace import NoOpTracerProvider, SpanContext, SpanKind, Statu
 
 from tests.unit.bus.probes import GUARD_S, HandTimers
 from tests.unit.bus.rigs import Rig, fails
-from unibus.bus import spans as spans_module
-from unibus.bus.backends import InMemoryQueueBackend
-from unibus.bus.broker import Broker
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.spans import Attempts
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.bus.tracing import instrument
-from unibus.core.message import Message
+from unibus.bus.api.broker import Broker
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.compat.backends import InMemoryQueueBackend
+from unibus.bus.otel import spans as spans_module
+from unibus.bus.otel.spans import Attempts
+from unibus.bus.otel.tracing import instrument
+from unibus.core.envelope.message import Message
 from unibus.errors import (
     EntityNotFound,
     LockLost,
@@ -199,7 +199,7 @@ def test_a_retry_points_at_the_attempt_before(seen: Seen) -> None:
 
 def test_a_refused_publish_is_an_error_and_leaves_no_trace_in_its_message(seen: Seen) -> None:
     message = Message.new("orders", 1).with_headers({"a": 1})
-    cold = message.cold
+    properties = message.properties
     with instrument(SyncMessageBus(), seen.provider) as bus:
         bus.create_channel("orders", max_queue_size=1)
         bus.publish("orders", 0)
@@ -207,15 +207,15 @@ def test_a_refused_publish_is_an_error_and_leaves_no_trace_in_its_message(seen: 
             bus.publish(message)
         bus.pop("orders")
         assert refused.value.item is message
-        assert message.cold is cold
+        assert message.properties is properties
         bus.publish(message)
     _, failed, again = seen.all("publish orders", 3)
     assert attributes(failed)["error.type"] == "unibus.errors.QueueFull"
     assert failed.status.status_code is StatusCode.ERROR
     assert message.traceparent is not None
     assert message.traceparent.split("-")[2] == f"{id_of(again):016x}"
-    assert cold is not None
-    assert cold.traceparent is None  # Copies of the message share it.
+    assert properties is not None
+    assert properties.traceparent is None  # Copies of the message share it.
 
 
 def test_many_are_one_span(seen: Seen) -> None:
@@ -282,8 +282,8 @@ def test_a_context_that_a_message_has_is_kept(seen: Seen) -> None:
     first, second, third = seen.all("publish orders", 3)
     far = 0xB7AD6B7169203331
     assert [message.traceparent == FOREIGN for message in got] == [True, True, False]
-    assert got[0].cold is not None
-    assert got[0].cold.tracestate == "vendor=1"
+    assert got[0].properties is not None
+    assert got[0].properties.tracestate == "vendor=1"
     assert (first.kind, links(first), first.parent and first.parent.span_id) == (
         SpanKind.CLIENT,
         {"creation": far},
@@ -519,7 +519,7 @@ def test_a_message_object_is_sent_with_a_context_and_stays_as_it_was(rig: Rig, s
     traced(rig, seen)
     message = Message.new("orders", 1)
     rig.send(message)
-    assert message.cold is None
+    assert message.properties is None
     received = rig.one("orders").message
     assert received.traceparent is not None
     assert received.traceparent.split("-")[2] == f"{id_of(seen.one('send orders')):016x}"
@@ -654,7 +654,7 @@ def test_where_nothing_is_recorded_messages_carry_nothing() -> None:
     with instrument(SyncMessageBus(), NoOpTracerProvider()) as bus:
         bus.subscribe("orders", got.append)
         bus.publish("orders", 1)
-    assert got[0].cold is None
+    assert got[0].properties is None
 
 
 def test_only_so_many_attempts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -675,7 +675,7 @@ def run(code: str) -> str:
 def test_without_opentelemetry_the_error_names_the_extra() -> None:
     assert "pip install 'unibus[otel]'" in run(
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "import unibus.bus.tracing as t, unibus.sync, unibus.errors as e\n"
+        "import unibus.bus.otel.tracing as t, unibus.sync, unibus.errors as e\n"
         "with unibus.sync.MessageBus() as bus:\n"
         "    try: t.instrument(bus)\n"
         "    except e.ExtraMissing as error: print(error); assert isinstance(error, ImportError)\n"

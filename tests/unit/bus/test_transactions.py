@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector, HandClock, HandTimers, run_together
 from tests.unit.bus.rigs import Rig, breaking_store, fails
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import BusError, LockLost, QuotaExceeded, StoreFailed, TransactionInvalid, UsageError
 
 

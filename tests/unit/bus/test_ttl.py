@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.bus.probes import Collector, Flaky, HandClock, HandTimers
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import QueueFull
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.unit.bus.probes import GUARD_S, Collector
 from tests.unit.bus.rigs import Rig
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.bus.unrouted import CHANNELS_NAMED_MAX
-from unibus.core.message import Message
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.pubsub.unrouted import CHANNELS_NAMED_MAX
+from unibus.core.envelope.message import Message
 from unibus.errors import RequestTimeout
 
 LINE = "no subscriber takes"
@@ -195,8 +195,8 @@ def test_a_listener_by_pattern_is_a_subscriber_of_a_persistent_channel(
 async def test_a_group_that_was_deleted_leaves_the_channel_without_a_subscriber(queue_bus: MessageBus) -> None:
     if queue_bus._durable is None:
         queue_bus.with_persistence("memory://")
-    assert queue_bus._hub.durable is not None
-    queue_bus._hub.durable.by_default = True
+    assert queue_bus._runtime.durable is not None
+    queue_bus._runtime.durable.by_default = True
     subscription = queue_bus.subscribe("jobs", Collector(), group="g")
     await queue_bus.publish("jobs", 1)
     await asyncio.wait_for(queue_bus.drain(), GUARD_S)

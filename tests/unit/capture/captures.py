@@ -10,18 +10,18 @@ from tests.unit.capture.rows import plain
 from unibus.capture import schema
 from unibus.capture.capturing import Capturing
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.settings import Policy, Roll
+from unibus.capture.settings import Policy, Rotation
 from unibus.capture.sources import CaptureSource
-from unibus.stores.journals.jsonfile_files import Files
+from unibus.stores.files.disk import Files
 from unibus.stores.reading import open_history
 
-NOW = Roll(every_s=1e-9)
+NOW = Rotation(every_s=1e-9)
 """Every look is sealed."""
 
 
 @contextmanager
 def capturing(
-    url: str, folder: Path | str, roll: Roll | None = None, policy: Policy | None = None, files: Files | None = None
+    url: str, folder: Path | str, roll: Rotation | None = None, policy: Policy | None = None, files: Files | None = None
 ) -> Iterator[Capturing]:
     with (
         closing(open_history(url)) as reader,
@@ -31,7 +31,7 @@ def capturing(
 
 
 def capture_all(
-    url: str, folder: Path | str, roll: Roll | None = None, policy: Policy | None = None, files: Files | None = None
+    url: str, folder: Path | str, roll: Rotation | None = None, policy: Policy | None = None, files: Files | None = None
 ) -> None:
     with capturing(url, folder, roll, policy, files) as capture:
         capture.finish()

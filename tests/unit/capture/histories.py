@@ -9,11 +9,11 @@ from pathlib import Path
 from tests.crash.ledger import Ledger
 from tests.crash.power import StillTimers
 from tests.crash.workload import Worker
-from unibus.core.life.events import Event
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.core.lifecycle.events import Event
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig, sending
-from unibus.testing.virtual_clock import VirtualClock
 
 EVERYTHING = 10**9
 

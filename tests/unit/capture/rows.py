@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from unibus.capture import schema
 from unibus.capture.event_source import EventSource
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 
 
 def rows_of(events: Iterable[Event]) -> list[dict[str, object]]:

@@ -17,16 +17,16 @@ from tests.unit.capture.rows import rows_of
 from unibus.capture import capturing as module
 from unibus.capture import compacting
 from unibus.capture import manifest as manifest_module
-from unibus.capture.capturing import Capturing, Progress
-from unibus.capture.keeping import keep
+from unibus.capture.capturing import CaptureProgress, Capturing
 from unibus.capture.manifest import Manifest
+from unibus.capture.retention import keep
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.settings import Policy, Roll
-from unibus.core.life.changes import Change
+from unibus.capture.settings import Policy, Rotation
+from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import CaptureBusy, CaptureMismatch, StoreUnavailable
-from unibus.stores.journals.sqlite_history import SqliteHistory
-from unibus.stores.reader import PAGE_CHANGES
 from unibus.stores.reading import open_history
+from unibus.stores.seam.store_view import PAGE_CHANGES
+from unibus.stores.sqlite.history import SqliteHistory
 from unibus.sync import MessageBus
 
 
@@ -44,7 +44,9 @@ def test_segments_put_together_are_the_history(data: st.DataObject) -> None:
         with working(place, data.draw(st.text("abc", max_size=3))) as work:
             for _ in range(data.draw(st.integers(1, 4))):
                 rows = data.draw(st.sampled_from((1, 7, 40, 100_000)))
-                roll = Roll(rows, data.draw(st.sampled_from((2_000, 10**9))), data.draw(st.sampled_from((1e-9, 60.0))))
+                roll = Rotation(
+                    rows, data.draw(st.sampled_from((2_000, 10**9))), data.draw(st.sampled_from((1e-9, 60.0)))
+                )
                 with capturing(work.url, folder, roll) as capture:
                     for _ in range(data.draw(st.integers(0, 3))):
                         work.steps(data.draw(st.integers(0, 12)))
@@ -62,7 +64,7 @@ def test_segments_are_rolled_by_rows_and_never_split_a_batch(tmp_path: Path, fol
     with working(tmp_path / "bus.db") as work:
         for _ in range(6):
             work.fill("a", 10)
-        capture_all(work.url, folder, Roll(rows=25))
+        capture_all(work.url, folder, Rotation(rows=25))
         segments = Manifest.load(str(folder)).segments
         assert len(segments) > 1
         assert all(25 <= each.rows <= 25 + 10 for each in segments[:-1])
@@ -76,13 +78,13 @@ def test_segments_are_rolled_by_bytes(tmp_path: Path, folder: Path, monkeypatch:
     with working(tmp_path / "bus.db") as work:
         for _ in range(20):
             work.fill("a", 50)
-        capture_all(work.url, folder, Roll(bytes=5_000))
+        capture_all(work.url, folder, Rotation(bytes=5_000))
         assert len(Manifest.load(str(folder)).segments) > 3
         assert captured(folder) == rows_of(work.events())
 
 
 def test_segments_are_rolled_by_time(tmp_path: Path, folder: Path) -> None:
-    with working(tmp_path / "bus.db") as work, capturing(work.url, folder, Roll(every_s=3_600.0)) as capture:
+    with working(tmp_path / "bus.db") as work, capturing(work.url, folder, Rotation(every_s=3_600.0)) as capture:
         capture.step()
         assert capture.progress.segments == 0
     with working(tmp_path / "bus.db") as work, capturing(work.url, folder, NOW) as capture:
@@ -105,7 +107,7 @@ def test_it_ends_when_it_is_told_and_seals_what_it_has(tmp_path: Path, folder: P
     stop = threading.Event()
     seen: list[int] = []
 
-    def shown(progress: Progress) -> None:
+    def shown(progress: CaptureProgress) -> None:
         seen.append(progress.events)
         stop.set()
 
@@ -341,7 +343,7 @@ def test_a_cursor_that_cannot_be_shown_is_no_reason_to_stop(
     with working(tmp_path / "bus.db") as work:
         (tmp_path / "bus.db-cursors").write_text("in the way")
         with caplog.at_level(logging.WARNING):
-            capture_all(work.url, folder, Roll(rows=2))
+            capture_all(work.url, folder, Rotation(rows=2))
         assert caplog.text.count("cannot be shown") == 1
         assert captured(folder) == rows_of(work.events())
 

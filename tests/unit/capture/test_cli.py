@@ -16,11 +16,11 @@ from tests.unit.capture.captures import bodies, captured
 from tests.unit.cli.conftest import shell, terminal  # noqa: F401 - fixtures
 from tests.unit.cli.owners import owner_of
 from tests.unit.cli.programs import PATIENCE_S, environment
-from unibus.bus import capture_child
+from unibus.capture import child as capture_child
 from unibus.capture.manifest import Manifest
-from unibus.cli import capture as module
-from unibus.cli.capture import bytes_of
-from unibus.cli.capture_view import moment
+from unibus.cli.capture import capture as module
+from unibus.cli.capture.capture import bytes_of
+from unibus.cli.capture.view import moment
 from unibus.errors import ExtraMissing, UsageError
 from unibus.sync import MessageBus
 
@@ -229,7 +229,7 @@ def _path_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bus_with_a_capture_has_all_of_it_when_it_is_closed() -> None:
     with MessageBus("sqlite:///bus.db?capture=cap&domain=shop") as bus:
         bus.send_many("orders", range(500))
-        seq = bus._hub.queues().store.health().last_seq
+        seq = bus._runtime.queues().store.health().last_seq
     assert last(Path("cap")) >= seq > 500
     assert Manifest.load("cap").domain == "shop"
 

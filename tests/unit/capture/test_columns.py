@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.unit.capture.histories import working
 from tests.unit.capture.rows import plain, rows_of
 from unibus.capture import columns
-from unibus.capture.columns import Columns, by_type
-from unibus.core.life.changes import Change
-from unibus.core.life.events import event_of
+from unibus.capture.columns import EventColumns, by_type
+from unibus.core.lifecycle.events import event_of
+from unibus.core.lifecycle.state.changes import Change
 from unibus.stores.reading import open_history
 
 
@@ -22,7 +22,7 @@ def test_both_ways_give_the_same_rows(tmp_path: Path, seed: int) -> None:
         work.steps(150)
         with closing(open_history(work.url)) as reader:
             page = reader.groups_after(0, 10**9)
-            table = Columns("local").table(by_type(page), reader.names_of)
+            table = EventColumns("local").table(by_type(page), reader.names_of)
         events = work.events()
         assert len({event.kind for event in events}) > 12
         assert plain(table) == rows_of(events)
@@ -52,7 +52,7 @@ def test_whatever_is_mixed_comes_out_in_order_and_once(tmp_path: Path) -> None:
     @given(st.lists(st.sampled_from(range(len(pool))), min_size=1, max_size=12), st.integers(1, 10**6))
     def check(chosen: list[int], first: int) -> None:
         mixed = [pool[at] for at in chosen]
-        table = Columns("local").table(by_type([(first, mixed)]), lambda entities: names)
+        table = EventColumns("local").table(by_type([(first, mixed)]), lambda entities: names)
         assert table["seq"].to_pylist() == list(range(first, first + len(mixed)))
         expected = [event_of(first + at, change, "local", names) for at, change in enumerate(mixed)]
         assert plain(table) == rows_of(expected)
@@ -61,7 +61,7 @@ def test_whatever_is_mixed_comes_out_in_order_and_once(tmp_path: Path) -> None:
 
 
 def test_nothing_gives_no_rows() -> None:
-    assert Columns("local").table({}, lambda entities: {}).num_rows == 0
+    assert EventColumns("local").table({}, lambda entities: {}).num_rows == 0
 
 
 def test_an_entity_that_nobody_knows_is_its_number(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_an_entity_that_nobody_knows_is_its_number(tmp_path: Path) -> None:
         work.rig.send("a", 1)
         with closing(open_history(work.url)) as reader:
             page = reader.groups_after(work.last() - 1)
-        assert Columns("local").table(by_type(page), lambda entities: {})["channel"].to_pylist() == ["#1"]
+        assert EventColumns("local").table(by_type(page), lambda entities: {})["channel"].to_pylist() == ["#1"]
 
 
 def test_a_refused_forward_has_its_reason_in_both(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_refused_forward_has_its_reason_in_both(tmp_path: Path) -> None:
         for name in ("begin", "topic", "a"):
             work.rig.send(name, 1)
         with closing(open_history(work.url)) as reader:
-            table = Columns("local").table(by_type(reader.groups_after(0, 10**9)), reader.names_of)
+            table = EventColumns("local").table(by_type(reader.groups_after(0, 10**9)), reader.names_of)
         refusals = [dict(attrs or ()).get("refusal") for attrs in table["attrs"].to_pylist()]
         assert [each for each in refusals if each] == ["ForwardTargetNotFound: no entity 'missing'"] * 2
         assert plain(table) == rows_of(work.events())
@@ -93,5 +93,5 @@ def test_maps_hold_what_is_there(tmp_path: Path) -> None:
             fields = {"dedup_key": f"k{number}"} if number % 3 == 0 else {}
             work.rig.send("a", number, 0 if number % 2 else 7, **fields)
         with closing(open_history(work.url)) as reader:
-            table = Columns("local").table(by_type(reader.groups_after(0)), reader.names_of)
+            table = EventColumns("local").table(by_type(reader.groups_after(0)), reader.names_of)
         assert plain(table) == rows_of(work.events())

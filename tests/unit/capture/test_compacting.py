@@ -11,11 +11,11 @@ from tests.unit.capture.test_manifest import segment
 from tests.unit.capture.test_segments import events, table, write
 from unibus.capture import schema
 from unibus.capture.compacting import NEIGHBOURS, SHARE, compact, worthwhile
-from unibus.capture.keeping import keep
 from unibus.capture.manifest import Segment
+from unibus.capture.retention import keep
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.settings import Policy, Roll, with_policy
-from unibus.core.life.events import Event
+from unibus.capture.settings import Policy, Rotation, with_policy
+from unibus.core.lifecycle.events import Event
 
 
 def line(*sizes: int, first: int = 1) -> list[Segment]:
@@ -26,44 +26,46 @@ def line(*sizes: int, first: int = 1) -> list[Segment]:
     return found
 
 
-def chosen(segments: list[Segment], roll: Roll, by_hand: bool) -> list[list[int]]:
+def chosen(segments: list[Segment], roll: Rotation, by_hand: bool) -> list[list[int]]:
     return [[each.rows for each in run] for run in worthwhile(segments, roll, by_hand)]
 
 
 def test_by_hand_everything_that_fits() -> None:
-    assert chosen(line(5, 5, 5, 5, 5), Roll(rows=12), True) == [[5, 5], [5, 5]]
-    assert chosen(line(20, 5, 5, 20, 3), Roll(rows=12), True) == [[5, 5]]
-    assert chosen(line(12), Roll(rows=12), True) == []
-    assert chosen([], Roll(), True) == []
+    assert chosen(line(5, 5, 5, 5, 5), Rotation(rows=12), True) == [[5, 5], [5, 5]]
+    assert chosen(line(20, 5, 5, 20, 3), Rotation(rows=12), True) == [[5, 5]]
+    assert chosen(line(12), Rotation(rows=12), True) == []
+    assert chosen([], Rotation(), True) == []
 
 
 def test_not_over_a_gap() -> None:
-    assert chosen([*line(5, 5), *line(5, 5, first=20)], Roll(), True) == [[5, 5], [5, 5]]
+    assert chosen([*line(5, 5), *line(5, 5, first=20)], Rotation(), True) == [[5, 5], [5, 5]]
 
 
 def test_by_itself_when_there_are_enough_of_one_size() -> None:
     few = [1] * (NEIGHBOURS - 1)
-    assert chosen(line(*few), Roll(), False) == []
-    assert chosen(line(*few, 1), Roll(), False) == [[*few, 1]]
-    assert chosen(line(100_000, *few, 1), Roll(), False) == [[*few, 1]]  # The large one is not copied with them.
-    assert chosen(line(*[NEIGHBOURS] * NEIGHBOURS, *few), Roll(), False) == [[*[NEIGHBOURS] * NEIGHBOURS, *few]]
+    assert chosen(line(*few), Rotation(), False) == []
+    assert chosen(line(*few, 1), Rotation(), False) == [[*few, 1]]
+    assert chosen(line(100_000, *few, 1), Rotation(), False) == [[*few, 1]]  # The large one is not copied with them.
+    assert chosen(line(*[NEIGHBOURS] * NEIGHBOURS, *few), Rotation(), False) == [[*[NEIGHBOURS] * NEIGHBOURS, *few]]
 
 
 def test_by_itself_when_they_fill_a_segment() -> None:
-    assert chosen(line(*[30_000] * 9), Roll(rows=120_000), False) == [[30_000] * 4, [30_000] * 4]
-    assert chosen(line(*[30_000] * 4), Roll(rows=120_000), False) == []  # The next may still fit.
-    assert chosen(line(*[40_000] * 9), Roll(rows=120_000), False) == []  # Three are not worth a copy.
-    assert chosen(line(100_000, *[3_000] * 5), Roll(rows=112_000), False) == []  # Nor are four small ones a large copy.
+    assert chosen(line(*[30_000] * 9), Rotation(rows=120_000), False) == [[30_000] * 4, [30_000] * 4]
+    assert chosen(line(*[30_000] * 4), Rotation(rows=120_000), False) == []  # The next may still fit.
+    assert chosen(line(*[40_000] * 9), Rotation(rows=120_000), False) == []  # Three are not worth a copy.
+    assert (
+        chosen(line(100_000, *[3_000] * 5), Rotation(rows=112_000), False) == []
+    )  # Nor are four small ones a large copy.
 
 
 def test_by_bytes_too() -> None:
-    assert chosen(line(1, 1, 1, 1), Roll(bytes=20), True) == [[1, 1], [1, 1]]
+    assert chosen(line(1, 1, 1, 1), Rotation(bytes=20), True) == [[1, 1], [1, 1]]
 
 
 def test_rows_stay_what_they_were(tmp_path: Path) -> None:
     write(tmp_path, *[(at, at + 4) for at in range(1, 50, 5)])
     writer = SegmentWriter(str(tmp_path))
-    assert compact(writer, Roll(rows=20), by_hand=True) == 7
+    assert compact(writer, Rotation(rows=20), by_hand=True) == 7
     assert [each.rows for each in writer.manifest.segments] == [20, 20, 10]
     rows = [row for each in writer.manifest.segments for row in plain(writer.read(each))]
     assert rows == rows_of(events(1, 50))
@@ -101,7 +103,7 @@ class Simulated:
         ]
 
     def compact(self, by_hand: bool) -> None:
-        for run in worthwhile(self.segments, Roll(rows=20_000), by_hand, self.policy):
+        for run in worthwhile(self.segments, Rotation(rows=20_000), by_hand, self.policy):
             at = self.segments.index(run[0])
             joined = replaced(
                 segment(run[0].first, run[-1].last, any(each.bodies for each in run)),
@@ -153,7 +155,7 @@ def test_what_is_kept_stands_in_the_directory(tmp_path: Path) -> None:
     about = with_policy(writer.manifest.about, Policy(keep_s=8 * 15e-6))
     assert about is not None
     writer.set_about(about)
-    compact(writer, Roll(), by_hand=True)
+    compact(writer, Rotation(), by_hand=True)
     assert [each.rows for each in writer.manifest.segments] == [15, 15, 15, 5]
     writer.close()
 

@@ -9,9 +9,9 @@ from unibus.capture import manifest as manifest_module
 from unibus.capture.manifest import (
     FORMAT,
     LINES,
-    About,
     Begin,
     BodiesFile,
+    CaptureMetadata,
     Gap,
     Manifest,
     ManifestWriter,
@@ -22,7 +22,7 @@ from unibus.capture.manifest import (
     save_about,
 )
 from unibus.errors import CaptureDamaged, StoreUnavailable, StoreVersion
-from unibus.stores.journals.jsonfile_files import RealFiles
+from unibus.stores.files.disk import RealFiles
 
 
 class Quick(RealFiles):
@@ -54,7 +54,7 @@ def segment(first: int, last: int, bodies: bool = False) -> Segment:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    save_about(str(tmp_path), About(FORMAT, "local", "", 1), FILES)
+    save_about(str(tmp_path), CaptureMetadata(FORMAT, "local", "", 1), FILES)
     return str(tmp_path)
 
 

@@ -12,11 +12,11 @@ from tests.unit.capture.captures import bodies, capture_all
 from tests.unit.capture.histories import working
 from unibus.capture.bodies import BYTES, ENVELOPE, JSON, Body, body_of
 from unibus.capture.manifest import Manifest
-from unibus.capture.redaction import Redaction, Rule, rule_of
+from unibus.capture.redaction import Redaction, RedactionRule, rule_of
 from unibus.capture.settings import Policy
-from unibus.core.codec import encode
-from unibus.core.message import Message
-from unibus.core.payload import SerializationFormat, Serialized
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.errors import ConfigInvalid
 
 
@@ -30,7 +30,7 @@ def redacted(rule: str, body: object, channel: str = "orders/eu", headers: dict[
 def test_rules_are_read_and_written_the_same() -> None:
     for text in ("orders/*=drop", "o=hash", "a=b=fields:card.number,email", "*=headers", "*=headers:authorization"):
         assert rule_of(text).text == text
-    assert rule_of("a=b=fields: x , y") == Rule("a=b", "fields", ("x", "y"))
+    assert rule_of("a=b=fields: x , y") == RedactionRule("a=b", "fields", ("x", "y"))
 
 
 @pytest.mark.parametrize("text", ["", "orders", "=drop", "orders=", "orders=burn", "o=fields", "o=fields:", "o=drop:x"])

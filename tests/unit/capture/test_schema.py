@@ -3,8 +3,8 @@
 import pyarrow as pa
 
 from unibus.capture import schema
-from unibus.core.life.events import KINDS, Event
-from unibus.core.life.states import GONE, STATE_NAMES, TRANSITIONS
+from unibus.core.lifecycle.events import KINDS, Event
+from unibus.core.lifecycle.state.states import GONE, STATE_NAMES, TRANSITIONS
 
 
 def test_every_kind_of_core_has_a_number_of_its_own() -> None:

@@ -11,7 +11,7 @@ from tests.unit.capture.rows import plain, rows_of
 from unibus.capture import schema, segments
 from unibus.capture.manifest import Manifest, Segment
 from unibus.capture.segments import SegmentWriter, batches, check
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.errors import CaptureBusy, CaptureDamaged, CaptureMismatch, UsageError
 
 

@@ -10,7 +10,7 @@ from tests.unit.capture.histories import working
 from tests.unit.capture.rows import read_all, rows_of
 from tests.unit.capture.test_segments import events, table, write
 from unibus.capture import sources
-from unibus.capture.event_source import Piece
+from unibus.capture.event_source import EventPiece
 from unibus.capture.manifest import Manifest
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.sources import CaptureSource, StoreSource, open_source, open_sources
@@ -77,7 +77,7 @@ def test_columns_are_those_that_were_asked_for(tmp_path: Path) -> None:
         work.steps(5)
         for where in (work.url, str(tmp_path / "capture")):
             with closing(open_source(where)) as source:
-                [batch] = source.read(Piece(2, 3, 2, 0), ("kind", "seq"))
+                [batch] = source.read(EventPiece(2, 3, 2, 0), ("kind", "seq"))
                 assert batch.schema.names == ["seq", "kind"]
                 assert batch["seq"].to_pylist() == [2, 3]
 

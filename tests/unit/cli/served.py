@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unibus.config.settings import ServerSettings
-from unibus.endpoints.server import Server
+from unibus.endpoints.server.server import Server
 
 PATIENCE_S = 60.0
 

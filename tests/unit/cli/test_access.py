@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.cli.owners import owner_of
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.decide import Access
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import well_known_rule

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from tests.unit.cli.programs import PATIENCE_S, command, environment
 from unibus.bus import build_kind
-from unibus.cli.demo_stages import STAGES
-from unibus.cli.demo_table import Row, Watch, lines, shown
+from unibus.cli.demo.stages import STAGES
+from unibus.cli.demo.table import DemoRow, DemoWatch, lines, shown
 from unibus.cli.main import app
 from unibus.core import COMPILED
 from unibus.sync import MessageBus
@@ -65,7 +65,7 @@ def test_the_burst_tells_whether_the_bus_is_compiled(piped: str) -> None:
 def test_the_burst_of_a_plain_package_tells_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_kind, "COMPILED", False)
     monkeypatch.setattr(build_kind, "is_checkout", lambda: False)
-    monkeypatch.setattr("unibus.cli.demo_stages.COMPILED", False)
+    monkeypatch.setattr("unibus.cli.demo.stages.COMPILED", False)
     output = CliRunner().invoke(app, ["demo", "--seconds", "0.2"], prog_name="unibus").stdout
     assert "unibus is plain Python, about ten times slower than compiled; this is Python 3." in output
     assert "install it again with `pip install -v`, which shows why it was not compiled" in output
@@ -125,7 +125,7 @@ def test_plain_asks_for_lines_in_a_terminal_too(terminal: Any) -> None:
 def test_rates_are_those_of_the_last_second() -> None:
     now_s = [0.0]
     with MessageBus() as bus:
-        watch = Watch(bus, lambda: now_s[0])
+        watch = DemoWatch(bus, lambda: now_s[0])
         bus.subscribe("a", lambda message: None, dispatch="inline")
 
         def rate_after(seconds: float, messages: int) -> float:
@@ -148,7 +148,7 @@ def test_a_row_shows_what_its_channel_went_through() -> None:
         bus.subscribe("asked", lambda message: 1, group="answer")
         assert bus.request("asked") == 1
         bus.drain()
-        rows = Watch(bus).rows()
+        rows = DemoWatch(bus).rows()
     # Not the inbox that the reply went to.
     assert [(row.channel, row.published, row.dispatched, row.waiting) for row in rows] == [
         ("kept", 1, 0, 1),
@@ -158,7 +158,7 @@ def test_a_row_shows_what_its_channel_went_through() -> None:
 
 
 def test_lines_stand_in_columns() -> None:
-    head, line = lines([Row("c", 1_234, 5, 6, 7, 8, 9.0, None, 1_500.0)])
+    head, line = lines([DemoRow("c", 1_234, 5, 6, 7, 8, 9.0, None, 1_500.0)])
     assert len(head) == len(line)
     assert line.split() == ["c", "1,234", "5", "6", "7", "8", "–", "1.5", "ms"]
 

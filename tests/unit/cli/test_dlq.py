@@ -12,7 +12,7 @@ from unibus.sync import MessageBus
 BATCHES = 40
 
 
-def bury(queue: str, count: int, reason: str = "Broken", first: int = 0) -> list[str]:
+def dead_letter(queue: str, count: int, reason: str = "Broken", first: int = 0) -> list[str]:
     """So many dead letters, and their ids."""
     with MessageBus("unibus.db") as bus:
         sent = bus.send_many(queue, [{"n": first + number} for number in range(count)])
@@ -30,7 +30,7 @@ def active(queue: str) -> list[Any]:
 
 
 def test_letters_are_listed_as_lines(shell: Any) -> None:
-    ids = bury("orders", 2) + bury("billing", 1, "Odd")
+    ids = dead_letter("orders", 2) + dead_letter("billing", 1, "Odd")
     records = shell.records("dlq", "ls")
     assert [each["id"] for each in records] == ids
     first = records[0]
@@ -60,14 +60,14 @@ def test_letters_are_listed_as_lines(shell: Any) -> None:
     ],
 )
 def test_each_option_of_the_filter(shell: Any, option: str, text: str, found: int) -> None:
-    bury("orders", 2)
+    dead_letter("orders", 2)
     result = shell("dlq", "ls", option, text)
     assert (result.exit_code, len(result.stdout.splitlines())) == (0 if found else 3, found)
 
 
 def test_a_summary_counts_by_queue_and_reason(shell: Any) -> None:
-    bury("orders", 3)
-    bury("orders", 1, "Odd")
+    dead_letter("orders", 3)
+    dead_letter("orders", 1, "Odd")
     records = shell.records("dlq", "ls", "--summary")
     assert [(each["entity"], each["reason"], each["count"]) for each in records] == [
         ("orders/$DeadLetterQueue", "Broken", 3),
@@ -76,7 +76,7 @@ def test_a_summary_counts_by_queue_and_reason(shell: Any) -> None:
 
 
 def test_one_letter_is_shown_with_its_message(shell: Any) -> None:
-    ids = bury("orders", 2)
+    ids = dead_letter("orders", 2)
     (record,) = shell.records("dlq", "show", ids[1])
     assert (record["id"], record["reason"], record["message"]["body"]) == (ids[1], "Broken", {"n": 1})
     assert "DeadLetterReason" not in record["message"].get("headers", {})
@@ -108,8 +108,8 @@ def test_without_a_command_the_help_is_shown(shell: Any) -> None:
 
 
 def test_letters_are_retried(shell: Any) -> None:
-    bury("orders", 3)
-    bury("billing", 1)
+    dead_letter("orders", 3)
+    dead_letter("billing", 1)
     (result,) = shell.records("dlq", "retry", "--queue", "orders", "--yes")
     assert result == {
         "retried": 3,
@@ -125,7 +125,7 @@ def test_letters_are_retried(shell: Any) -> None:
 
 
 def test_letters_are_redirected(shell: Any) -> None:
-    ids = bury("orders", 2)
+    ids = dead_letter("orders", 2)
     shell.records("send", "review", "x")
     (result,) = shell.records("dlq", "redirect", "review", "--id", ids[0], "--yes")
     assert result["redirected"] == 1
@@ -135,28 +135,28 @@ def test_letters_are_redirected(shell: Any) -> None:
 
 
 def test_letters_are_discarded(shell: Any) -> None:
-    bury("orders", 2)
+    dead_letter("orders", 2)
     (result,) = shell.records("dlq", "discard", "--all", "--yes")
     assert result["discarded"] == 2
     assert shell("dlq", "ls").exit_code == 3
 
 
 def test_a_dry_run_does_nothing(shell: Any) -> None:
-    bury("orders", 2)
+    dead_letter("orders", 2)
     (result,) = shell.records("dlq", "retry", "--all", "--dry-run")
     assert (result["retried"], result["dry_run"], result["groups"][0]["count"]) == (2, True, 2)
     assert shell.counts("orders")["dead"] == 2
 
 
 def test_who_cannot_be_asked_has_to_say_yes(shell: Any) -> None:
-    bury("orders", 1)
+    dead_letter("orders", 1)
     result = shell("dlq", "discard", "--all")
     assert (result.exit_code, "--yes" in result.stderr) == (2, True)
     assert shell.counts("orders")["dead"] == 1
 
 
 def test_all_of_them_have_to_be_asked_for(shell: Any) -> None:
-    bury("orders", 1)
+    dead_letter("orders", 1)
     result = shell("dlq", "discard", "--yes")
     assert (result.exit_code, "--all" in result.stderr) == (2, True)
     assert shell.counts("orders")["dead"] == 1
@@ -165,20 +165,20 @@ def test_all_of_them_have_to_be_asked_for(shell: Any) -> None:
 def test_what_could_not_go_is_told_and_fails(shell: Any) -> None:
     with MessageBus("unibus.db") as bus:
         bus.create_queue("s", requires_session=True)
-    ids = bury("orders", 2)
+    ids = dead_letter("orders", 2)
     result = shell("dlq", "redirect", "s", "--all", "--yes")
     assert result.exit_code == 1
     assert [each for each, _ in json.loads(result.stdout)["errors"]] == ids
 
 
 def test_a_bound_on_recoveries(shell: Any) -> None:
-    bury("orders", 1)
+    dead_letter("orders", 1)
     assert shell.records("dlq", "retry", "--all", "--yes", "--max-recoveries", "0")[0]["manual_review"] == 1
     assert shell.records("dlq", "retry", "--all", "--yes", "--max-recoveries", "0", "--force")[0]["retried"] == 1
 
 
 def test_a_rate_and_batches(shell: Any) -> None:
-    bury("orders", 3)
+    dead_letter("orders", 3)
     arguments = ("--rate", "1000", "--batch-size", "2")
     assert shell.records("dlq", "retry", "--all", "--yes", *arguments)[0]["retried"] == 3
     assert shell("dlq", "retry", "--all", "--yes", "--rate", "-1").exit_code in (2, 3)
@@ -195,8 +195,8 @@ def test_the_rules_that_are_shown_are_a_file_of_rules(shell: Any) -> None:
 
 
 def test_rules_are_tried_and_carried_out(shell: Any) -> None:
-    bury("orders", 2, "network: gone")
-    bury("orders", 1, "Odd", first=2)
+    dead_letter("orders", 2, "network: gone")
+    dead_letter("orders", 1, "Odd", first=2)
     Path("rules.json").write_text('[{"action": "discard", "reason": "odd"}, {"action": "retry", "reason": "network"}]')
     tried = shell.records("dlq", "rules", "test", "rules.json")
     assert [(each["rule"], each["action"], each["letters"]) for each in tried] == [
@@ -213,7 +213,7 @@ def test_rules_are_tried_and_carried_out(shell: Any) -> None:
 
 
 def test_rules_that_are_none_are_refused(shell: Any) -> None:
-    bury("orders", 1)
+    dead_letter("orders", 1)
     Path("rules.json").write_text('[{"action": "explode"}]')
     for command in ("show", "test", "run"):
         result = shell("dlq", "rules", command, "rules.json")
@@ -225,7 +225,7 @@ def test_rules_that_are_none_are_refused(shell: Any) -> None:
 
 
 def test_a_terminal_gets_tables(shell: Any, terminal: Any) -> None:
-    ids = bury("orders", 2)
+    ids = dead_letter("orders", 2)
     listing = terminal("dlq", "ls", "--count", "1")
     assert listing.read_all() == 0, listing.output
     assert ids[0] in listing.output
@@ -243,7 +243,7 @@ def test_a_terminal_gets_tables(shell: Any, terminal: Any) -> None:
 
 
 def test_a_terminal_is_shown_the_count_and_asked(shell: Any, terminal: Any) -> None:
-    bury("orders", 3)
+    dead_letter("orders", 3)
     refused = terminal("dlq", "retry", "--queue", "orders")
     refused.read_until("Retry 3 dead letters?")
     assert "Broken" in refused.output
@@ -259,7 +259,7 @@ def test_a_terminal_is_shown_the_count_and_asked(shell: Any, terminal: Any) -> N
 
 
 def test_a_terminal_is_told_what_would_happen(shell: Any, terminal: Any) -> None:
-    bury("orders", 3)
+    dead_letter("orders", 3)
     looking = terminal("dlq", "discard", "--all", "--dry-run")
     assert looking.read_all() == 0
     assert "it would be: 3 discarded" in looking.output
@@ -269,7 +269,7 @@ def test_a_terminal_is_told_what_would_happen(shell: Any, terminal: Any) -> None
 def test_a_terminal_is_told_what_could_not_go(shell: Any, terminal: Any) -> None:
     with MessageBus("unibus.db") as bus:
         bus.create_queue("s", requires_session=True)
-    ids = bury("orders", 12)
+    ids = dead_letter("orders", 12)
     trying = terminal("dlq", "redirect", "s", "--all", "--yes")
     assert trying.read_all() == 1
     assert "12 failed" in trying.output
@@ -278,7 +278,7 @@ def test_a_terminal_is_told_what_could_not_go(shell: Any, terminal: Any) -> None
 
 
 def test_ctrl_c_stops_between_batches_and_tells_how_far_it_came(shell: Any, terminal: Any) -> None:
-    bury("orders", BATCHES)
+    dead_letter("orders", BATCHES)
     # One a second: it cannot be done before it is interrupted.
     working = terminal("dlq", "retry", "--all", "--yes", "--rate", "1")
     working.read_until(f"1/{BATCHES}")
@@ -294,7 +294,7 @@ def test_ctrl_c_stops_between_batches_and_tells_how_far_it_came(shell: Any, term
 
 
 def test_ctrl_c_in_a_pipe_tells_a_program(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    bury("orders", 3)
+    dead_letter("orders", 3)
 
     def interrupted(*given: object) -> Any:
         signal.raise_signal(signal.SIGINT)  # While it waits for the second.
@@ -314,7 +314,7 @@ def test_ctrl_c_in_a_pipe_tells_a_program(shell: Any, monkeypatch: pytest.Monkey
 def test_ctrl_c_in_the_middle_of_a_batch_waits_for_its_end(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from unibus.bus.dead_letters.results import ProcessingResult
 
-    bury("orders", 4)
+    dead_letter("orders", 4)
     count = ProcessingResult.count
 
     def interrupted(self: ProcessingResult, *given: Any) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unibus.cli.durations import seconds_of
+from unibus.cli.terminal.durations import seconds_of
 from unibus.errors import UsageError
 
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from tests.unit.cli.owners import owner_of
-from unibus.cli.entities import age, size, table
-from unibus.stores.store import EntityInfo
+from unibus.cli.entities.entities import age, size, table
+from unibus.stores.seam.store import EntityInfo
 from unibus.sync import MessageBus
 
 

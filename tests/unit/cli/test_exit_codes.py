@@ -3,7 +3,7 @@
 import pytest
 
 from unibus import errors
-from unibus.cli.report import ExitCode, exit_code
+from unibus.cli.terminal.report import ExitCode, exit_code
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from unibus.cli.filter_message import message_of, value_of
-from unibus.cli.filter_view import pointed_at
+from unibus.cli.filter.message import message_of, value_of
+from unibus.cli.filter.view import pointed_at
 from unibus.sync import MessageBus
 
 EXPRESSION = "color = 'red' AND (price > 50 OR vip = TRUE)"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from unibus.bus.export_lines import checked_contents
-from unibus.bus.importing import Importing, StoreTarget
-from unibus.cli.looking import owning
-from unibus.core.message import Message, same_message
-from unibus.stores.store import Store
+from unibus.bus.history.export_lines import checked_contents
+from unibus.bus.history.import_ import Importing, StoreTarget
+from unibus.cli.local.read_only import owning
+from unibus.core.envelope.message import Message, same_message
+from unibus.stores.seam.store import Store
 from unibus.sync import MessageBus
 
 

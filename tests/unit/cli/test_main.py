@@ -14,8 +14,9 @@ from typer.testing import CliRunner, Result
 
 from unibus import errors
 from unibus.bus import build_kind
-from unibus.cli import main, report
-from unibus.cli.report import EXIT_CODES, ExitCode, exit_code, masked
+from unibus.cli import main
+from unibus.cli.terminal import report
+from unibus.cli.terminal.report import EXIT_CODES, ExitCode, exit_code, masked
 from unibus.core import COMPILED
 
 Run = Callable[..., Result]
@@ -116,7 +117,7 @@ def test_a_start_loads_no_more_than_it_needs() -> None:
     done = python("-c", "import sys, unibus.cli.main; sys.exit(' '.join(sys.modules))")
     loaded = done.stderr.split()
     assert "unibus.cli.main" in loaded
-    assert not {"asyncio", "unibus.public", "unibus.bus", "unibus.cli.demo"} & set(loaded)
+    assert not {"asyncio", "unibus.public", "unibus.bus", "unibus.cli.demo.demo"} & set(loaded)
 
 
 def test_python_m_unibus_is_the_same_program() -> None:

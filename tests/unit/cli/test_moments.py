@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from unibus.cli.moments import moment_of
+from unibus.cli.terminal.moments import moment_of
 from unibus.errors import UsageError
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

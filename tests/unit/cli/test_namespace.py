@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from unibus.cli.management import BATCH as PAGE
+from unibus.cli.connection.management import BATCH as PAGE
 from unibus.sync import MessageBus
 
 

@@ -12,43 +12,43 @@ import pytest
 
 from tests.unit.cli.programs import PATIENCE_S, environment
 from unibus.errors import QueryInvalid, StoreBusy
-from unibus.pipeline.questions.answer import Answer, Column
-from unibus.pipeline.questions.request import Refusal, Reply, Request
+from unibus.pipeline.reports.answer import Answer, Column
+from unibus.pipeline.reports.request import Reply, ReportRefusal, ReportRequest
 from unibus.pipeline.serving.client import address_of, ask, is_alive
-from unibus.pipeline.serving.door import open_door
+from unibus.pipeline.serving.protocol import open_door
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from unibus.pipeline.questions.request import Reply
-from unibus.pipeline.serving.door import open_door
+from unibus.pipeline.reports.request import Reply
+from unibus.pipeline.serving.protocol import open_door
 with open_door(Path(sys.argv[1]), "sc://x", lambda request, gone: Reply()):
     print("open", flush=True)
     os.kill(os.getpid(), 9)
 """
 
 
-def echo(request: Request, gone: threading.Event) -> Reply:
+def echo(request: ReportRequest, gone: threading.Event) -> Reply:
     if request.question == "wrong":
-        return Reply(refusal=Refusal.of(QueryInvalid("no", "ask otherwise")))
+        return Reply(refusal=ReportRefusal.of(QueryInvalid("no", "ask otherwise")))
     return Reply(answer=Answer([Column("text")], [[request.text]]))
 
 
 def test_a_question_and_its_answer(tmp_path: Path) -> None:
-    assert ask(tmp_path, Request("sql")) is None
+    assert ask(tmp_path, ReportRequest("sql")) is None
     with open_door(tmp_path, "sc://x/;token=t", echo) as address:
-        reply = ask(tmp_path, Request("sql", text="é\n"))
+        reply = ask(tmp_path, ReportRequest("sql", text="é\n"))
         assert reply is not None
         assert reply.answer is not None
         assert reply.answer.rows == [["é\n"]]
-        refused = ask(tmp_path, Request("wrong"))
+        refused = ask(tmp_path, ReportRequest("wrong"))
         assert refused is not None
         assert refused.refusal is not None
         error = refused.refusal.as_error()
         assert (type(error), error.what, error.hint) == (QueryInvalid, "no", "ask otherwise")
         assert address_of(tmp_path) == address
         assert is_alive(address)
-    assert ask(tmp_path, Request("sql")) is None
+    assert ask(tmp_path, ReportRequest("sql")) is None
     assert address_of(tmp_path) is None
     assert [path.name for path in tmp_path.iterdir()] == ["serve.lock"]
 
@@ -67,14 +67,14 @@ def test_what_is_no_question_is_refused_and_the_door_stays_open(tmp_path: Path) 
             with line.makefile("rb") as file:
                 assert b"this is no question" in file.readline()
                 assert b"this is no question" in file.readline()
-        assert ask(tmp_path, Request("sql", text="still")) is not None
+        assert ask(tmp_path, ReportRequest("sql", text="still")) is not None
 
 
 def test_one_server_for_a_lake(tmp_path: Path) -> None:
     with open_door(tmp_path, "sc://x", echo):
         with pytest.raises(StoreBusy, match="is there already: "), open_door(tmp_path, "sc://y", echo):
             pass
-        assert ask(tmp_path, Request("sql")) is not None  # The first one was not disturbed.
+        assert ask(tmp_path, ReportRequest("sql")) is not None  # The first one was not disturbed.
 
 
 def test_what_a_killed_server_left_is_recognised_and_taken_over(tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def test_what_a_killed_server_left_is_recognised_and_taken_over(tmp_path: Path) 
     assert address is not None
     assert os.path.exists(address.socket)
     assert not is_alive(address)
-    assert ask(tmp_path, Request("sql")) is None
+    assert ask(tmp_path, ReportRequest("sql")) is None
     with open_door(tmp_path, "sc://x", echo):
-        assert ask(tmp_path, Request("sql")) is not None
+        assert ask(tmp_path, ReportRequest("sql")) is not None
 
 
 def test_a_lake_with_a_long_name(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_lake_with_a_long_name(tmp_path: Path) -> None:
     lake.mkdir()
     with open_door(lake, "sc://x", echo) as address:
         assert not address.socket.startswith(str(lake))
-        assert ask(lake, Request("sql")) is not None
+        assert ask(lake, ReportRequest("sql")) is not None
     assert not os.path.exists(os.path.dirname(address.socket))
 
 
@@ -108,14 +108,14 @@ def test_a_copied_lake_is_not_answered_by_the_server_of_the_first(tmp_path: Path
     with open_door(lake, "sc://x", echo):
         (copy / "serve.json").write_bytes((lake / "serve.json").read_bytes())
         assert address_of(copy) is None
-        assert ask(copy, Request("sql")) is None
-        assert ask(link, Request("sql")) is not None  # The same one by another name.
+        assert ask(copy, ReportRequest("sql")) is None
+        assert ask(link, ReportRequest("sql")) is not None  # The same one by another name.
 
 
 def test_whoever_answers_is_told_that_nobody_waits(tmp_path: Path) -> None:
     told = threading.Event()
 
-    def slow(request: Request, gone: threading.Event) -> Reply:
+    def slow(request: ReportRequest, gone: threading.Event) -> Reply:
         if gone.wait(PATIENCE_S if request.text == "slow" else 0):
             told.set()
         return Reply(answer=Answer([], []))
@@ -123,10 +123,10 @@ def test_whoever_answers_is_told_that_nobody_waits(tmp_path: Path) -> None:
     with open_door(tmp_path, "sc://x", slow) as address:
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(address.socket)
-            line.sendall(msgspec.json.encode(Request("sql", text="slow")) + b"\n")
+            line.sendall(msgspec.json.encode(ReportRequest("sql", text="slow")) + b"\n")
         assert told.wait(PATIENCE_S)
         told.clear()
-        assert ask(tmp_path, Request("sql", text="quick")) is not None
+        assert ask(tmp_path, ReportRequest("sql", text="quick")) is not None
         assert not told.is_set()
 
 
@@ -139,7 +139,7 @@ def test_a_server_that_ends_meanwhile_has_not_answered(part: bytes, tmp_path: Pa
             server.listen()
             thread = threading.Thread(target=hang_up, args=(server, part))
             thread.start()
-            assert ask(tmp_path, Request("sql", text="x" * 100)) is None
+            assert ask(tmp_path, ReportRequest("sql", text="x" * 100)) is None
             thread.join()
 
 

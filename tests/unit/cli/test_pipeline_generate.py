@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.cli.programs import PATIENCE_S
 from unibus.capture.manifest import Manifest, is_capture
-from unibus.cli.pipeline_generate import generate
+from unibus.cli.pipeline.generate import generate
 from unibus.errors import UsageError
 
 # A program of this one command: which group it stands in is told by others.

@@ -61,8 +61,8 @@ def test_a_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_without_java_the_command_says_what_to_install(tmp_path: Path) -> None:
     """The program itself, on a path where nothing is."""
     code = (
-        "from pathlib import Path\nfrom unibus.cli.pipeline_options import Where\n"
-        "from unibus.cli.report import report\n"
+        "from pathlib import Path\nfrom unibus.cli.pipeline.options import Where\n"
+        "from unibus.cli.terminal.report import report\n"
         "try:\n    Where().session(Path('lake'))\n"
         "except Exception as error:\n    raise SystemExit(int(report(error, False)))"
     )

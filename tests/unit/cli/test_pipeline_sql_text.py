@@ -3,7 +3,7 @@
 import pytest
 
 from unibus.errors import QueryInvalid
-from unibus.pipeline.questions.sql_text import wrapped
+from unibus.pipeline.reports.sql_text import wrapped
 
 
 @pytest.mark.parametrize(

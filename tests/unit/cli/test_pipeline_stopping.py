@@ -9,10 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from unibus.cli.main import app
-from unibus.cli.pipeline_options import Where
-from unibus.cli.signals import stopping
-from unibus.pipeline.questions.request import Reply
-from unibus.pipeline.serving.door import open_door
+from unibus.cli.pipeline.options import Where
+from unibus.cli.terminal.signals import stopping
+from unibus.pipeline.reports.request import Reply
+from unibus.pipeline.serving.protocol import open_door
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_what_fails_because_of_a_ctrl_c_is_a_ctrl_c(monkeypatch: pytest.MonkeyPa
         finally:
             raise RuntimeError("the answer is empty")
 
-    monkeypatch.setattr("unibus.cli.pipeline_ask._found", cut)
+    monkeypatch.setattr("unibus.cli.pipeline.report._found", cut)
     result = CliRunner().invoke(app, ["pipeline", "trace", "x"], prog_name="unibus")
     assert (result.exit_code, result.output) == (130, "")
 

@@ -8,10 +8,10 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from unibus.cli.pipeline_view import bar, bars, duration, narrowed, resampled, show, size, spark_line, table
+from unibus.cli.pipeline.view import bar, bars, duration, narrowed, resampled, show, size, spark_line, table
 from unibus.errors import UsageError
-from unibus.pipeline.questions.answer import Answer, Column, Plot, plain
-from unibus.pipeline.questions.channels import COLUMNS as CHANNELS
+from unibus.pipeline.reports.answer import Answer, Column, Plot, plain
+from unibus.pipeline.reports.channels import COLUMNS as CHANNELS
 
 
 @pytest.mark.parametrize(

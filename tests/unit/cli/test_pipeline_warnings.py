@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from unibus.cli.pipeline_run import Warnings
+from unibus.cli.pipeline.run import Warnings
 from unibus.pipeline.set_aside import SetAside
 
 

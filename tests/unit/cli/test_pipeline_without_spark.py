@@ -13,10 +13,10 @@ from rich.console import Console
 
 from tests.pipeline.asked_lake import Asked, made_in
 from unibus.capture.sources import open_sources
-from unibus.cli.pipeline_care import tell_rebuilt
-from unibus.cli.pipeline_trace import tree_of
+from unibus.cli.pipeline.maintenance import tell_rebuilt
+from unibus.cli.pipeline.trace import tree_of
 from unibus.pipeline.lake import Lake
-from unibus.pipeline.questions.tracing import find_events
+from unibus.pipeline.reports.tracing import find_events
 from unibus.pipeline.run import run_once
 from unibus.sync import MessageBus
 

@@ -16,7 +16,7 @@ from unibus.sync import MessageBus
 def leave(monkeypatch: pytest.MonkeyPatch, *bodies: object, store: str = "unibus.db", queue: str = "orders") -> None:
     """One transaction for each body, by a program that ends before its relay comes by."""
     with monkeypatch.context() as patch, closing(sqlite3.connect("app.db")) as connection:
-        patch.setattr("unibus.bus.relay.Relay._wake", lambda *given: True)
+        patch.setattr("unibus.bus.outbox.relay.Relay._wake", lambda *given: True)
         with MessageBus(store) as bus:
             for body in bodies:
                 with bus.transaction(connection=connection):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.owners import owner_of
-from unibus.cli.send import CHUNK_BYTES, LINES_PER_BATCH, body_of, lines_of
+from unibus.cli.messages.send import CHUNK_BYTES, LINES_PER_BATCH, body_of, lines_of
 
 
 def test_a_pipe_gets_one_object(shell: Any) -> None:

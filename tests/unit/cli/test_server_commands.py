@@ -18,7 +18,7 @@ from tests.unit.cli.programs import PATIENCE_S, Terminal, environment
 from tests.unit.cli.served import Served, serving
 from tests.unit.client.fake_server import FakeServer, cut, ok
 from unibus.cli.main import app
-from unibus.cli.server import LogLine, _log_text
+from unibus.cli.server.server import ShownLogLine, _log_text
 from unibus.client.address import address_of
 from unibus.client.client import Client
 from unibus.config.server_file import ServerFile, read_server_file, write_server_file
@@ -298,9 +298,9 @@ def test_top_through_a_pipe_goes_on(shell: Any, served: Served) -> None:
 
 
 def test_a_terminal_gets_lines_of_the_log_with_time_and_level() -> None:
-    line = LogLine(1, 1_794_970_000_123_000_000, "warning", "the disk is full")
+    line = ShownLogLine(1, 1_794_970_000_123_000_000, "warning", "the disk is full")
     assert _log_text(line) == "2026-11-18T02:46:40.123Z warning the disk is full"
-    audit = LogLine(2, 0, "info", '{"time":"2026-11-18T02:46:40.123Z"}')
+    audit = ShownLogLine(2, 0, "info", '{"time":"2026-11-18T02:46:40.123Z"}')
     assert _log_text(audit) == audit.text
 
 
@@ -336,7 +336,7 @@ def test_check_and_repair_refuse_a_served_file(shell: Any, served: Served) -> No
 # Jobs
 
 
-def bury(served: Served, count: int) -> None:
+def dead_letter(served: Served, count: int) -> None:
     client = Client(address_of(served.url, {}))
     entity = {"entity": "orders"}
     bodies = [{"body": number} for number in range(count)]
@@ -352,7 +352,7 @@ def newest(shell: Any) -> Any:
 
 
 def test_a_detached_job_goes_on_in_the_server(shell: Any, served: Served) -> None:
-    bury(served, 3)
+    dead_letter(served, 3)
     [told] = shell.records("dlq", "retry", "--all", "--yes", "--detach")
     while shell.records("dlq", "jobs", "show", str(told["job"]))[0]["state"] != "done":
         pass
@@ -369,7 +369,7 @@ def test_detach_needs_a_server(shell: Any) -> None:
 
 
 def test_ctrl_c_cancels_the_job_and_reports(shell: Any, served: Served) -> None:
-    bury(served, 50)
+    dead_letter(served, 50)
     working = shell.start("dlq", "discard", "--all", "--yes", "--rate", "20", "--batch-size", "1")
     while not any(each["state"] == "running" and each["done"] for each in shell.records("dlq", "jobs", "ls")):
         assert working.poll() is None
@@ -383,7 +383,7 @@ def test_ctrl_c_cancels_the_job_and_reports(shell: Any, served: Served) -> None:
 
 
 def test_jobs_are_paused_and_resumed(shell: Any, served: Served) -> None:
-    bury(served, 20)
+    dead_letter(served, 20)
     discard = ("dlq", "discard", "--all", "--yes", "--rate", "10", "--batch-size", "1", "--detach")
     job = str(shell.records(*discard)[0]["job"])
     assert shell.records("dlq", "jobs", "pause", job)[0]["state"] == "paused"

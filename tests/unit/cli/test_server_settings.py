@@ -111,7 +111,7 @@ def test_without_the_extra_it_says_what_to_install(shell: Shell, monkeypatch: py
 
 PROGRAM = """
 import sys
-import unibus.cli.main, unibus.cli.config, unibus.cli.serve
+import unibus.cli.main, unibus.cli.server.config, unibus.cli.server.serve
 print([name for name in ("uvicorn", "fastapi", "yaml", "cryptography") if name in sys.modules])
 """
 

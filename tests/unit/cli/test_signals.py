@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from unibus.cli.signals import undisturbed
+from unibus.cli.terminal.signals import undisturbed
 
 
 @pytest.fixture(autouse=True)

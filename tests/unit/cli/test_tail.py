@@ -11,10 +11,10 @@ import pytest
 
 from tests.unit.cli.owners import owner_of
 from tests.unit.cli.programs import PATIENCE_S
-from unibus.bus.persistence import SqlitePersistence
-from unibus.cli.moments import moment_of
-from unibus.core.life.commands import Declare
-from unibus.core.life.entity import QUEUE
+from unibus.bus.compat.persistence import SqlitePersistence
+from unibus.cli.terminal.moments import moment_of
+from unibus.core.lifecycle.commands import Declare
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import UsageError
 from unibus.sync import MessageBus
 
@@ -203,7 +203,7 @@ def test_moments() -> None:
 
 
 def test_no_keys_are_read_where_there_is_no_keyboard() -> None:
-    from unibus.cli.keyboard import keyboard
+    from unibus.cli.terminal.keyboard import keyboard
 
     found = []
 

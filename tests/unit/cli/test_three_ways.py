@@ -60,7 +60,7 @@ class Way:
         return result.exit_code, result.stdout, result.stderr
 
 
-def bury(way: Way) -> str:
+def dead_letter(way: Way) -> str:
     """A message dies in `fragile`, by a receiver that is no command. Gives its id."""
     if way.served is None:
         with MessageBus("bus.db") as bus:
@@ -81,7 +81,7 @@ def bury(way: Way) -> str:
 
 def buried(name: str) -> Text:
     def text(way: Way) -> str:
-        return way.memory.setdefault(name, bury(way) if name not in way.memory else "")
+        return way.memory.setdefault(name, dead_letter(way) if name not in way.memory else "")
 
     return text
 
@@ -95,7 +95,7 @@ def leave_in_outbox(way: Way) -> str:
     if "outbox" not in way.memory:
         way.memory["outbox"] = "app.db"
         with pytest.MonkeyPatch.context() as patch, closing(sqlite3.connect("app.db")) as connection:
-            patch.setattr("unibus.bus.relay.Relay._wake", lambda *given: True)
+            patch.setattr("unibus.bus.outbox.relay.Relay._wake", lambda *given: True)
             with MessageBus("other.db") as bus:
                 for body in (1, 2):
                     with bus.transaction(connection=connection):

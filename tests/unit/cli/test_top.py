@@ -10,15 +10,15 @@ import pytest
 from rich.console import Console
 
 from tests.unit.cli.owners import owner_of
-from unibus.cli.entity_rows import Row, Watch
-from unibus.cli.top import Order, arranged, table
-from unibus.stores.reader import Flow
-from unibus.stores.store import EntityInfo
+from unibus.cli.connection.entity_rows import TopRow, TopWatch
+from unibus.cli.entities.top import TopOrder, arranged, table
+from unibus.stores.seam.store import EntityInfo
+from unibus.stores.seam.store_view import Flow
 from unibus.sync import MessageBus
 
 
-def row(name: str, waiting: int = 0, dead: int = 0, oldest_s: float | None = None, rate: float | None = None) -> Row:
-    return Row(name, "queue", waiting, 0, 0, 0, dead, oldest_s, rate, rate)
+def row(name: str, waiting: int = 0, dead: int = 0, oldest_s: float | None = None, rate: float | None = None) -> TopRow:
+    return TopRow(name, "queue", waiting, 0, 0, 0, dead, oldest_s, rate, rate)
 
 
 def test_one_look_through_a_pipe(shell: Any) -> None:
@@ -76,9 +76,9 @@ class Looks:
 
 def test_a_rate_is_only_told_of_what_was_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
-    monkeypatch.setattr("unibus.cli.top.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("unibus.cli.entities.top.time.monotonic", lambda: now_s)
     looks = Looks()
-    watch = Watch(looks)  # type: ignore[arg-type]
+    watch = TopWatch(looks)  # type: ignore[arg-type]
     assert [(each.in_per_s, each.out_per_s) for each in watch.look()] == [(None, None)] * 2
     now_s += 2
     looks.flow = {"q": Flow(30, 14)}
@@ -90,17 +90,19 @@ def test_a_rate_is_only_told_of_what_was_counted(monkeypatch: pytest.MonkeyPatch
 
 def test_the_order() -> None:
     rows = [row("b", 1, 2, 3.0, 4.0), row("a", 1, 0, None, None), row("c", 5, 1, 9.0, 1.0)]
-    assert {order: "".join(each.name for each in arranged(rows, order)) for order in Order} == {
-        Order.WAITING: "cab",
-        Order.DEAD: "bca",
-        Order.OLDEST: "cba",
-        Order.RATE: "bca",
+    assert {order: "".join(each.name for each in arranged(rows, order)) for order in TopOrder} == {
+        TopOrder.WAITING: "cab",
+        TopOrder.DEAD: "bca",
+        TopOrder.OLDEST: "cba",
+        TopOrder.RATE: "bca",
     }
 
 
 def test_the_table_fits_80_columns() -> None:
     console = Console(file=io.StringIO(), width=80)
-    busy = Row("a.long.name[bold]/Subscriptions/of.somebody", "subscription", 1_234_567, 99, 1, 2, 9_999, 1.0, 1e5, 0.4)
+    busy = TopRow(
+        "a.long.name[bold]/Subscriptions/of.somebody", "subscription", 1_234_567, 99, 1, 2, 9_999, 1.0, 1e5, 0.4
+    )
     console.print(table([busy]))
     assert isinstance(console.file, io.StringIO)
     heading, _, line = console.file.getvalue().splitlines()

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit.cli.owners import owner_of
-from unibus.cli.trace import elapsed, tree_of
+from unibus.cli.messages.trace import elapsed, tree_of
 from unibus.sync import MessageBus
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.client.fake_server import FakeServer, cut, ok, refused, talking
 from unibus import errors
-from unibus.cli.report import masked
+from unibus.cli.terminal.report import masked
 from unibus.client import wire
 from unibus.client.address import Address
 from unibus.client.answers import by_code, error_of

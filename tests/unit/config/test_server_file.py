@@ -17,7 +17,7 @@ from unibus.config.server_file import (
     write_server_file,
 )
 from unibus.core.access.rights import Right
-from unibus.stores.lock_holder import SERVER_SUFFIX
+from unibus.stores.files.lock_holder import SERVER_SUFFIX
 
 FOUND = ServerFile("http://127.0.0.1:5300", 4711, "local-1", "k" * 43 + "=", "1.0", 17)
 

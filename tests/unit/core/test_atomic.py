@@ -6,7 +6,7 @@ import pytest
 
 from unibus.core import COMPILED
 from unibus.core.atomic import LOCK, atomic
-from unibus.core.queue import PriorityQueue
+from unibus.core.flow.queue import PriorityQueue
 
 GUARD_S = 10.0
 

@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from unibus.core.codec import decode, decode_json, encode, encode_json
-from unibus.core.cold import TEXT_FIELDS, Cold, Int32
-from unibus.core.message import Message, restored, same_message
-from unibus.core.payload import SerializationFormat, Serialized
-from unibus.core.views import MessageId
+from unibus.core.codec.codec import decode, decode_json, encode, encode_json
+from unibus.core.envelope.message import Message, restored, same_message
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Int32, MessageProperties
+from unibus.core.envelope.payload import SerializationFormat, Serialized
+from unibus.core.envelope.views import MessageId
 from unibus.errors import HeaderInvalid, SerializationFailed
 from unibus.limits import DECODE_DEPTH_MAX
 
@@ -35,11 +35,11 @@ def message_with(body: object = None, **fields: object) -> Message:
 
 def full() -> Message:
     """A message with something in every field."""
-    cold = Cold({"s": "text", "i": -5, "b": True, "f": 0.5, "n": None}, {"k": "v"})
+    properties = MessageProperties({"s": "text", "i": -5, "b": True, "f": 0.5, "n": None}, {"k": "v"})
     for name in TEXT_FIELDS:
-        setattr(cold, name, f"{name} é")
-    cold.ttl_ns, cold.scheduled_at_ns = 5, 6
-    message = restored("id-1", "orders", {"n": [1, 2.5, None]}, 1_700_000_000_000_000_000, cold)
+        setattr(properties, name, f"{name} é")
+    properties.ttl_ns, properties.scheduled_at_ns = 5, 6
+    message = restored("id-1", "orders", {"n": [1, 2.5, None]}, 1_700_000_000_000_000_000, properties)
     message.priority, message.sequence, message.expires_ns, message.delivery_count = 255, 2**63 - 1, 3, 4
     return message
 
@@ -58,7 +58,7 @@ def test_each_text_field_comes_back_on_its_own(write: Encode, read: Decode, name
     message = message_with(**{name: "text"})
     back = read(write(message))
     assert same_message(back, message)
-    assert getattr(back.cold, name) == "text"
+    assert getattr(back.properties, name) == "text"
 
 
 @BOTH
@@ -68,7 +68,7 @@ def test_a_place_without_a_cold_part_makes_none(write: Encode, read: Decode, nam
     setattr(message, name, 7)
     back = read(write(message))
     assert getattr(back, name) == 7
-    assert back.cold is None
+    assert back.properties is None
 
 
 @BOTH
@@ -254,14 +254,14 @@ class Parcel:
 
 @BOTH
 def test_types_of_the_user_are_written_as_their_fields_and_come_back_by_annotation(write: Encode, read: Decode) -> None:
-    parcel = Parcel(Name("ada"), Colour.RED, Order(1, datetime(2024, 1, 1, tzinfo=UTC), frozenset({"x"})))
-    back = read(write(message_with(parcel))).body
+    routed = Parcel(Name("ada"), Colour.RED, Order(1, datetime(2024, 1, 1, tzinfo=UTC), frozenset({"x"})))
+    back = read(write(message_with(routed))).body
     assert back == {
         "owner": "ada",
         "colour": "red",
         "order": {"orderId": 1, "placed": datetime(2024, 1, 1, tzinfo=UTC), "tags": ["x"]},
     }
-    assert msgspec.convert(back["order"], Order) == parcel.order  # type: ignore[index]
+    assert msgspec.convert(back["order"], Order) == routed.order  # type: ignore[index]
 
 
 @BOTH
@@ -357,7 +357,7 @@ def test_what_could_not_be_read_is_not_written(write: Encode, read: Decode, fiel
 @pytest.mark.parametrize("field", ["ttl_ns", "scheduled_at_ns"])
 def test_negative_times_of_the_cold_part_are_not_written(write: Encode, read: Decode, field: str) -> None:
     message = message_with(subject="s")
-    setattr(message.cold, field, -1)
+    setattr(message.properties, field, -1)
     with pytest.raises(SerializationFailed):
         write(message)
 
@@ -366,8 +366,8 @@ def test_negative_times_of_the_cold_part_are_not_written(write: Encode, read: De
 @pytest.mark.parametrize("value", [[1], 2**63, 2**70, object()])
 def test_a_header_that_slipped_in_unchecked_is_refused(write: Encode, read: Decode, value: object) -> None:
     message = message_with(headers={"a": 1})
-    assert message.cold is not None
-    message.cold.headers["b"] = value  # type: ignore[assignment]
+    assert message.properties is not None
+    message.properties.headers["b"] = value  # type: ignore[assignment]
     with pytest.raises(HeaderInvalid, match="'b'"):
         write(message)
 
@@ -375,8 +375,8 @@ def test_a_header_that_slipped_in_unchecked_is_refused(write: Encode, read: Deco
 @BOTH
 def test_a_typed_header_that_slipped_in_keeps_its_type(write: Encode, read: Decode) -> None:
     message = message_with(headers={"a": 1})
-    assert message.cold is not None
-    message.cold.headers["b"] = UUID(int=1)
+    assert message.properties is not None
+    message.properties.headers["b"] = UUID(int=1)
     assert read(write(message)).headers == {"a": 1, "b": UUID(int=1)}
 
 
@@ -402,15 +402,15 @@ def test_each_rare_field_has_its_bit() -> None:
     names = ["expires_ns", "delivery_count", "typed headers", "trace", "ttl_ns", "scheduled_at_ns", *TEXT_FIELDS]
     for bit, name in enumerate(names):
         message = message_with(subject="s")
-        assert message.cold is not None
-        message.cold.subject = None
+        assert message.properties is not None
+        message.properties.subject = None
         if name == "typed headers":
-            message.cold.headers = {"h": UUID(int=1)}
+            message.properties.headers = {"h": UUID(int=1)}
         elif name == "trace":
-            message.cold.trace = {"k": "v"}
+            message.properties.trace = {"k": "v"}
         else:
             value = 1 if name.endswith("_ns") or name == "delivery_count" else "x"
-            setattr(message if name in ("expires_ns", "delivery_count") else message.cold, name, value)
+            setattr(message if name in ("expires_ns", "delivery_count") else message.properties, name, value)
         assert msgspec.msgpack.decode(encode(message))[8] == 1 << bit, name
 
 
@@ -446,7 +446,7 @@ def test_the_json_form_of_version_1() -> None:
 
 def test_a_document_written_by_hand_needs_little() -> None:
     message = decode_json('{"unibus": 1, "id": "x", "channel": "c", "body": {"$uuid": 1}}')
-    assert (message.id, message.channel, message.priority, message.cold) == ("x", "c", 50, None)
+    assert (message.id, message.channel, message.priority, message.properties) == ("x", "c", 50, None)
     assert message.body == {"$uuid": 1}  # Not tagged: a dollar means nothing.
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from unibus.core import deadletter
-from unibus.core.deadletter import (
+from unibus.core.flow import deadletter
+from unibus.core.flow.deadletter import (
     DESCRIPTION_CHARS_MAX,
     FILTER_EVALUATION_FAILED,
     HANDLER_REJECTED,

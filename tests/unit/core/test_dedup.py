@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from unibus.core.dedup import PLACES_PER_EXPIRE, PLACES_PER_MARK, Deduplicator
+from unibus.core.flow.dedup import PLACES_PER_EXPIRE, PLACES_PER_MARK, Deduplicator
 from unibus.errors import ConfigInvalid
 from unibus.limits import DEDUP_ENTRIES_MAX, DEDUP_WINDOW_S_MAX
 

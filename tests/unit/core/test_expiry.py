@@ -2,7 +2,7 @@
 
 import pytest
 
-from unibus.core.expiry import INSTANT_NS_MAX, effective_ttl_ns, expires_at_ns, is_expired
+from unibus.core.flow.expiry import INSTANT_NS_MAX, effective_ttl_ns, expires_at_ns, is_expired
 from unibus.errors import UsageError
 
 

@@ -8,16 +8,16 @@ from uuid import UUID
 
 import pytest
 
-from unibus.core.cold import TEXT_FIELDS, Cold, Int32
-from unibus.core.fields import ALIASES, NAMES, checked_headers, set_fields
+from unibus.core.envelope.fields import ALIASES, NAMES, checked_headers, set_fields
+from unibus.core.envelope.message_properties import TEXT_FIELDS, Int32, MessageProperties
 from unibus.errors import HeaderInvalid, UsageError
 from unibus.limits import HEADER_COUNT_MAX, HEADER_NAME_CHARS_MAX
 
 
-def with_fields(**fields: object) -> Cold:
-    cold = Cold()
-    set_fields(cold, fields)
-    return cold
+def with_fields(**fields: object) -> MessageProperties:
+    properties = MessageProperties()
+    set_fields(properties, fields)
+    return properties
 
 
 @pytest.mark.parametrize("name", TEXT_FIELDS)
@@ -28,9 +28,9 @@ def test_every_text_field_is_set_by_its_name_and_takes_only_text(name: str) -> N
 
 
 def test_none_leaves_a_field_as_it_is() -> None:
-    cold = with_fields(subject="s", headers={"a": 1}, ttl=1)
-    set_fields(cold, {"subject": None, "headers": None, "ttl": None})
-    assert (cold.subject, cold.headers, cold.ttl_ns) == ("s", {"a": 1}, 1_000_000_000)
+    properties = with_fields(subject="s", headers={"a": 1}, ttl=1)
+    set_fields(properties, {"subject": None, "headers": None, "ttl": None})
+    assert (properties.subject, properties.headers, properties.ttl_ns) == ("s", {"a": 1}, 1_000_000_000)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_every_alias_is_tested_and_leads_to_a_field() -> None:
 
 
 def test_a_trace_id_joins_the_trace() -> None:
-    cold = with_fields(trace={"k": "v"})
-    set_fields(cold, {"trace_id": "t"})
-    assert cold.trace == {"k": "v", "trace_id": "t"}
+    properties = with_fields(trace={"k": "v"})
+    set_fields(properties, {"trace_id": "t"})
+    assert properties.trace == {"k": "v", "trace_id": "t"}
 
 
 @pytest.mark.parametrize("trace", ["text", {"k": 1}, {1: "v"}, [("k", "v")]])
@@ -199,16 +199,16 @@ def test_any_mapping_will_do(mapping: object) -> None:
 
 def test_headers_are_copied() -> None:
     given = {"a": 1}
-    cold = with_fields(headers=given)
+    properties = with_fields(headers=given)
     given["b"] = 2
-    assert cold.headers == {"a": 1}
+    assert properties.headers == {"a": 1}
 
 
 def test_a_failed_change_changes_nothing() -> None:
-    cold = with_fields(headers={"a": 1})
+    properties = with_fields(headers={"a": 1})
     with pytest.raises(HeaderInvalid):
-        set_fields(cold, {"headers": {"b": 2, "c": [3]}})
-    assert cold.headers == {"a": 1}
+        set_fields(properties, {"headers": {"b": 2, "c": [3]}})
+    assert properties.headers == {"a": 1}
 
 
 # Int32

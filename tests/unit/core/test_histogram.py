@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from unibus.core.histogram import BUCKET_COUNT, LatencyHistogram, bucket_begins_ns, bucket_of
+from unibus.core.flow.histogram import BUCKET_COUNT, LatencyHistogram, bucket_begins_ns, bucket_of
 from unibus.errors import UsageError
 
 

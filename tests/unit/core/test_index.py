@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from unibus.core.index import SubscriptionIndex
-from unibus.core.pattern import Pattern
+from unibus.core.topics.index import SubscriptionIndex
+from unibus.core.topics.pattern import Pattern
 from unibus.errors import NameInvalid, SubscriptionLimit
 from unibus.limits import PREFIXES_PER_PEER_MAX
 
 exact, prefix, wildcard = Pattern.exact, Pattern.prefix, Pattern.wildcard
 
 
-def index_of(*wishes: tuple[int, Pattern]) -> SubscriptionIndex:
+def index_of(*requests: tuple[int, Pattern]) -> SubscriptionIndex:
     index = SubscriptionIndex()
-    for peer, pattern in wishes:
+    for peer, pattern in requests:
         index.subscribe(peer, pattern)
     return index
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from unibus.core.interest import CROWD_SIZE, Holder, Interest, union
+from unibus.core.topics.interest import CROWD_SIZE, Interest, PeerInterests, union
 
 
 @pytest.mark.parametrize("size", [1, 2, CROWD_SIZE, CROWD_SIZE + 1, 3 * CROWD_SIZE])
@@ -22,7 +22,7 @@ def test_peers_are_ascending_at_every_size(size: int) -> None:
 
 
 def test_a_lone_peer_is_shown_without_a_copy() -> None:
-    holder = Holder(7)
+    holder = PeerInterests(7)
     one, other = Interest(), Interest()
     one.join(holder.alone)
     other.join(holder.alone)
@@ -50,7 +50,7 @@ def test_union_has_each_peer_once() -> None:
 
 
 def test_a_holder_counts_each_interest() -> None:
-    holder = Holder(1)
+    holder = PeerInterests(1)
     one, other = Interest(), Interest()
     holder.count_up(one)
     assert holder.interests() == [one]

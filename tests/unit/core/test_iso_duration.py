@@ -2,7 +2,7 @@
 
 import pytest
 
-from unibus.core.iso_duration import LONGEST_S, duration_s, duration_text
+from unibus.bus.entities.iso_duration import LONGEST_S, duration_s, duration_text
 from unibus.errors import ConfigInvalid
 
 

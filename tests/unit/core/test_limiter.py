@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from unibus.core.limiter import TokenBucket
+from unibus.core.flow.limiter import TokenBucket
 from unibus.errors import ConfigInvalid, UsageError
 
 SECOND = 1_000_000_000

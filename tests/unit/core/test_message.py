@@ -2,11 +2,11 @@
 
 import pytest
 
-from unibus.core.cold import TEXT_FIELDS, Cold
-from unibus.core.message import Message, restored, same_message
-from unibus.core.payload import Payload, SerializationFormat, Serialized
-from unibus.core.priority import Priority
-from unibus.core.stamp import Stamper
+from unibus.core.envelope.message import Message, restored, same_message
+from unibus.core.envelope.message_properties import TEXT_FIELDS, MessageProperties
+from unibus.core.envelope.payload import Payload, SerializationFormat, Serialized
+from unibus.core.envelope.priority import Priority
+from unibus.core.envelope.stamp import IdGenerator
 from unibus.errors import HeaderInvalid, PriorityInvalid, UsageError
 
 
@@ -28,7 +28,7 @@ def test_the_body_is_the_very_object() -> None:
 
 def test_the_cold_part_is_made_when_it_is_needed() -> None:
     message = Message.new("c")
-    assert message.cold is None
+    assert message.properties is None
     texts = (
         message.trace_id,
         message.type,
@@ -46,7 +46,7 @@ def test_the_cold_part_is_made_when_it_is_needed() -> None:
     assert set(texts) == {None}
     assert dict(message.headers) == {}
     assert dict(message.trace) == {}
-    assert message.cold is None  # Reading made nothing.
+    assert message.properties is None  # Reading made nothing.
 
 
 def test_cold_fields_are_read_by_their_names() -> None:
@@ -93,7 +93,7 @@ def test_the_trace_id_is_the_given_one_or_that_of_the_traceparent(fields: dict[s
 def test_builders_leave_the_message_as_it_was_and_keep_its_id() -> None:
     message = Message.new("c", "body")
     built = message.with_priority(0).with_trace_id("t").with_headers({"a": 1}).with_fields({"subject": "s"})
-    assert (message.priority, message.cold) == (Priority.NORMAL, None)
+    assert (message.priority, message.properties) == (Priority.NORMAL, None)
     assert (built.priority, built.trace_id, built.headers, built.subject) == (0, "t", {"a": 1}, "s")
     assert (built.id, built.timestamp_ns, built.body) == (message.id, message.timestamp_ns, message.body)
 
@@ -113,7 +113,7 @@ def test_builders_check_what_they_are_given() -> None:
         message.with_headers({"a": [1]})  # type: ignore[dict-item]
     with pytest.raises(UsageError, match="did you mean 'subject'"):
         message.with_fields({"subjekt": "s"})
-    assert message.cold is None
+    assert message.properties is None
 
 
 def test_a_copy_has_the_same_place_and_shares_the_content() -> None:
@@ -122,16 +122,16 @@ def test_a_copy_has_the_same_place_and_shares_the_content() -> None:
     copy = message.copy()
     assert same_message(copy, message)
     assert copy.body is message.body
-    assert copy.cold is message.cold
+    assert copy.properties is message.properties
     copy.sequence = 70
     assert message.sequence == 7
 
 
 @pytest.mark.parametrize("read_at", range(4))
 def test_a_message_is_taken_once_and_keeps_its_id(read_at: int) -> None:
-    stamper = Stamper("p-", lambda: 0)
-    stamper.number = 0x2F
-    message = Message(stamper, "c", None, Priority.NORMAL, None)
+    id_generator = IdGenerator("p-", lambda: 0)
+    id_generator.number = 0x2F
+    message = Message(id_generator, "c", None, Priority.NORMAL, None)
     for step, (action, expected) in enumerate([(message.take, True), (message.take, False), (message.release, None)]):
         if step >= read_at:
             assert message.id == "p-30"
@@ -159,7 +159,7 @@ def test_what_is_shown_of_a_message_is_not_its_body() -> None:
 
 
 def changed(change: str) -> Message:
-    message = restored("id", "channel", {"n": 1}, 5, Cold({"a": 1}, {"k": "v"}))
+    message = restored("id", "channel", {"n": 1}, 5, MessageProperties({"a": 1}, {"k": "v"}))
     if change in ("sequence", "expires_ns", "delivery_count", "priority"):
         setattr(message, change, 3)
     elif change == "body":
@@ -167,9 +167,11 @@ def changed(change: str) -> Message:
     elif change == "channel":
         message.channel = "other"
     elif change:
-        assert message.cold is not None
+        assert message.properties is not None
         setattr(
-            message.cold, change, {"other": "x"} if change in ("headers", "trace") else 9 if "_ns" in change else "x"
+            message.properties,
+            change,
+            {"other": "x"} if change in ("headers", "trace") else 9 if "_ns" in change else "x",
         )
     return message
 
@@ -188,7 +190,7 @@ def test_same_message_sees_every_difference(change: str) -> None:
 
 
 def test_an_empty_cold_part_is_no_difference() -> None:
-    assert same_message(restored("i", "c", None, 1, Cold()), restored("i", "c", None, 1, None))
+    assert same_message(restored("i", "c", None, 1, MessageProperties()), restored("i", "c", None, 1, None))
 
 
 def test_a_payload_gives_the_kind_of_the_body() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from unibus import errors
-from unibus.core.metrics import COUNTERS, SEED_KEYS, ChannelMetrics, total
+from unibus.core.flow.metrics import COUNTERS, SEED_KEYS, ChannelMetrics, total
 from unibus.errors import (
     BusClosed,
     BusError,

@@ -6,7 +6,7 @@ import sys
 
 PROGRAM = """
 from unibus import Message
-from unibus.core.life.commands import SendResult
+from unibus.core.lifecycle.commands import SendResult
 
 MAKES = [
     lambda: Message.new("c", 1),

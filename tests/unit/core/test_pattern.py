@@ -2,7 +2,7 @@
 
 import pytest
 
-from unibus.core.pattern import EXACT, PREFIX, WILDCARD, Pattern, is_wildcard, name_bytes, name_text
+from unibus.core.topics.pattern import EXACT, PREFIX, WILDCARD, Pattern, is_wildcard, name_bytes, name_text
 from unibus.errors import NameInvalid
 from unibus.limits import CHANNEL_NAME_BYTES_MAX
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from unibus.core.message import Message
-from unibus.core.payload import Payload, SerializationFormat, Serialized, payload_kind
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.payload import Payload, SerializationFormat, Serialized, payload_kind
 from unibus.errors import SerializationFailed
 
 

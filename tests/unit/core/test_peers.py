@@ -2,9 +2,9 @@
 
 import pytest
 
-from unibus.core.index import SubscriptionIndex
-from unibus.core.pattern import Pattern
-from unibus.core.peers import PeerTable
+from unibus.core.topics.index import SubscriptionIndex
+from unibus.core.topics.pattern import Pattern
+from unibus.core.topics.peers import PeerTable
 from unibus.errors import SubscriptionLimit
 from unibus.limits import PREFIXES_PER_PEER_MAX
 

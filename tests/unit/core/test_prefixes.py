@@ -2,7 +2,7 @@
 
 import random
 
-from unibus.core.prefixes import Prefix, PrefixTable
+from unibus.core.topics.prefixes import Prefix, PrefixTable
 
 
 def table_of(*keys: bytes, run_size_max: int = 1024) -> tuple[PrefixTable, dict[bytes, Prefix]]:

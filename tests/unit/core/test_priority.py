@@ -2,8 +2,8 @@
 
 import pytest
 
-from unibus.core.message import Message
-from unibus.core.priority import Priority, checked_priority
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.priority import Priority, checked_priority
 from unibus.errors import PriorityInvalid
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from unibus.core.message import Message
-from unibus.core.priority import Priority
-from unibus.core.queue import PriorityQueue
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.priority import Priority
+from unibus.core.flow.queue import PriorityQueue
 from unibus.errors import PriorityInvalid, QueueFull, UsageError
 
 GUARD_S = 10.0

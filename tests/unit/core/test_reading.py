@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from unibus.core.codec import decode, decode_json, encode, encode_json
-from unibus.core.message import Message, restored
+from unibus.core.codec.codec import decode, decode_json, encode, encode_json
+from unibus.core.envelope.message import Message, restored
 from unibus.errors import DecodeError
 from unibus.limits import DECODE_DEPTH_MAX, HEADER_COUNT_MAX
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from unibus.core.deadletter import Verdict, after_failure
-from unibus.core.retry import RetryPolicy
+from unibus.core.flow.deadletter import Verdict, after_failure
+from unibus.core.flow.retry import RetryPolicy
 from unibus.errors import ConfigInvalid, UsageError
 from unibus.limits import (
     RETRY_ATTEMPTS_DEFAULT,

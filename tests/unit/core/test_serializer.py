@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from unibus.core.codec import encode, encode_json
-from unibus.core.message import Message, same_message
-from unibus.core.serializer import SerializerType, create_serializer
+from unibus.core.codec.codec import encode, encode_json
+from unibus.core.codec.serializer import SerializerType, create_serializer
+from unibus.core.envelope.message import Message, same_message
 from unibus.errors import DecodeError, SerializationFailed, UsageError
 
 BOTH = pytest.mark.parametrize("type", [SerializerType.MSGPACK, SerializerType.JSON])

@@ -4,23 +4,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from unibus.core.message import Message
-from unibus.core.stamp import Stamper, id_text, lend_stamper, lent_stamper
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.stamp import IdGenerator, default_id_generator, id_text, set_default_id_generator
 
 
 @pytest.fixture
 def clock() -> Iterator[list[int]]:
     """A stamper whose time is the list's only item; the former stamper comes back afterwards."""
     now = [1_000]
-    former = lent_stamper()
-    lend_stamper(Stamper("test-", lambda: now[0]))
+    former = default_id_generator()
+    set_default_id_generator(IdGenerator("test-", lambda: now[0]))
     yield now
-    lend_stamper(former)
+    set_default_id_generator(former)
 
 
 def test_numbers_start_at_one_and_never_repeat() -> None:
-    stamper = Stamper("p", lambda: 0)
-    assert [stamper.next_number() for _ in range(3)] == [1, 2, 3]
+    id_generator = IdGenerator("p", lambda: 0)
+    assert [id_generator.next_number() for _ in range(3)] == [1, 2, 3]
 
 
 def test_an_id_is_the_prefix_and_the_count_in_hexadecimal() -> None:
@@ -47,6 +47,6 @@ def test_an_id_is_the_same_however_late_it_is_read(clock: list[int]) -> None:
 
 
 def test_two_stampers_with_different_prefixes_share_no_id() -> None:
-    one, other = Stamper("a-", lambda: 0), Stamper("b-", lambda: 0)
-    ids = {id_text(stamper.prefix, stamper.next_number()) for stamper in (one, other) for _ in range(50)}
+    one, other = IdGenerator("a-", lambda: 0), IdGenerator("b-", lambda: 0)
+    ids = {id_text(id_generator.prefix, id_generator.next_number()) for id_generator in (one, other) for _ in range(50)}
     assert len(ids) == 100

@@ -2,9 +2,9 @@
 
 import pytest
 
-from unibus.core.codec import decode, encode
-from unibus.core.message import Message, restored
-from unibus.core.views import BusMessage, MessageId, MessageMeta, meta
+from unibus.core.codec.codec import decode, encode
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.views import BusMessage, MessageId, MessageMeta, meta
 
 
 def test_a_new_message_id_is_unique_text() -> None:
@@ -37,7 +37,7 @@ def test_meta_of_a_bare_message_is_the_default() -> None:
     message = Message.new("c")
     assert meta(message) == MessageMeta()
     assert dict(MessageMeta().custom) == {}
-    assert message.cold is None
+    assert message.properties is None
 
 
 def test_meta_can_be_given_to_a_message() -> None:
@@ -83,7 +83,7 @@ def test_a_missing_correlation_id_is_the_message_id_for_ever() -> None:
     assert given == message.id
     assert BusMessage(message).correlation_id == BusMessage(decode(encode(message))).correlation_id == given
     assert BusMessage(Message.new("c")).correlation_id != given
-    assert message.cold is None
+    assert message.properties is None
 
 
 def test_the_order_is_by_priority_then_sequence_whatever_the_clock_says() -> None:

@@ -1,6 +1,6 @@
 """The tree of tokens: what it forgets. What it answers is tested with the index."""
 
-from unibus.core.wildcards import WildcardTree
+from unibus.core.topics.wildcards import WildcardTree
 
 
 def test_an_insertion_undone_leaves_no_branch_behind() -> None:

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from unibus.endpoints.http.app import Asgi
+from unibus.endpoints.http.application.app import Asgi
 
 HOST: Final = {"host": "bus.test:5300"}
 JSON_CLIENT: Final = {**HOST, "accept": "application/json"}

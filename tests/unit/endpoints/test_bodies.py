@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unibus.core.payload import SerializationFormat, Serialized
+from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.endpoints.bodies import wire_body
 
 VALUES = st.recursive(

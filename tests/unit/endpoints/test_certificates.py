@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from unibus.endpoints.certificates import CertificateFiles, development_certificate
+from unibus.endpoints.transport.certificates import CertificateFiles, development_certificate
 from unibus.errors import ConfigInvalid
 
 NOW = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from unibus.config.settings import ServerSettings
-from unibus.endpoints.connections import Connections, address_of
+from unibus.endpoints.transport.connections import Connections, address_of
 
 
 class Late:
@@ -73,9 +73,9 @@ def test_a_silent_connection_costs_less_than_two_kilobytes() -> None:
     """Of Python's memory; the kernel has its buffers besides."""
     import socket
 
-    from unibus.endpoints.first_byte import Protocols
-    from unibus.endpoints.listening import bind_all
-    from unibus.endpoints.port import Port
+    from unibus.endpoints.transport.first_byte import Protocols
+    from unibus.endpoints.transport.listening import bind_all
+    from unibus.endpoints.transport.port import Port
 
     async def measure() -> float:
         settings = ServerSettings(port=0, amqp_port=None, host=("127.0.0.1",))

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from unibus.config.settings import ServerSettings
-from unibus.endpoints.connections import Connections
-from unibus.endpoints.exposure import check_exposure
-from unibus.endpoints.first_byte import AMQP_HEADER, Protocols, Refusal
+from unibus.endpoints.server.exposure import check_exposure
+from unibus.endpoints.transport.connections import Connections
+from unibus.endpoints.transport.first_byte import AMQP_HEADER, ConnectionRefusal, Protocols
 from unibus.errors import ConfigInvalid
 
 ELSEWHERE = {"host": ("127.0.0.1", "0.0.0.0")}
@@ -58,8 +58,8 @@ def test_plain_text_is_for_peers_that_are_trusted(
     found = protocols.protocol_for(ord("G"), (peer, 1), is_tls)
     assert (found is marker) is is_served
     if not is_served:
-        assert isinstance(found, Refusal)
+        assert isinstance(found, ConnectionRefusal)
         assert found._answer.startswith(b"HTTP/1.1 403 ")
         amqp = protocols.protocol_for(ord("A"), (peer, 1), is_tls)
-        assert isinstance(amqp, Refusal)
+        assert isinstance(amqp, ConnectionRefusal)
         assert (amqp._answer, amqp._reason) == (AMQP_HEADER, found._reason)

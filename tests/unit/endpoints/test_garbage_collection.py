@@ -2,7 +2,7 @@
 
 import gc
 
-from unibus.endpoints.garbage_collection import YOUNG_OBJECTS, fewer_collections
+from unibus.endpoints.server.garbage_collection import YOUNG_OBJECTS, fewer_collections
 
 
 def test_the_collector_is_as_before_afterwards() -> None:

@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from unibus.config.settings import ServerSettings
-from unibus.endpoints import open_files
-from unibus.endpoints.connections import Connections
-from unibus.endpoints.handshakes import OLD_TICKS, Handshakes
+from unibus.endpoints.transport import open_files
+from unibus.endpoints.transport.connections import Connections
+from unibus.endpoints.transport.handshakes import OLD_TICKS, Handshakes
 
 
 class Fake:

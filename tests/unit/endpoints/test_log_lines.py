@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from tests.unit.endpoints.http.namespace import request
-from unibus.endpoints.http.observation import AUDIT_LOG, REQUEST_LOG, Observation, switch_logs
+from unibus.endpoints.http.application.observation import AUDIT_LOG, REQUEST_LOG, Observation, switch_logs
 from unibus.endpoints.log_lines import end_log, log_event, start_log
 
 log = logging.getLogger("unibus.server")

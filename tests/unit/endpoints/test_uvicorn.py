@@ -9,8 +9,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from unibus.config.settings import ServerSettings
-from unibus.endpoints.application import ApplicationServer
-from unibus.endpoints.http_protocol import HttpConnection
+from unibus.endpoints.transport.application import ApplicationServer
+from unibus.endpoints.transport.http_protocol import HttpConnection
 
 
 async def app(scope: object, receive: object, send: object) -> None:

@@ -8,16 +8,16 @@ import pytest
 
 from tests.pipeline.lake_histories import BEGAN_US
 from unibus.capture.schema import channel_key, table_of
-from unibus.core.life.events import Event
-from unibus.pipeline.histogram import bucket_of, buckets_of, lower_us, quantile_us, upper_us
-from unibus.pipeline.jobs.adding import added_up
-from unibus.pipeline.jobs.closed import closed_of
+from unibus.core.lifecycle.events import Event
+from unibus.pipeline.jobs.aggregate import added_up
+from unibus.pipeline.jobs.channel_minutes import minute_rows, minutes_of
+from unibus.pipeline.jobs.closed_messages import closed_of
 from unibus.pipeline.jobs.failures import failure_rows, failures_of
 from unibus.pipeline.jobs.latency import latencies_of, latency_rows
-from unibus.pipeline.jobs.minutes import minute_rows, minutes_of
 from unibus.pipeline.jobs.names import distinct, names_of
-from unibus.pipeline.jobs.opened import dropped, dropped_rows, drops_of, merged, open_rows, opened_of
+from unibus.pipeline.jobs.open_messages import dropped, dropped_rows, drops_of, merged, open_rows, opened_of
 from unibus.pipeline.jobs.traces import told_of, trace_rows, traces_of
+from unibus.pipeline.storage.histogram import bucket_of, buckets_of, lower_us, quantile_us, upper_us
 
 MINUTE = 60_000_000
 

@@ -8,15 +8,16 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import PySparkException
 
-from unibus.cli import pipeline_care, pipeline_run
-from unibus.cli.pipeline_serve import _wait
+from unibus.cli.pipeline import maintenance as pipeline_care
+from unibus.cli.pipeline import run as pipeline_run
+from unibus.cli.pipeline.serve import _wait
 from unibus.errors import BusError, JobFailed, SparkLost, WorkerLost
 from unibus.pipeline import run
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.lost import ATTEMPTS, lost
-from unibus.pipeline.questions import asking
-from unibus.pipeline.questions.answer import Answer
-from unibus.pipeline.questions.request import Request
+from unibus.pipeline.reports import asking
+from unibus.pipeline.reports.answer import Answer
+from unibus.pipeline.reports.request import ReportRequest
 from unibus.pipeline.serving.server import Answers
 
 CRASHED = (
@@ -177,18 +178,18 @@ def answers_of(monkeypatch: pytest.MonkeyPatch, *ends: Exception | None) -> list
 def test_a_question_whose_worker_ended_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     left = answers_of(monkeypatch, JavaError(PAGE), None)
     spark: Any = Spark()
-    assert asking.answer(spark, Lake(str(tmp_path)), Request("channels")).rows == []
+    assert asking.answer(spark, Lake(str(tmp_path)), ReportRequest("channels")).rows == []
     assert left == []
     answers_of(monkeypatch, Py4JNetworkError("empty"))
     with pytest.raises(SparkLost):
-        asking.answer(spark, Lake(str(tmp_path)), Request("channels"))
+        asking.answer(spark, Lake(str(tmp_path)), ReportRequest("channels"))
 
 
 def test_a_server_whose_spark_ended_ends_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     answers_of(monkeypatch, Py4JNetworkError("empty"))
     ended = threading.Event()
     spark: Any = Spark()
-    reply = Answers(spark, Lake(str(tmp_path)), ended)(Request("channels"))
+    reply = Answers(spark, Lake(str(tmp_path)), ended)(ReportRequest("channels"))
     assert reply.refusal is not None
     error: BusError = reply.refusal.as_error()
     assert isinstance(error, SparkLost)

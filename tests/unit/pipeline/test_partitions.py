@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 from tests.pipeline.lake_histories import history, write_segments
 from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.sources import open_sources
-from unibus.pipeline import files
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.rebuild import rebuild
 from unibus.pipeline.run import run_all
+from unibus.pipeline.storage import files
 from unibus.pipeline.upkeep import compact, retain, vacuum
 
 EVENTS = history(9, 160)

@@ -14,7 +14,7 @@ from tests.pipeline.lake_histories import history, write_segments
 from tests.pipeline.lake_power import Disk, Left, PowerCut
 from tests.pipeline.lake_reference import expected, tables_of
 from tests.unit.pipeline.test_run import STEPS, Stopped, opened, quarantined, run, stop_at
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.errors import LakeIncomplete
 from unibus.pipeline.lake import SWAP, Lake
 from unibus.pipeline.rebuild import rebuild

@@ -15,13 +15,13 @@ from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.event_source import EventSource
 from unibus.capture.segments import SegmentWriter
 from unibus.capture.sources import open_sources
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.errors import CaptureDamaged, LakeBusy, LakeIncomplete, LakeMismatch, UsageError
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import load_plan
 from unibus.pipeline.rebuild import rebuild
 from unibus.pipeline.run import BatchResult, run_all, run_once
-from unibus.pipeline.tables import TABLES
+from unibus.pipeline.storage.tables import TABLES
 from unibus.sync import MessageBus
 
 STATES = ("active", "locked", "scheduled", "deferred")

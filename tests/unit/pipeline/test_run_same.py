@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.pipeline.lake_histories import history, join_segments, write_segments
 from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.sources import open_sources
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.run import run_all
 from unibus.pipeline.upkeep import compact

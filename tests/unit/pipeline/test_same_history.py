@@ -11,17 +11,17 @@ from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.capturing import Capturing
 from unibus.capture.compacting import compact
 from unibus.capture.event_source import EventSource
-from unibus.capture.keeping import keep
+from unibus.capture.retention import keep
 from unibus.capture.segments import SegmentWriter
-from unibus.capture.settings import Policy, Roll
+from unibus.capture.settings import Policy, Rotation
 from unibus.capture.sources import CaptureSource, StoreSource, open_sources
 from unibus.errors import LakeMismatch, StoreUnavailable, UsageError
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import make_plan, save_plan
 from unibus.pipeline.rebuild import rebuild
 from unibus.pipeline.run import BatchResult, run_all
-from unibus.stores.journals.sqlite_history import SqliteHistory
 from unibus.stores.reading import open_history
+from unibus.stores.sqlite.history import SqliteHistory
 from unibus.sync import MessageBus
 
 
@@ -72,7 +72,7 @@ def test_the_same_history_is_known_again_after_compaction(tmp_path: Path, lake: 
     run(lake, capture, max_events=45)  # Up to the middle of a segment, and then to the end of one.
     write_segments(capture, events[90:150], size=10)
     writer = SegmentWriter(str(capture), "local")
-    compact(writer, Roll(), by_hand=True)
+    compact(writer, Rotation(), by_hand=True)
     writer.close()
     assert len(CaptureSource(str(capture)).manifest().segments) == 1
     run(lake, capture)

@@ -13,11 +13,11 @@ from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.event_source import EventSource
 from unibus.capture.sources import open_sources
 from unibus.capture.unopened import UnopenedSource
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.errors import BusError, CaptureDamaged, DomainTaken, LakeIncomplete, LakeMismatch
 from unibus.pipeline.lake import Lake
-from unibus.pipeline.questions.standing import standing
 from unibus.pipeline.rebuild import rebuild
+from unibus.pipeline.reports.status import standing
 from unibus.pipeline.run import run_all, run_once
 from unibus.pipeline.set_aside import SetAside
 

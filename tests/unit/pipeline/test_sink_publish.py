@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.pipeline.histories import url_of
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.message import Message
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.message import Message
 from unibus.errors import (
     BusError,
     EntityDisabled,
@@ -30,7 +30,7 @@ from unibus.errors import (
 )
 from unibus.pipeline.connector.names import file_name
 from unibus.pipeline.connector.options import write_options
-from unibus.pipeline.connector.publishing import BATCH_SHIFT, Effect, Progress, publish
+from unibus.pipeline.connector.publishing import BATCH_SHIFT, Effect, PublishProgress, publish
 from unibus.pipeline.connector.sink import BatchWriter, StreamWriter
 from unibus.pipeline.connector.staging import Staging
 
@@ -366,7 +366,7 @@ def begun(tmp_path: Path) -> StreamWriter:
     writer = stream_writer(tmp_path)
     staged = [writer.write(iter(numbers(1, 300)))]
 
-    class Stopped(Progress):
+    class Stopped(PublishProgress):
         def __setattr__(self, name: str, value: int) -> None:
             if value:
                 raise KeyboardInterrupt

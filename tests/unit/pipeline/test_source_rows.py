@@ -12,7 +12,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNull, LessThanOrE
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from tests.pipeline.histories import BEGAN_US, SECOND_US, capture, event, small_bus, spoil
-from unibus.capture.event_source import Piece
+from unibus.capture.event_source import EventPiece
 from unibus.capture.manifest import Manifest, Removed
 from unibus.capture.schema import BODIES, table_of
 from unibus.capture.segments import SegmentWriter
@@ -20,7 +20,7 @@ from unibus.capture.sources import StoreSource
 from unibus.errors import BusError, CaptureDamaged, DomainTaken, StoreUnavailable, UsageError
 from unibus.pipeline.connector.cursor import cursors_of
 from unibus.pipeline.connector.reading import Bodies
-from unibus.pipeline.connector.slices import Slice, split
+from unibus.pipeline.connector.slices import HistorySlice, split
 from unibus.pipeline.connector.source import EventReader, EventStreamReader, PushingReader, UnibusSource
 
 
@@ -141,16 +141,16 @@ def test_a_store_is_read_with_its_bodies(tmp_path: Path) -> None:
 
 def test_small_pieces_share_a_task(ten: Path) -> None:
     (only,) = batch_reader(ten).partitions()
-    assert isinstance(only, Slice)
+    assert isinstance(only, HistorySlice)
     assert [(piece.first, piece.last) for _, piece in only.parts] == [(1, 4), (5, 7), (8, 10)]
 
 
 def test_large_pieces_are_cut() -> None:
-    store = split(Piece(1, 1_000, 1_000, 0), 300)
+    store = split(EventPiece(1, 1_000, 1_000, 0), 300)
     assert [(each.first, each.last) for each in store] == [(1, 300), (301, 600), (601, 900), (901, 1_000)]
     # Inside of a row group nothing is gained.
-    assert split(Piece(1, 1_000, 1_000, 0, "file"), 300) == [Piece(1, 1_000, 1_000, 0, "file")]
-    large = split(Piece(1, 1_000_000, 1_000_000, 0, "file"), 300)
+    assert split(EventPiece(1, 1_000, 1_000, 0, "file"), 300) == [EventPiece(1, 1_000, 1_000, 0, "file")]
+    large = split(EventPiece(1, 1_000_000, 1_000_000, 0, "file"), 300)
     assert [(each.first, each.rows) for each in large] == [(first, 250_000) for first in range(1, 1_000_000, 250_000)]
 
 
@@ -202,7 +202,7 @@ def test_a_filter_on_seq_reads_fewer_segments(ten: Path) -> None:
     assert isinstance(reader, PushingReader)
     reader.pushFilters([GreaterThan(("seq",), 8)])
     (only,) = reader.partitions()
-    assert isinstance(only, Slice)
+    assert isinstance(only, HistorySlice)
     assert [(piece.first, piece.last) for _, piece in only.parts] == [(9, 10)]
 
 

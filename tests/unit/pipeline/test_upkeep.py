@@ -11,12 +11,12 @@ from deltalake.schema import PrimitiveType
 from tests.pipeline.lake_histories import history, write_segments
 from tests.pipeline.lake_reference import expected, tables_of
 from unibus.capture.sources import open_sources
-from unibus.cli.pipeline_care import vacuum as vacuum_command
+from unibus.cli.pipeline.maintenance import vacuum as vacuum_command
 from unibus.errors import LakeIncomplete, StoreVersion
-from unibus.pipeline.delta import DeltaFolder
 from unibus.pipeline.lake import Lake
 from unibus.pipeline.rebuild import rebuild
 from unibus.pipeline.run import run_all, run_once
+from unibus.pipeline.storage.delta import DeltaFolder
 from unibus.pipeline.upkeep import compact, retain, vacuum
 
 EVENTS = history(9, 120)

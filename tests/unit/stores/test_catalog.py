@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from unibus.core.life.commands import Send
-from unibus.core.life.envelope import send_of
-from unibus.core.message import Message
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import Send
+from unibus.core.lifecycle.envelope import send_of
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig
-from unibus.testing.virtual_clock import VirtualClock
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.commands import COMPLETE, DEAD_LETTER
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.commands import COMPLETE, DEAD_LETTER
 from unibus.stores.opening import open_store
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig, settling
-from unibus.testing.virtual_clock import VirtualClock
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

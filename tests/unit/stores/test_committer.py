@@ -8,17 +8,17 @@ import pytest
 
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.changes import Change, Sent
-from unibus.core.life.commands import Send, SendResult
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.envelope import send_of
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import Send, SendResult
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.changes import Change, Sent
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import StoreFailed
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Slice
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.journal import SnapshotSlice
+from unibus.stores.seam.store import ClaimRequest
 
 
 class SlowJournal(MemoryJournal):
@@ -30,7 +30,7 @@ class SlowJournal(MemoryJournal):
         self.groups: list[tuple[int, int, bool]] = []
         self.writing: Callable[[], None] = lambda: None
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self.writing()
         self.groups.append((first_seq, len(changes), sync))
         super().append(first_seq, changes, sync, part)
@@ -101,7 +101,7 @@ def test_a_group_is_synced_if_one_of_it_asks_for_that() -> None:
     store.apply([a_send()]).wait()
     store.apply([a_send()], Durability.D1)
     store.apply([a_send()]).wait()
-    claimed = store.claim(Wish("orders", 1)).wait()
+    claimed = store.claim(ClaimRequest("orders", 1)).wait()
     assert len(claimed) == 1
     assert [sync for _, _, sync in journal.groups] == [False, True, True, False]
     store.close()
@@ -131,7 +131,7 @@ def test_a_failed_write_fails_every_waiter_and_every_later_call() -> None:
     with pytest.raises(StoreFailed, match="the disk is gone"):
         store.apply([a_send()])
     with pytest.raises(StoreFailed):
-        store.claim(Wish("orders"))
+        store.claim(ClaimRequest("orders"))
     health = store.health()
     assert not health.ok
     assert "the disk is gone" in health.problem

@@ -11,20 +11,20 @@ import pytest
 from tests.unit.interrupts import interrupted, lines_of
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.changes import Change
-from unibus.core.life.commands import Send
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.envelope import send_of
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import Send
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import BusClosed, StoreBusy, StoreFailed
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Slice
-from unibus.stores.journals.memory import MemoryJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.engine.switch_interval import INTERVAL_S
+from unibus.stores.files.owner import Owner
+from unibus.stores.memory import MemoryJournal
 from unibus.stores.opening import open_store
-from unibus.stores.owner import Owner
-from unibus.stores.store import Store
-from unibus.stores.switching import INTERVAL_S
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.journal import SnapshotSlice
+from unibus.stores.seam.store import Store
 
 GUARD_S = 10.0
 
@@ -39,7 +39,7 @@ class HeldJournal(MemoryJournal):
         self.closing: Callable[[], None] = lambda: None
         self.log: list[str] = []
 
-    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: Slice | None = None) -> None:
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self.writing()
         super().append(first_seq, changes, sync, part)
         self.log.append("written")

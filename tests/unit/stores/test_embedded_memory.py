@@ -7,13 +7,13 @@ import pytest
 
 from tests.crash.power import StillTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.commands import Declare, Drop, Send
-from unibus.core.life.entity import QUEUE, Entity
-from unibus.core.life.envelope import send_of
-from unibus.core.message import Message
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.store import Wish
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import Declare, Drop, Send
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.entity import QUEUE, Entity
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.store import ClaimRequest
 
 
 def entities() -> int:
@@ -35,7 +35,7 @@ def used() -> EmbeddedStore:
     store.apply([Declare("sessions", QUEUE, {"requires_session": True})]).wait()
     for queue in ("plain", "sessions"):
         store.apply([a_send(queue) for _ in range(3)]).wait()
-    store.claim(Wish("plain", 1)).wait()
+    store.claim(ClaimRequest("plain", 1)).wait()
     store.accept("sessions", None, "").wait()
     return store
 
@@ -60,6 +60,6 @@ def test_a_deleted_entity_is_gone_while_its_store_goes_on() -> None:
     before = entities()
     store = used()
     drop_all(store)
-    store._book.due._sweep()  # Deadlines of what is gone stay until they are most of what is there.
+    store._state.due._sweep()  # Deadlines of what is gone stay until they are most of what is there.
     assert entities() == before
     store.close()

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from unibus.core.filters.filters import SqlFilter
-from unibus.core.life.commands import DEAD_LETTER, Move
-from unibus.core.life.entity import Entry
-from unibus.core.life.rules import Rule, text_of
+from unibus.core.lifecycle.commands import DEAD_LETTER, Move
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.rules import Rule, text_of
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig, sending
-from unibus.testing.virtual_clock import VirtualClock
 
 DEAD = "q/$DeadLetterQueue"
 
@@ -22,7 +22,7 @@ class Unreadable(SqliteJournal):
 
     broken = False
 
-    def bodies(self, entries: object) -> dict[Entry, bytes]:
+    def bodies(self, entries: object) -> dict[StoredMessage, bytes]:
         if self.broken:
             raise StoreFailed("the disk cannot be read")
         return super().bodies(entries)  # type: ignore[arg-type]

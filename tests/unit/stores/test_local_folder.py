@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from unibus.errors import UsageError
-from unibus.stores.local_folder import local_folder, scheme_of
+from unibus.stores.files.local_folder import local_folder, scheme_of
 
 REMOTE = (
     "s3://bucket/lake",

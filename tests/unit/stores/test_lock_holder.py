@@ -10,9 +10,9 @@ import pytest
 
 from tests.unit.stores.test_owner import holding
 from unibus.errors import StoreBusy
-from unibus.stores import lock_holder, owner
-from unibus.stores.lock_holder import is_held_by, server_url
-from unibus.stores.owner import Owner
+from unibus.stores.files import lock_holder, owner
+from unibus.stores.files.lock_holder import is_held_by, server_url
+from unibus.stores.files.owner import Owner
 
 
 @pytest.fixture(params=["table", "probe"])

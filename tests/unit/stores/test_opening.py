@@ -9,10 +9,10 @@ import pytest
 from unibus.clock import SYSTEM_CLOCK, Clock, Timers
 from unibus.errors import BusError, ConfigInvalid, StoreBusy, StoreUnavailable, UsageError
 from unibus.stores import opening
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.store import Store
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.store import Store
 from unibus.sync import MessageBus
 
 

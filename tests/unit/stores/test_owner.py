@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from unibus.errors import StoreBusy, StoreUnavailable
-from unibus.stores.owner import Owner
+from unibus.stores.files.owner import Owner
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_two_files_have_two_owners(tmp_path: Path) -> None:
 
 HOLD = """
 import sys
-from unibus.stores.owner import Owner
+from unibus.stores.files.owner import Owner
 owner = Owner(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()

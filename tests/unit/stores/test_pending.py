@@ -5,23 +5,23 @@ import threading
 
 import pytest
 
-from unibus.stores.pending import Outcome, Pending, answered
+from unibus.stores.seam.pending import CommitResult, Pending, resolved
 
 GUARD_S = 10.0
 
 
-def pendings(count: int) -> tuple[Outcome, list[Pending[int]]]:
+def pendings(count: int) -> tuple[CommitResult, list[Pending[int]]]:
     """Some that are written together, with the values 0, 1, 2."""
-    outcome = Outcome(None)
+    outcome = CommitResult(None)
     return outcome, [Pending(number, outcome) for number in range(count)]
 
 
-def single() -> tuple[Outcome, Pending[int]]:
-    outcome = Outcome(None)
+def single() -> tuple[CommitResult, Pending[int]]:
+    outcome = CommitResult(None)
     return outcome, Pending(5, outcome)
 
 
-def decided_by_a_thread(outcome: Outcome) -> threading.Thread:
+def decided_by_a_thread(outcome: CommitResult) -> threading.Thread:
     thread = threading.Thread(target=outcome.decide)
     thread.start()
     return thread
@@ -30,9 +30,9 @@ def decided_by_a_thread(outcome: Outcome) -> threading.Thread:
 async def test_what_is_answered_needs_no_turn_of_the_loop() -> None:
     turns = []
     asyncio.get_running_loop().call_soon(turns.append, 1)
-    assert await answered(5) == 5
+    assert await resolved(5) == 5
     assert turns == []
-    assert answered(6).wait() == 6
+    assert resolved(6).wait() == 6
 
 
 async def test_a_task_waits_until_it_is_finished() -> None:
@@ -126,7 +126,7 @@ def test_a_loop_that_is_closed_keeps_nobody_from_an_answer() -> None:
 
 def test_a_view_is_what_everybody_sees() -> None:
     outcome, pending = single()
-    text = pending.seen_as(lambda value: f"<{value}>")
+    text = pending.map(lambda value: f"<{value}>")
     outcome.decide()
     assert text.wait() == "<5>"
     assert pending.value == 5
@@ -143,7 +143,7 @@ class Hands:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def lead(self, outcome: Outcome) -> None:
+    def lead(self, outcome: CommitResult) -> None:
         self.asked.append("lead")
         outcome.decide()
 
@@ -153,7 +153,7 @@ class Hands:
 
 def test_a_thread_that_waits_leads() -> None:
     hands = Hands()
-    pending = Pending(5, Outcome(hands))
+    pending = Pending(5, CommitResult(hands))
     assert pending.wait() == 5
     assert pending.wait() == 5
     assert hands.asked == ["lead"]
@@ -170,7 +170,7 @@ def test_a_thread_waits_no_longer_than_it_says() -> None:
 def test_a_callback_comes_once_before_or_after() -> None:
     calls: list[Pending[int]] = []
     hands = Hands()
-    outcome = Outcome(hands)
+    outcome = CommitResult(hands)
     early, late = Pending(1, outcome), Pending(2, outcome)
     early.on_done(calls.append)
     assert (calls, hands.asked) == ([], ["kick"])  # Somebody has to get on with it, as nobody waits.
@@ -204,7 +204,7 @@ def test_tasks_of_two_loops_wait_for_the_same_outcome() -> None:
 
 async def test_a_view_that_raises_does_so_where_somebody_waits() -> None:
     outcome, many = pendings(2)
-    tasks = [asyncio.ensure_future(pending.seen_as(lambda value: 1 // value)) for pending in many]
+    tasks = [asyncio.ensure_future(pending.map(lambda value: 1 // value)) for pending in many]
     await asyncio.sleep(0)
     outcome.decide()
     with pytest.raises(ZeroDivisionError):
@@ -257,7 +257,7 @@ async def test_then_for_an_answer_that_is_there_comes_in_a_later_turn() -> None:
     seen: list[int] = []
     outcome, late = single()
     outcome.decide()
-    answered(4).then(asyncio.get_running_loop(), lambda pending: seen.append(pending.result()))
+    resolved(4).then(asyncio.get_running_loop(), lambda pending: seen.append(pending.result()))
     late.then(asyncio.get_running_loop(), lambda pending: seen.append(pending.result()))
     assert seen == []
     await asyncio.sleep(0)
@@ -313,14 +313,14 @@ async def test_then_lets_somebody_commit_what_was_asked_for_without_a_loop() -> 
     class Kicked:
         kicks = 0
 
-        def lead(self, outcome: Outcome) -> None:
+        def lead(self, outcome: CommitResult) -> None:
             raise AssertionError
 
         def kick(self) -> None:
             self.kicks += 1
 
     commits = Kicked()
-    outcome = Outcome(commits)
+    outcome = CommitResult(commits)
     pending = Pending(1, outcome)
     pending.then(asyncio.get_running_loop(), lambda _: None)
     assert commits.kicks == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unibus.stores import private
+from unibus.stores.files import private
 from unibus.stores.reading import open_history
 from unibus.sync import MessageBus
 

@@ -5,24 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Sent, Who
-from unibus.core.life.commands import Declare, Send
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import Declare, Send
+from unibus.core.lifecycle.state.changes import Change, MessageRef, Sent
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Slice
-from unibus.stores.journals import trace_index
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.jsonfile_files import RealFiles, SyncFailed
-from unibus.stores.journals.jsonfile_snapshot import PART
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite_file import Transaction, open_file
-from unibus.stores.journals.sqlite_index import SqliteIndex
-from unibus.stores.reserve import Reserve
-from unibus.stores.snapshot import PUT_OFF_NS, Snapshot
-from unibus.stores.snapshot_limits import SnapshotLimits
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.engine.snapshot import PUT_OFF_NS, Snapshot
+from unibus.stores.engine.snapshot_limits import SnapshotLimits
+from unibus.stores.files.disk import RealFiles, SyncFailed
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.jsonfile.snapshot import PART
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.journal import SnapshotSlice
+from unibus.stores.sqlite import trace_index
+from unibus.stores.sqlite.file import SqliteTransaction, open_file
+from unibus.stores.sqlite.index import SqliteIndex
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 MINUTE_S = PUT_OFF_NS / 1e9
 
@@ -37,9 +37,9 @@ class Pieces:
         self.journal = MemoryJournal()
         self.journal.snapshots = True
         self.now_ns = 1_000
-        self.snapshot = Snapshot(self.journal, Book(0), lambda: self.now_ns, 0, 10, SnapshotLimits())
+        self.snapshot = Snapshot(self.journal, StoreState(0), lambda: self.now_ns, 0, 10, SnapshotLimits())
 
-    def next(self, seq: int) -> Slice | None:
+    def next(self, seq: int) -> SnapshotSlice | None:
         return self.snapshot.next_part(seq, set())
 
 
@@ -63,7 +63,7 @@ def test_a_piece_that_found_no_space_is_tried_again_after_a_minute() -> None:
 
 def test_rows_that_a_reader_waits_for_stay_when_their_piece_is_tried_again() -> None:
     pieces = Pieces()
-    pieces.snapshot._book.gone = [(1, 1), (1, 2)]
+    pieces.snapshot._state.gone = [(1, 1), (1, 2)]
     part = pieces.next(10)
     assert part is not None
     assert part.gone == [(1, 1), (1, 2)]
@@ -88,16 +88,16 @@ def test_a_block_of_the_index_that_was_rolled_back_is_still_in_memory(
     monkeypatch.setattr(trace_index, "BLOCK_CHANGES", 2)
     connection = open_file(str(tmp_path / "bus.db"), "local", None, False)
     index = SqliteIndex(connection, 0, lambda _: [])
-    changes: list[Change] = [Sent(0, 1, each, Who(f"m{each}", 1), 50, 0, 0, None, b"x") for each in (1, 2)]
+    changes: list[Change] = [Sent(0, 1, each, MessageRef(f"m{each}", 1), 50, 0, 0, None, b"x") for each in (1, 2)]
     index.add(changes)
     assert index.is_due()
-    transaction = Transaction(connection)
+    transaction = SqliteTransaction(connection)
     transaction.__enter__()
     index.save(1)
     transaction.__exit__(None, OSError("no space"), None)
     assert index.is_due()
     assert [index.find(f"m{each}", 1) for each in (1, 2)] == [[1], [2]]
-    with Transaction(connection):
+    with SqliteTransaction(connection):
         block = index.save(1)
     index.saved(block)
     assert not index.is_due()
@@ -141,7 +141,7 @@ class Rig:
     def send(self, queue: str, count: int) -> None:
         for number in range(count):
             message_id = f"{queue}{number}"
-            self.store.apply([Send(queue, Who(message_id, 3), b"abc", 50)]).wait(10)
+            self.store.apply([Send(queue, MessageRef(message_id, 3), b"abc", 50)]).wait(10)
 
     def held(self) -> dict[str, list[bytes | None]]:
         return {

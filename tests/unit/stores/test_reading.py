@@ -14,22 +14,22 @@ import pytest
 from tests.unit.cli.owners import owner_of
 from unibus.clock import SYSTEM_CLOCK
 from unibus.core.filters.filters import SqlFilter
-from unibus.core.life.commands import LEAVE_SESSION, SET_SESSION_STATE
-from unibus.core.life.events import Event
-from unibus.core.life.rules import Rule, text_of
+from unibus.core.lifecycle.commands import LEAVE_SESSION, SET_SESSION_STATE
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.rules import Rule, text_of
 from unibus.errors import EntityNotFound, StoreUnavailable, StoreVersion, UsageError
-from unibus.stores import snapshot
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals import trace_index
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.journals.sqlite_reader import SqliteReader
-from unibus.stores.reader import Flow, OpenStoreReader, StoreReader, last_events, seq_before
+from unibus.stores.engine import snapshot
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
 from unibus.stores.reading import open_reader
-from unibus.stores.store import EntityInfo
+from unibus.stores.seam.store import EntityInfo
+from unibus.stores.seam.store_view import Flow, OpenStoreReader, StoreReader, last_events, seq_before
+from unibus.stores.sqlite import trace_index
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.stores.sqlite.reader import SqliteReader
 from unibus.sync import MessageBus
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig
-from unibus.testing.virtual_clock import VirtualClock
 
 
 @pytest.fixture

@@ -10,13 +10,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from unibus.bus import capture_child
+from unibus.capture import child as capture_child
 from unibus.errors import BusError, StoreDamaged, StoreFailed, StoreFull, StoreUnavailable, StoreVersion, UsageError
-from unibus.stores.journals import jsonfile_files, sqlite_place
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.journals.sqlite_checkpoints import Checkpoints
-from unibus.stores.journals.sqlite_file import APPLICATION_ID, open_file
+from unibus.stores.files import disk as jsonfile_files
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.sqlite import place as sqlite_place
+from unibus.stores.sqlite.checkpoints import Checkpoints
+from unibus.stores.sqlite.file import APPLICATION_ID, open_file
+from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.sync import MessageBus
 
 SCHEMES = pytest.mark.parametrize("scheme", ["sqlite", "jsonfile"])
@@ -259,7 +260,7 @@ def test_the_error_of_an_open_is_not_hidden_by_that_of_the_close_after_it(
 ) -> None:
     really_close = JsonFileJournal.close
 
-    def load(journal: JsonFileJournal, book: object) -> int:
+    def load(journal: JsonFileJournal, state: object) -> int:
         raise StoreDamaged("the first error")
 
     def close(journal: JsonFileJournal) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from unibus.errors import StoreBusy
-from unibus.stores import reserve as module
-from unibus.stores.reserve import PIECES, Reserve
+from unibus.stores.files import reserve as module
+from unibus.stores.files.reserve import PIECES, Reserve
 from unibus.sync import MessageBus
 
 WANTED = 4 * 1024 * 1024

@@ -11,19 +11,19 @@ import msgspec
 import pytest
 
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.changes import SavedSession
-from unibus.core.life.commands import BY_TOKEN, COMPLETE, DEAD_LETTER, Declare, Settle
-from unibus.core.life.entity import QUEUE
-from unibus.stores.embedded import EmbeddedStore
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.commands import BY_TOKEN, COMPLETE, DEAD_LETTER, Declare, Settle
+from unibus.core.lifecycle.state.changes import SavedSession
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.inspection.repair import check
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig
-from unibus.testing.virtual_clock import VirtualClock
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_one_of_many_entities_costs_the_same_as_one_of_few(rig: Rig) -> None:
     catalog = rig.store.catalog
     store = rig.store
     assert isinstance(store, EmbeddedStore)
-    store._book.most[QUEUE] = 100_000
+    store._state.most[QUEUE] = 100_000
     rig.queue("q-0")
     few_us = best_us(lambda: catalog.entity("q-0").wait())
     for number in range(1, 3_000):
@@ -154,7 +154,7 @@ async def test_the_namespace_outlives_the_process_and_a_check_finds_nothing(url:
     for _ in range(2):
         async with MessageBus(url) as bus:
             assert Broker(bus).namespace_rules() == (rule,)
-            assert bus._hub.queues().store.check() == []
+            assert bus._runtime.queues().store.check() == []
             assert [info.name for info in await bus.entities()] == ["q"]
             found = await bus.query_messages("SELECT channel FROM messages")
             assert list(found.rows) == []

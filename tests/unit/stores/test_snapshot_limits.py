@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from unibus.limits import SNAPSHOT_AGE_S_MAX, SNAPSHOT_BYTES_MAX, SNAPSHOT_BYTES_MIN
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.jsonfile import JsonFileJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.engine.snapshot_limits import SnapshotLimits, limits_for
+from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.opening import open_store
-from unibus.stores.snapshot_limits import SnapshotLimits, limits_for
 from unibus.sync import MessageBus
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig
-from unibus.testing.virtual_clock import VirtualClock
 
 GUARD_S = 30.0
 LIMIT = 1_000_000

@@ -5,9 +5,7 @@ import logging
 import pytest
 
 from unibus.core.filters.filters import TrueFilter
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Activated, Who
-from unibus.core.life.commands import (
+from unibus.core.lifecycle.commands import (
     COMPLETE,
     RENEW_SESSION,
     Advance,
@@ -25,13 +23,15 @@ from unibus.core.life.commands import (
     SetRule,
     Settle,
 )
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.state.changes import Activated, MessageRef
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.core.lifecycle.state.rules import Rule
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreFull
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.reserve import Reserve
-from unibus.stores.space import Space
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.stores.engine.space import Space
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.memory import MemoryJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 WANTED = 400_000
 T = b"token"
@@ -58,17 +58,17 @@ class Rig:
         journal = MemoryJournal()
         self.reserve = FakeReserve()
         journal.reserve = self.reserve
-        self.book = Book(10**9)
+        self.state = StoreState(10**9)
         self.clock = VirtualClock()
-        self.space = Space(journal, self.book, self.clock.timers(lambda: True))
+        self.space = Space(journal, self.state, self.clock.timers(lambda: True))
 
     def decided(self, count: int) -> None:
         """As if so many changes were decided, and not written yet."""
-        self.book.fresh += [Activated(0, 1, number, Who(f"m{number}", 0), number) for number in range(count)]
-        self.book.seq += count
+        self.state.fresh += [Activated(0, 1, number, MessageRef(f"m{number}", 0), number) for number in range(count)]
+        self.state.seq += count
 
     def written(self) -> None:
-        self.book.take()
+        self.state.take()
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def rig() -> Rig:
 
 
 def send(size: int) -> Send:
-    return Send("q", Who("m", size), bytes(size), 50)
+    return Send("q", MessageRef("m", size), bytes(size), 50)
 
 
 def test_small_groups_cost_no_look_at_the_file_system(rig: Rig) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from unibus.stores.switching import INTERVAL_S, Switching
+from unibus.stores.engine.switch_interval import INTERVAL_S, SwitchInterval
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def as_it_was() -> Iterator[None]:
 
 
 def test_the_last_store_puts_it_back() -> None:
-    switching = Switching()
+    switching = SwitchInterval()
     first, second = object(), object()
     switching.quicken(first)
     switching.quicken(second)
@@ -31,7 +31,7 @@ def test_the_last_store_puts_it_back() -> None:
 
 def test_one_that_is_shorter_already_is_left_alone() -> None:
     sys.setswitchinterval(0.0001)
-    switching = Switching()
+    switching = SwitchInterval()
     switching.quicken(switching)
     assert sys.getswitchinterval() == pytest.approx(0.0001, abs=2e-6)
     switching.restore(switching)
@@ -39,7 +39,7 @@ def test_one_that_is_shorter_already_is_left_alone() -> None:
 
 
 def test_what_somebody_chose_meanwhile_stays() -> None:
-    switching = Switching()
+    switching = SwitchInterval()
     switching.quicken(switching)
     sys.setswitchinterval(0.002)
     switching.restore(switching)

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from unibus.errors import StoreFailed
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig, sending
-from unibus.testing.virtual_clock import VirtualClock
 
 
 def test_an_exception_while_receivers_are_woken_stops_the_store_and_wakes_the_others(folder: Path) -> None:

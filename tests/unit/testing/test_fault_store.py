@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from unibus.clock import Timers
-from unibus.core.life.changes import Who
-from unibus.core.life.commands import COMPLETE, Declare, Send, Settle
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import COMPLETE, Declare, Send, Settle
+from unibus.core.lifecycle.state.changes import MessageRef
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import EntityNotFound, StoreFailed, UsageError
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import Journal
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.store import Store, Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.journal import Journal
+from unibus.stores.seam.store import ClaimRequest, Store
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.fault_store import FaultStore
-from unibus.testing.virtual_clock import VirtualClock
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -32,7 +32,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultStore
 
 
 def send(number: int) -> Send:
-    return Send("orders", Who(f"m{number}", 1), b"x", 20)
+    return Send("orders", MessageRef(f"m{number}", 1), b"x", 20)
 
 
 def held(store: FaultStore) -> list[str]:
@@ -52,7 +52,7 @@ def test_an_unknown_outcome_is_one_of_two(store: FaultStore, taking_effect: bool
 async def test_the_same_on_an_event_loop(store: FaultStore) -> None:
     store.fail_at(1, "claim", taking_effect=True)
     await store.apply([send(1)])
-    pending = store.claim(Wish("orders"))
+    pending = store.claim(ClaimRequest("orders"))
     with pytest.raises(StoreFailed):
         await pending
     store.heal()
@@ -68,7 +68,7 @@ def test_after_a_failure_the_store_has_stopped_until_it_is_healed(store: FaultSt
     assert "planned" in store.health().problem
     for call in (
         lambda: store.apply([send(2)]),
-        lambda: store.claim(Wish("orders")),
+        lambda: store.claim(ClaimRequest("orders")),
         lambda: store.peek("orders", 0, 1),
         lambda: store.history.events_after(0),
         lambda: store.watch("orders", lambda: None),
@@ -83,7 +83,7 @@ def test_after_a_failure_the_store_has_stopped_until_it_is_healed(store: FaultSt
 
 def test_a_settlement_whose_answer_is_lost_has_settled(store: FaultStore) -> None:
     store.apply([send(1)]).wait(10)
-    (taken,) = store.claim(Wish("orders")).wait(10)
+    (taken,) = store.claim(ClaimRequest("orders")).wait(10)
     store.fail_at(1, taking_effect=True)
     with pytest.raises(StoreFailed):
         store.apply([Settle(COMPLETE, "orders", taken.sequence, taken.token)]).wait(10)
@@ -94,7 +94,7 @@ def test_a_settlement_whose_answer_is_lost_has_settled(store: FaultStore) -> Non
 def test_a_call_that_is_refused_is_refused_also_when_it_was_to_fail(store: FaultStore) -> None:
     store.fail_at(1, taking_effect=True)
     with pytest.raises(EntityNotFound):
-        store.apply([Send("nowhere", Who("m1", 1), b"x", 20)])
+        store.apply([Send("nowhere", MessageRef("m1", 1), b"x", 20)])
     assert store.health().ok
 
 

@@ -41,7 +41,7 @@ def asyncio_options(mode):
 ASYNC_TESTS = """
     import asyncio
     import pytest
-    from unibus.core.message import Message
+    from unibus.core.envelope.message import Message
 
     pytestmark = MARKS
 
@@ -203,7 +203,7 @@ SYNC_TESTS = """
 
     def test_the_virtual_clock_is_given_back():
         import time
-        from unibus.core.message import Message
+        from unibus.core.envelope.message import Message
         assert abs(Message.new("orders").timestamp_ns - time.time_ns()) < 60e9
 """
 

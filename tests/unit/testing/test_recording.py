@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed, ChannelNotFound, PriorityInvalid, QueueFull, RateLimited, SerializationFailed
 from unibus.testing import RecordingBus, RecordingSyncBus, VirtualClock
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from unibus.bus.message_bus import MessageBus
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.timers import ThreadTimers
 from unibus.clock import Clock
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 from unibus.errors import LoopMismatch, UsageError
 from unibus.testing import VirtualClock
 
@@ -224,7 +224,7 @@ def test_entered_it_gives_its_time_to_messages_that_are_made_outside_of_a_bus():
 
 def test_a_real_clock_brings_no_timers_so_the_bus_has_a_thread_for_them():
     with SyncMessageBus() as bus:
-        assert isinstance(bus._hub.timers, ThreadTimers)
+        assert isinstance(bus._runtime.timers, ThreadTimers)
     assert Clock().timers(at_rest) is None
 
 

@@ -53,7 +53,7 @@ def test_types_are_checked_strictly_and_as_the_build_does_for_each(monkeypatch: 
         (call[call.index("--python-version") + 1], "--strict" in call, "--no-site-packages" in call) for call in calls
     ]
     assert asked == [("3.11", True, False), ("3.11", False, True), ("3.99", True, False), ("3.99", False, True)]
-    assert all("src/unibus/core/queue.py" in call for call in calls if "--strict" not in call)
+    assert all("src/unibus/core/flow/queue.py" in call for call in calls if "--strict" not in call)
 
 
 def test_a_version_that_mypy_rejects_fails_the_check_after_all_were_checked(

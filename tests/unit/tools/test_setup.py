@@ -66,7 +66,7 @@ def test_the_build_uses_these_options_and_no_path_to_other_types(monkeypatch: py
     setup.generated("target")
     assert given[: len(setup.MYPY_OPTIONS)] == list(setup.MYPY_OPTIONS)
     assert given[-1] == ""
-    assert "src/unibus/core/queue.py" in given
+    assert "src/unibus/core/flow/queue.py" in given
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Final
 
-from unibus.core.fields import seconds_ns
-from unibus.core.message import Message
+from unibus.core.envelope.fields import seconds_ns
+from unibus.core.envelope.message import Message
 from unibus.errors import UsageError
 from unibus.near_names import hint_for_name
 

@@ -7,23 +7,23 @@ carry the record of a death. Both are read as they are at one moment; what dies 
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from unibus.bus.dead_letters.dead_message import original_of
 from unibus.bus.dead_letters.filters import DeadLetterFilter
-from unibus.bus.dead_letters.letter import original_of
 from unibus.bus.dead_letters.matching import Matcher, lies_in
 from unibus.bus.dead_letters.record import died_ns, is_dead, record_of
 from unibus.bus.dead_letters.steps import Steps
 from unibus.bus.names import folded_name
-from unibus.core.life.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTIONS, TOPIC, Entry
-from unibus.core.life.states import GONE
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTIONS, TOPIC, StoredMessage
+from unibus.core.lifecycle.state.states import GONE
 from unibus.errors import EntityNotFound
-from unibus.stores.pending import answered
-from unibus.stores.store import EntityInfo, Store
+from unibus.stores.seam.pending import resolved
+from unibus.stores.seam.store import EntityInfo, Store
 
 LOOK: Final = 500
 """Letters whose bodies are read at once, and letters that are looked at before others get their turn."""
 
 
-class Entities:
+class EntityLookup:
     """What there is, by name, whatever its case."""
 
     def __init__(self, infos: list[EntityInfo]) -> None:
@@ -68,23 +68,23 @@ class Entities:
         return found + [each for info in found for each in self._heard(info)]
 
 
-def entities_of(store: Store) -> Steps[Entities]:
+def entities_of(store: Store) -> Steps[EntityLookup]:
     infos: list[EntityInfo] = yield store.entities()
-    return Entities(infos)
+    return EntityLookup(infos)
 
 
-class Found:
+class FoundMessages:
     """The letters that a filter takes, and those of which it could not be told: (id, why)."""
 
-    def __init__(self, entities: Entities) -> None:
+    def __init__(self, entities: EntityLookup) -> None:
         self.entities = entities
-        self.entries: list[Entry] = []
+        self.entries: list[StoredMessage] = []
         self.errors: list[tuple[str, str]] = []
 
 
-def find(store: Store, chosen: DeadLetterFilter, now_ns: int) -> Steps[Found]:
+def find(store: Store, chosen: DeadLetterFilter, now_ns: int) -> Steps[FoundMessages]:
     """What is dead now, in the order in which it died."""
-    found = Found((yield from entities_of(store)))
+    found = FoundMessages((yield from entities_of(store)))
     yield from scan(store, chosen, now_ns, found, found.entries.extend)
     # By time; those of one place that died at the same moment keep their order.
     found.entries.sort(key=died_ns)
@@ -95,9 +95,9 @@ def scan(
     store: Store,
     chosen: DeadLetterFilter,
     now_ns: int,
-    found: Found,
-    take: Callable[[list[Entry]], object],
-    narrow: Callable[[list[Entry]], list[Entry]] | None = None,
+    found: FoundMessages,
+    take: Callable[[list[StoredMessage]], object],
+    narrow: Callable[[list[StoredMessage]], list[StoredMessage]] | None = None,
 ) -> Steps[None]:
     """Give what is dead now to `take`, a few at a time: place by place, in the order of their sequences.
 
@@ -108,27 +108,29 @@ def scan(
         held = _held(store, place)
         for start in range(0, len(held), LOOK):
             if start:
-                yield answered(None)
+                yield resolved(None)
             some = held[start : start + LOOK]
             wanted = some if narrow is None else narrow(some)
             taken = [each for each in wanted if _lies_dead(each) and matcher.takes(each)]
             take(taken if chosen.where is None else _judged(store, chosen, taken, found))
 
 
-def _held(store: Store, place: str) -> list[Entry]:
+def _held(store: Store, place: str) -> list[StoredMessage]:
     try:
         return store.held(place)
     except EntityNotFound:
         return []  # Deleted since it was listed.
 
 
-def _lies_dead(entry: Entry) -> bool:
+def _lies_dead(entry: StoredMessage) -> bool:
     return entry.state != GONE and (entry.entity.kind == DEAD_LETTERS or is_dead(entry))
 
 
-def _judged(store: Store, chosen: DeadLetterFilter, entries: list[Entry], found: Found) -> list[Entry]:
+def _judged(
+    store: Store, chosen: DeadLetterFilter, entries: list[StoredMessage], found: FoundMessages
+) -> list[StoredMessage]:
     """Those that the function says yes to. One that it cannot judge is an error of that one."""
-    taken: list[Entry] = []
+    taken: list[StoredMessage] = []
     data = store.data_of(entries)
     for entry in entries:
         if entry not in data:

@@ -15,10 +15,10 @@ from unibus.bus.dead_letters.record import (
     source_in,
     text_in,
 )
-from unibus.core.deadletter import ATTEMPTS_HEADER, DESCRIPTION_HEADER, REASON_HEADER
-from unibus.core.fields import seconds_ns
-from unibus.core.life.changes import Overlay
-from unibus.core.life.entity import Entry
+from unibus.core.envelope.fields import seconds_ns
+from unibus.core.flow.deadletter import ATTEMPTS_HEADER, DESCRIPTION_HEADER, REASON_HEADER
+from unibus.core.lifecycle.state.changes import HeaderOverrides
+from unibus.core.lifecycle.state.entity import StoredMessage
 
 
 class Matcher:
@@ -37,13 +37,13 @@ class Matcher:
         self._recoveries_below = chosen.recoveries_below
         self._ids: frozenset[str] | None = None if chosen.ids is None else frozenset(chosen.ids)
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: StoredMessage) -> bool:
         if self._ids is not None and entry.who.message_id not in self._ids:
             return False
         overlay = record_of(entry)
         return self._says(overlay) and self._died_then(entry) and self._counts(overlay)
 
-    def _says(self, overlay: Overlay) -> bool:
+    def _says(self, overlay: HeaderOverrides) -> bool:
         if self._reason and self._reason not in text_in(overlay, REASON_HEADER).casefold():
             return False
         if self._error and self._error not in error_in(overlay).casefold():
@@ -52,12 +52,12 @@ class Matcher:
             return False
         return self._source is None or is_named(self._source, source_in(overlay))
 
-    def _died_then(self, entry: Entry) -> bool:
+    def _died_then(self, entry: StoredMessage) -> bool:
         if self._died_before_ns is not None and died_ns(entry) > self._died_before_ns:
             return False
         return self._died_after_ns is None or died_ns(entry) > self._died_after_ns
 
-    def _counts(self, overlay: Overlay) -> bool:
+    def _counts(self, overlay: HeaderOverrides) -> bool:
         return _is_within(overlay, ATTEMPTS_HEADER, self._attempts_from, self._attempts_below) and _is_within(
             overlay, RECOVERY_HEADER, self._recoveries_from, self._recoveries_below
         )
@@ -81,7 +81,7 @@ def _ago(age: float | timedelta | None, now_ns: int) -> int | None:
     return None if age is None else now_ns - seconds_ns("age", age)
 
 
-def _is_within(overlay: Overlay, name: str, least: int | None, below: int | None) -> bool:
+def _is_within(overlay: HeaderOverrides, name: str, least: int | None, below: int | None) -> bool:
     if least is None and below is None:
         return True
     number = number_in(overlay, name)

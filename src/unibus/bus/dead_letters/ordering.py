@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from unibus.bus.dead_letters.record import RECOVERY_HEADER, died_ns, number_in, record_of, source_in, text_in
-from unibus.core.deadletter import ATTEMPTS_HEADER, REASON_HEADER
-from unibus.core.life.entity import Entry
+from unibus.core.flow.deadletter import ATTEMPTS_HEADER, REASON_HEADER
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import UsageError
 
-Key = Callable[[Entry], int | str]
+Key = Callable[[StoredMessage], int | str]
 
 _KEYS: Final[dict[str, Key]] = {
     "failure_timestamp": died_ns,
@@ -23,12 +23,12 @@ _KEYS: Final[dict[str, Key]] = {
 """By the names that a DeadMessage has for them."""
 
 
-class Order(NamedTuple):
+class DeadLetterOrder(NamedTuple):
     key: Key
     is_descending: bool
 
 
-def order_of(given: object, after: object) -> Order | None:
+def order_of(given: object, after: object) -> DeadLetterOrder | None:
     """The order that `order_by` asks for; None for the usual one, the first to die first. A `-` turns it round."""
     if given is None or given == "failure_timestamp":
         return None
@@ -37,4 +37,4 @@ def order_of(given: object, after: object) -> Order | None:
         raise UsageError(f"order_by is {given!r:.60}", f"one of {', '.join(_KEYS)}, with - in front for the reverse")
     if after is not None:
         raise UsageError("after and order_by together", "pages are in the order of failure_timestamp")
-    return Order(_KEYS[name], str(given).startswith("-"))
+    return DeadLetterOrder(_KEYS[name], str(given).startswith("-"))

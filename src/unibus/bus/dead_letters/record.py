@@ -7,7 +7,7 @@ a body. What is read here is read once for each of them: hence compiled.
 
 from typing import Final
 
-from unibus.core.deadletter import (
+from unibus.core.flow.deadletter import (
     ATTEMPTS_HEADER,
     DESCRIPTION_HEADER,
     ERROR_TYPE_HEADER,
@@ -18,8 +18,8 @@ from unibus.core.deadletter import (
     TRACEBACK_HEADER,
     is_sub_queue,
 )
-from unibus.core.life.changes import Overlay
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.state.changes import HeaderOverrides
+from unibus.core.lifecycle.state.entity import StoredMessage
 
 RECOVERY_HEADER: Final = "DeadLetterRecoveryAttempts"
 """How often somebody brought it back. Not part of the record: it is kept through another death."""
@@ -39,33 +39,33 @@ RECORD: Final = frozenset(
         TRACEBACK_HEADER,
     }
 )
-_NOTHING: Final[Overlay] = {}
+_NOTHING: Final[HeaderOverrides] = {}
 
 
-def record_of(entry: Entry) -> Overlay:
+def record_of(entry: StoredMessage) -> HeaderOverrides:
     return _NOTHING if entry.overlay is None else entry.overlay
 
 
-def text_in(overlay: Overlay, name: str) -> str:
+def text_in(overlay: HeaderOverrides, name: str) -> str:
     value = overlay.get(name)
     return value if isinstance(value, str) else ""
 
 
-def number_in(overlay: Overlay, name: str) -> int:
+def number_in(overlay: HeaderOverrides, name: str) -> int:
     value = overlay.get(name)
     return value if isinstance(value, int) else 0
 
 
-def is_dead(entry: Entry) -> bool:
+def is_dead(entry: StoredMessage) -> bool:
     """Whether the message carries the record of a death: also one that was forwarded to a queue of its own."""
     return entry.overlay is not None and REASON_HEADER in entry.overlay
 
 
-def died_ns(entry: Entry) -> int:
+def died_ns(entry: StoredMessage) -> int:
     return number_in(record_of(entry), TIME_HEADER) or int(entry.enqueued_ns)
 
 
-def error_in(overlay: Overlay) -> str:
+def error_in(overlay: HeaderOverrides) -> str:
     """What went wrong, in the words of the error: its type and text, or what was written when it was given back."""
     kind, text = text_in(overlay, ERROR_TYPE_HEADER), text_in(overlay, DESCRIPTION_HEADER)
     if kind:
@@ -78,12 +78,12 @@ def owner_of(place: str) -> str:
     return place.rpartition("/")[0] if is_sub_queue(place) else place
 
 
-def source_in(overlay: Overlay) -> str:
+def source_in(overlay: HeaderOverrides) -> str:
     """The queue or subscription where it died. Earlier versions wrote the dead-letter queue where it died twice."""
     return owner_of(text_in(overlay, SOURCE_HEADER))
 
 
-def second_life(entry: Entry, keep_record: bool = False) -> Overlay:
+def second_life(entry: StoredMessage, keep_record: bool = False) -> HeaderOverrides:
     """The overlay of a message that is brought back: without the record, and with one recovery more."""
     overlay = record_of(entry)
     kept = overlay if keep_record else {name: value for name, value in overlay.items() if name not in RECORD}

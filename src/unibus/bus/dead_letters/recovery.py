@@ -7,23 +7,23 @@ once, so inside of a transaction it is refused: what could be taken back would h
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from unibus.bus.dead_letters.dead_message import DeadMessage, dead_message, original_of
 from unibus.bus.dead_letters.filters import DeadLetterFilter
-from unibus.bus.dead_letters.finding import Entities, entities_of, find
-from unibus.bus.dead_letters.letter import DeadMessage, dead_message, original_of
-from unibus.bus.dead_letters.ordering import Order
+from unibus.bus.dead_letters.finding import EntityLookup, entities_of, find
+from unibus.bus.dead_letters.ordering import DeadLetterOrder
 from unibus.bus.dead_letters.record import RECOVERY_HEADER, died_ns, number_in, record_of, source_in, text_in
 from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult, RecoveryResult
 from unibus.bus.dead_letters.rules import Judge, RecoveryAction, RecoveryRule
 from unibus.bus.dead_letters.steps import Steps
-from unibus.bus.dead_letters.sweep import STOPPED, Bulk, Decide, Refusal, Sweep, own_ttls, task_for
-from unibus.bus.queues import Queues
-from unibus.bus.transactions import current
-from unibus.core.cold import HeaderValue
-from unibus.core.deadletter import REASON_HEADER
-from unibus.core.life.commands import MOVE_EDIT, Move, Remove, SendResult
-from unibus.core.life.entity import Entry
-from unibus.core.life.envelope import overlay_of, send_of
-from unibus.core.message import Message, restored
+from unibus.bus.dead_letters.sweep import STOPPED, Bulk, Decide, Sweep, SweepRefusal, own_ttls, task_for
+from unibus.bus.queues.operations import Queues
+from unibus.bus.queues.transactions import current
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.message_properties import HeaderValue
+from unibus.core.flow.deadletter import REASON_HEADER
+from unibus.core.lifecycle.commands import MOVE_EDIT, Move, Remove, SendResult
+from unibus.core.lifecycle.envelope import overrides_of, send_of
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import BusError, EntityNotFound, UsageError
 
 SAME: Final = object()
@@ -46,7 +46,7 @@ class Recovery:
     # Looking
 
     def listed(
-        self, chosen: DeadLetterFilter, limit: object, after: object, order: Order | None = None
+        self, chosen: DeadLetterFilter, limit: object, after: object, order: DeadLetterOrder | None = None
     ) -> Steps[list[DeadMessage]]:
         most = checked_limit(limit)
         if after is not None and not isinstance(after, DeadMessage):
@@ -90,7 +90,7 @@ class Recovery:
         entities = yield from entities_of(self._store)
         ttl_ns = own_ttls(self._store, [entry]).get(entry, 0)
         task = task_for(entry, ttl_ns, action, target, entities, self._recoveries_max, bulk)
-        if isinstance(task, Refusal):
+        if isinstance(task, SweepRefusal):
             return RecoveryResult(False, task.why, entry.who.message_id, entry.entity.name, int(entry.sequence))
         return (yield from self._carry_out(entry, task.command))
 
@@ -116,7 +116,7 @@ class Recovery:
             return RecoveryResult(False, why, entry.who.message_id, entry.entity.name, int(entry.sequence))
         return (yield from self._carry_out(entry, _edited(entry, data, place, body, headers or {})))
 
-    def _carry_out(self, entry: Entry, command: Move | Remove) -> Steps[RecoveryResult]:
+    def _carry_out(self, entry: StoredMessage, command: Move | Remove) -> Steps[RecoveryResult]:
         message_id = entry.who.message_id
         try:
             (result,) = yield self._store.apply([command])
@@ -131,7 +131,7 @@ class Recovery:
             return RecoveryResult(False, why, message_id, entry.entity.name, int(entry.sequence))
         return RecoveryResult(True, "discarded", message_id, entry.entity.name, int(entry.sequence))
 
-    def _one(self, which: Which, queue: str | None) -> Steps[tuple[Entry | None, str]]:
+    def _one(self, which: Which, queue: str | None) -> Steps[tuple[StoredMessage | None, str]]:
         """The letter that is meant, or why there is none."""
         if isinstance(which, DeadMessage):
             chosen = DeadLetterFilter(queue=which.entity, ids=(which.id,))
@@ -154,7 +154,7 @@ class Recovery:
     def act_on_all(
         self, chosen: DeadLetterFilter, action: RecoveryAction, target: str, bulk: Bulk
     ) -> Steps[ProcessingResult]:
-        def decider(entities: Entities) -> Decide:
+        def decider(entities: EntityLookup) -> Decide:
             if target and entities.find(target) is None:
                 raise EntityNotFound(
                     f"there is no queue, topic or subscription {target!r}", "`unibus declare` creates it"
@@ -189,11 +189,11 @@ class Recovery:
             counts[judge.rule_for(entry)] += 1
         return counts
 
-    def _judge(self, rules: tuple[RecoveryRule, ...], available: Available | None, entities: Entities) -> Judge:
+    def _judge(self, rules: tuple[RecoveryRule, ...], available: Available | None, entities: EntityLookup) -> Judge:
         return Judge(rules, self._queues.now_ns(), available or (lambda name: entities.find(name) is not None))
 
     def _sweep(
-        self, chosen: DeadLetterFilter, limit: int | None, bulk: Bulk, decider: Callable[[Entities], Decide]
+        self, chosen: DeadLetterFilter, limit: int | None, bulk: Bulk, decider: Callable[[EntityLookup], Decide]
     ) -> Steps[ProcessingResult]:
         self._check_alone()
         most = checked_limit(limit)
@@ -216,16 +216,18 @@ def _id(which: Which) -> str:
     return which if isinstance(which, str) else which.id
 
 
-def _after(entries: list[Entry], last: DeadMessage) -> list[Entry]:
+def _after(entries: list[StoredMessage], last: DeadMessage) -> list[StoredMessage]:
     """The next page: what comes after the last letter of the one before, also when that is gone meanwhile."""
     place = last.failure_ns, last.entity, last.sequence
     return [entry for entry in entries if (died_ns(entry), entry.entity.name, int(entry.sequence)) > place]
 
 
-def _edited(entry: Entry, data: bytes, target: str, body: object, headers: Mapping[str, HeaderValue]) -> Move:
+def _edited(entry: StoredMessage, data: bytes, target: str, body: object, headers: Mapping[str, HeaderValue]) -> Move:
     overlay = record_of(entry)
     old = original_of(data, overlay, 0)
-    message: Message = restored(old.id, old.channel, old.body if body is SAME else body, old.timestamp_ns, old.cold)
+    message: Message = restored(
+        old.id, old.channel, old.body if body is SAME else body, old.timestamp_ns, old.properties
+    )
     message.priority = old.priority
     before = max(number_in(overlay, RECOVERY_HEADER), number_in(dict(old.headers), RECOVERY_HEADER))
     # What settlements wrote is in the envelope now, and so is the count: it has no overlay of its own yet.
@@ -233,7 +235,7 @@ def _edited(entry: Entry, data: bytes, target: str, body: object, headers: Mappi
     send = send_of(message.with_headers(counted), target)
     command = Move(entry.entity.name, int(entry.sequence), target)
     command.action = MOVE_EDIT
-    command.overlay = overlay_of({RECOVERY_HEADER: before + 1})
+    command.overlay = overrides_of({RECOVERY_HEADER: before + 1})
     command.ttl_ns = send.ttl_ns
     command.data = send.data
     command.who = send.who

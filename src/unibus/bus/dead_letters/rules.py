@@ -14,8 +14,8 @@ import msgspec
 from unibus.bus.dead_letters.filters import DeadLetterFilter
 from unibus.bus.dead_letters.matching import Matcher, lies_in
 from unibus.bus.dead_letters.record import record_of, text_in
-from unibus.core.deadletter import SOURCE_HEADER
-from unibus.core.life.entity import Entry
+from unibus.core.flow.deadletter import SOURCE_HEADER
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import ConfigInvalid, UsageError
 
 
@@ -124,21 +124,21 @@ class Judge:
         self._is_available = is_available
         self._available: dict[str, bool] = {}
 
-    def rule_for(self, entry: Entry) -> int:
+    def rule_for(self, entry: StoredMessage) -> int:
         """The number of the rule that decides; one more than there are where none does."""
         for number, (rule, matcher) in enumerate(zip(self.rules, self._matchers, strict=True)):
             if lies_in(rule.queue, entry.entity.name) and matcher.takes(entry) and self._agrees(rule, entry):
                 return number
         return len(self.rules)
 
-    def verdict(self, entry: Entry) -> tuple[RecoveryAction, str]:
+    def verdict(self, entry: StoredMessage) -> tuple[RecoveryAction, str]:
         """What to do, and where to."""
         number = self.rule_for(entry)
         if number == len(self.rules):
             return RecoveryAction.MANUAL_REVIEW, ""
         return self.rules[number].action, self.rules[number].target or ""
 
-    def _agrees(self, rule: RecoveryRule, entry: Entry) -> bool:
+    def _agrees(self, rule: RecoveryRule, entry: StoredMessage) -> bool:
         if rule.target_available is None:
             return True
         name = text_in(record_of(entry), SOURCE_HEADER)

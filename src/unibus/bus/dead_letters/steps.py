@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from unibus.clock import Timers
 from unibus.errors import EntityNotFound
-from unibus.stores.pending import Outcome, Pending
-from unibus.stores.store import Store
+from unibus.stores.seam.pending import CommitResult, Pending
+from unibus.stores.seam.store import Store
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Pending[Any], Any, T]
@@ -58,7 +58,7 @@ class _Alarm:
     """Goes off once, whoever sets it off first."""
 
     def __init__(self) -> None:
-        self.outcome = Outcome(None)
+        self.outcome = CommitResult(None)
 
     def ring(self) -> None:
         if not self.outcome.done:

@@ -10,25 +10,25 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from unibus.bus.dead_letters.finding import Entities, Found
-from unibus.bus.dead_letters.letter import own_ttl_ns
+from unibus.bus.dead_letters.dead_message import own_ttl_ns
+from unibus.bus.dead_letters.finding import EntityLookup, FoundMessages
 from unibus.bus.dead_letters.record import RECOVERY_HEADER, number_in, record_of, second_life, source_in
 from unibus.bus.dead_letters.results import ProcessingResult
 from unibus.bus.dead_letters.rules import RecoveryAction
 from unibus.bus.dead_letters.steps import Steps, pause
-from unibus.bus.queues import Queues
-from unibus.core.life.commands import MOVE_REDIRECT, MOVE_RETRY, Move, Remove
-from unibus.core.life.entity import Entry
-from unibus.core.life.states import LOCKED
-from unibus.core.limiter import TokenBucket
+from unibus.bus.queues.operations import Queues
+from unibus.core.flow.limiter import TokenBucket
+from unibus.core.lifecycle.commands import MOVE_REDIRECT, MOVE_RETRY, Move, Remove
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.states import LOCKED
 from unibus.counting import counted
 from unibus.errors import BusClosed, BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
-from unibus.stores.store import Store
+from unibus.stores.seam.store import Store
 
 Progress: TypeAlias = Callable[[int, int], object]
 Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
-Decide: TypeAlias = Callable[[Entry], tuple[RecoveryAction, str]]
+Decide: TypeAlias = Callable[[StoredMessage], tuple[RecoveryAction, str]]
 
 BATCH_SIZE: Final = 500
 STEPS_PER_SECOND: Final = 10
@@ -72,7 +72,7 @@ class Bulk:
         return min(self.batch_size, max(1, int(self.rate / STEPS_PER_SECOND)))
 
 
-class Task(NamedTuple):
+class SweepTask(NamedTuple):
     """What shall become of one letter."""
 
     id: str
@@ -80,7 +80,7 @@ class Task(NamedTuple):
     command: Move | Remove
 
 
-class Refusal(NamedTuple):
+class SweepRefusal(NamedTuple):
     """Why nothing can become of it; `review` if that is for a person to decide."""
 
     why: str
@@ -88,44 +88,44 @@ class Refusal(NamedTuple):
 
 
 def task_for(
-    entry: Entry,
+    entry: StoredMessage,
     ttl_ns: int,
     action: RecoveryAction,
     target: str,
-    entities: Entities,
+    entities: EntityLookup,
     recoveries_max: int,
     bulk: Bulk,
-) -> Task | Refusal:
+) -> SweepTask | SweepRefusal:
     """The command for one message, or why it is refused. `ttl_ns` is its own time-to-live (`own_ttls`)."""
     message_id, place = entry.who.message_id, entry.entity.name
     if action is RecoveryAction.DISCARD:
-        return Task(message_id, action, Remove(place, int(entry.sequence), DISCARDED))
+        return SweepTask(message_id, action, Remove(place, int(entry.sequence), DISCARDED))
     if action is RecoveryAction.RETRY:
         overlay = record_of(entry)
         brought_back = number_in(overlay, RECOVERY_HEADER)
         if brought_back >= recoveries_max and not bulk.force:
             times = counted(brought_back, "time")
-            return Refusal(f"it was brought back {times} and died again; force=True tries once more", True)
+            return SweepRefusal(f"it was brought back {times} and died again; force=True tries once more", True)
         target = source_in(overlay)
         if not target:
-            return Refusal("nothing says where it died; redirect it")
+            return SweepRefusal("nothing says where it died; redirect it")
     hindrance = entities.hindrance(target)
     if hindrance:
-        return Refusal(hindrance)
+        return SweepRefusal(hindrance)
     command = Move(place, int(entry.sequence), target)
     command.action = MOVE_RETRY if action is RecoveryAction.RETRY else MOVE_REDIRECT
     command.overlay = second_life(entry, bulk.keep_record)
     command.ttl_ns = ttl_ns
-    return Task(message_id, action, command)
+    return SweepTask(message_id, action, command)
 
 
-def own_ttls(store: Store, entries: list[Entry]) -> dict[Entry, int]:
+def own_ttls(store: Store, entries: list[StoredMessage]) -> dict[StoredMessage, int]:
     """The time-to-live that each was sent with, in nanoseconds; 0 for none. One that is gone by now is left out.
 
     It is only in the message itself, so the messages are read, a few at a time: they may be large.
     """
-    found: dict[Entry, int] = {}
-    some: list[Entry] = []
+    found: dict[StoredMessage, int] = {}
+    some: list[StoredMessage] = []
     size = 0
     for at, entry in enumerate(entries, 1):
         some.append(entry)
@@ -139,7 +139,7 @@ def own_ttls(store: Store, entries: list[Entry]) -> dict[Entry, int]:
 class Sweep:
     """One run over the letters that were found."""
 
-    def __init__(self, queues: Queues, found: Found, recoveries_max: int, bulk: Bulk) -> None:
+    def __init__(self, queues: Queues, found: FoundMessages, recoveries_max: int, bulk: Bulk) -> None:
         self.result = ProcessingResult(errors=found.errors, dry_run=bulk.dry_run)
         self._queues = queues
         self._found = found
@@ -161,7 +161,7 @@ class Sweep:
                     self._bulk.progress(start + len(chunk), len(entries))
         return self.result
 
-    def batch(self, entries: list[Entry], decide: Decide) -> Steps[None]:
+    def batch(self, entries: list[StoredMessage], decide: Decide) -> Steps[None]:
         """One batch of the store with what is decided about these, counted in `result` when it is written."""
         yield from self._apply(self._tasks(entries, decide))
 
@@ -170,8 +170,8 @@ class Sweep:
             missing_s = bucket.wait_s(count, self._queues.now_ns())
             yield from pause(self._queues.store, self._queues.timers, place, int(missing_s * 1e9) + 1)
 
-    def _tasks(self, entries: list[Entry], decide: Decide) -> list[Task]:
-        tasks: list[Task] = []
+    def _tasks(self, entries: list[StoredMessage], decide: Decide) -> list[SweepTask]:
+        tasks: list[SweepTask] = []
         decisions = [(entry, *decide(entry)) for entry in entries]
         moved = [entry for entry, action, _ in decisions if action in _MOVES and not self._bulk.dry_run]
         ttls = own_ttls(self._queues.store, moved)
@@ -182,7 +182,7 @@ class Sweep:
             task = task_for(
                 entry, ttls.get(entry, 0), action, target, self._found.entities, self._recoveries_max, self._bulk
             )
-            if isinstance(task, Task):
+            if isinstance(task, SweepTask):
                 task.command.raises = False
                 if self._bulk.dry_run and entry.state == LOCKED:
                     self.result.skipped += 1
@@ -194,7 +194,7 @@ class Sweep:
                 self.result.errors.append((entry.who.message_id, task.why))
         return tasks
 
-    def _apply(self, tasks: list[Task]) -> Steps[None]:
+    def _apply(self, tasks: list[SweepTask]) -> Steps[None]:
         if not tasks or self._bulk.dry_run:
             self._count(tasks, [True] * len(tasks))
             return
@@ -214,7 +214,7 @@ class Sweep:
         yield from self._apply(tasks[:half])
         yield from self._apply(tasks[half:])
 
-    def _count(self, tasks: list[Task], results: list[object]) -> None:
+    def _count(self, tasks: list[SweepTask], results: list[object]) -> None:
         for task, result in zip(tasks, results, strict=True):
             if result is None or result is False:
                 self.result.skipped += 1

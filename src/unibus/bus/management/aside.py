@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar, cast
 
-from unibus.bus.loop_call import notify_loop
+from unibus.bus.pubsub.loop_call import notify_loop
 
 T = TypeVar("T")
 

@@ -65,7 +65,7 @@ class EntityDescription(NamedTuple):
     default_rule: RuleDescription | None = None
 
 
-class Entry(NamedTuple):
+class AtomEntry(NamedTuple):
     """One resource of an answer. `address` is its URL. Times are texts, empty for none."""
 
     address: str

@@ -12,8 +12,8 @@ from unibus.codecs.atom import schema
 from unibus.codecs.atom.descriptions import (
     AccessDescription,
     ActionDescription,
+    AtomEntry,
     EntityDescription,
-    Entry,
     FilterDescription,
     RuleDescription,
     TypedValue,
@@ -27,11 +27,11 @@ _TRUE: Final = "1=1"
 _FALSE: Final = "1=0"
 
 
-def entry_document(entry: Entry) -> bytes:
+def entry_document(entry: AtomEntry) -> bytes:
     return (_DECLARATION + _entry(entry, f' xmlns="{schema.ATOM}"')).encode()
 
 
-def feed_document(address: str, title: str, updated: str, entries: Sequence[Entry], following: str = "") -> bytes:
+def feed_document(address: str, title: str, updated: str, entries: Sequence[AtomEntry], following: str = "") -> bytes:
     """A list. `following` is the address of the next page: clients take a second link element as that, whatever rel
     it has, so there are never more than two."""
     pieces = [_DECLARATION, f'<feed xmlns="{schema.ATOM}">', _leaf("id", address)]
@@ -47,7 +47,7 @@ def error_document(code: int, detail: str) -> bytes:
     return f"<Error>{_leaf('Code', str(code))}{_leaf('Detail', detail)}</Error>".encode()
 
 
-def _entry(entry: Entry, namespace: str) -> str:
+def _entry(entry: AtomEntry, namespace: str) -> str:
     pieces = [f"<entry{namespace}>", _leaf("id", entry.address)]
     pieces.append(f'<title type="text">{_escaped(entry.title)}</title>')
     if entry.published:

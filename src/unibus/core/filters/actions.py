@@ -12,15 +12,18 @@ from uuid import UUID
 
 from mypy_extensions import i64
 
-from unibus.core.cold import Cold, HeaderValue, Int32
-from unibus.core.fields import checked_header
+from unibus.core.envelope.fields import checked_header
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.message_properties import HeaderValue, Int32, MessageProperties
 from unibus.core.filters import tree
 from unibus.core.filters.compiling import Compiler
-from unibus.core.filters.conditions import text_of
+from unibus.core.filters.expressions import Draw, Term
 from unibus.core.filters.filters import LENIENT, MODES, Values, as_named, bound
 from unibus.core.filters.numbers import DECIMAL, DOUBLE, INT32, INT64, aware, decimal_of, double_of, kind_of
 from unibus.core.filters.parser import Parser
-from unibus.core.filters.places import (
+from unibus.core.filters.predicates import text_of
+from unibus.core.filters.printing import printed_statement
+from unibus.core.filters.property_lookup import (
     MESSAGE_ID,
     PARTITION_KEY,
     SCHEDULED_TIME,
@@ -31,10 +34,7 @@ from unibus.core.filters.places import (
     name_in,
     system_number,
 )
-from unibus.core.filters.printing import printed_statement
-from unibus.core.filters.terms import Draw, Term
 from unibus.core.filters.tokens import END, KEYWORD, NAME, invalid, near
-from unibus.core.message import Message, restored
 from unibus.errors import EvaluationError, FilterInvalid, HeaderInvalid
 from unibus.limits import (
     FILTER_CHARS_MAX,
@@ -60,7 +60,7 @@ _FIELDS: Final[dict[str, str]] = {
 
 
 @final
-class Step:
+class ActionStep:
     """One statement, ready. Without a term it removes."""
 
     def __init__(self, target: tree.Property, term: Term | None) -> None:
@@ -101,7 +101,7 @@ class SqlRuleAction:
     def apply(self, message: Message) -> Message:
         """The message as the action makes it. EvaluationError, with nothing changed, if it cannot."""
         other = message.copy()
-        other.cold = Cold() if message.cold is None else message.cold.copy()
+        other.properties = MessageProperties() if message.properties is None else message.properties.copy()
         try:
             for step in self._steps:
                 other = _set(other, step.target, step.term) if step.term is not None else _remove(other, step.target)
@@ -170,10 +170,10 @@ def _check_target(target: tree.Property, word: str, position: i64) -> None:
         raise invalid("sys.MessageId cannot be removed,", position, "every message has one; SET gives it another")
 
 
-def _step(statement: tree.Statement, compiler: Compiler) -> Step:
+def _step(statement: tree.Statement, compiler: Compiler) -> ActionStep:
     if isinstance(statement, tree.SetProperty):
-        return Step(statement.target, compiler.term(statement.value))
-    return Step(statement.target, None)
+        return ActionStep(statement.target, compiler.term(statement.value))
+    return ActionStep(statement.target, None)
 
 
 # Doing
@@ -183,13 +183,13 @@ def _set(message: Message, target: tree.Property, term: Term) -> Message:
     value = term.value(message)
     if target.scope == "sys":
         return _set_system(message, target.name, value)
-    _set_user(_cold(message), target.name, value)
+    _set_user(_properties(message), target.name, value)
     return message
 
 
-def _set_user(cold: Cold, given: str, value: object) -> None:
+def _set_user(properties: MessageProperties, given: str, value: object) -> None:
     # Another dict, not a changed one: who remembers something about headers goes by the dict.
-    headers = dict(cold.headers)
+    headers = dict(properties.headers)
     known = name_in(headers, given)
     name = given if known is None else known
     if known is None and len(headers) >= HEADER_COUNT_MAX:
@@ -198,7 +198,7 @@ def _set_user(cold: Cold, given: str, value: object) -> None:
         headers[name] = checked_header(name, _as_before(headers.get(name), value))
     except HeaderInvalid as error:
         raise EvaluationError(error.what) from error
-    cold.headers = headers
+    properties.headers = headers
 
 
 def _as_before(old: object, new: object) -> object:
@@ -221,18 +221,18 @@ def _as_before(old: object, new: object) -> object:
 
 def _set_system(message: Message, name: str, value: object) -> Message:
     number = system_number(name)
-    cold = _cold(message)
+    properties = _properties(message)
     if is_text(number):
         text = _system_text(name, number, value)
         if number == MESSAGE_ID:
             return _renamed(message, text)
-        setattr(cold, _FIELDS[name], text)
+        setattr(properties, _FIELDS[name], text)
     elif number == TIME_TO_LIVE:
-        cold.ttl_ns = _lifetime_ns(value)
+        properties.ttl_ns = _lifetime_ns(value)
         if message.expires_ns:
-            message.expires_ns = message.timestamp_ns + cold.ttl_ns if cold.ttl_ns else 0
+            message.expires_ns = message.timestamp_ns + properties.ttl_ns if properties.ttl_ns else 0
     elif number == SCHEDULED_TIME:
-        cold.scheduled_at_ns = _moment_ns(value)
+        properties.scheduled_at_ns = _moment_ns(value)
     return message
 
 
@@ -249,7 +249,7 @@ def _system_text(name: str, number: i64, value: object) -> str | None:
 def _renamed(message: Message, text: str | None) -> Message:
     if text is None:
         raise EvaluationError("sys.MessageId cannot be NULL")
-    other = restored(text, message.channel, message.body, message.timestamp_ns, message.cold)
+    other = restored(text, message.channel, message.body, message.timestamp_ns, message.properties)
     other.priority = message.priority
     other.sequence = message.sequence
     other.expires_ns = message.expires_ns
@@ -279,14 +279,14 @@ def _moment_ns(value: object) -> i64:
 def _remove(message: Message, target: tree.Property) -> Message:
     if target.scope == "sys":
         return _set_system(message, target.name, None)
-    cold = _cold(message)
-    name = name_in(cold.headers, target.name)
+    properties = _properties(message)
+    name = name_in(properties.headers, target.name)
     if name is not None:
-        cold.headers = {known: value for known, value in cold.headers.items() if known != name}
+        properties.headers = {known: value for known, value in properties.headers.items() if known != name}
     return message
 
 
-def _cold(message: Message) -> Cold:
-    cold = message.cold
-    assert cold is not None
-    return cold
+def _properties(message: Message) -> MessageProperties:
+    properties = message.properties
+    assert properties is not None
+    return properties

@@ -8,27 +8,7 @@ from mypy_extensions import i64
 
 from unibus.core.filters import tree
 from unibus.core.filters.comparing import EQUAL, MIRRORED, OPERATORS, UNEQUAL, UNKNOWN, compared
-from unibus.core.filters.conditions import (
-    Among,
-    Condition,
-    Either,
-    Every,
-    Fixed,
-    IntegerMeets,
-    IsNothing,
-    IsPresent,
-    Key,
-    Meets,
-    Negation,
-    Resembles,
-    ResemblesTerm,
-    SystemTextEquals,
-    TextEquals,
-)
-from unibus.core.filters.likeness import Likeness
-from unibus.core.filters.numbers import arithmetic, signed
-from unibus.core.filters.places import is_text
-from unibus.core.filters.terms import (
+from unibus.core.filters.expressions import (
     ArithmeticTerm,
     CalledTerm,
     ConstantTerm,
@@ -41,6 +21,26 @@ from unibus.core.filters.terms import (
     UserTerm,
     place_named,
 )
+from unibus.core.filters.like import Likeness
+from unibus.core.filters.numbers import arithmetic, signed
+from unibus.core.filters.predicates import (
+    Among,
+    Condition,
+    Either,
+    Every,
+    Fixed,
+    IntegerMeets,
+    IsNothing,
+    IsPresent,
+    Meets,
+    Negation,
+    PropertyKey,
+    Resembles,
+    ResemblesTerm,
+    SystemTextEquals,
+    TextEquals,
+)
+from unibus.core.filters.property_lookup import is_text
 from unibus.errors import EvaluationError, FilterInvalid
 
 
@@ -146,9 +146,9 @@ class Compiler:
                 return SystemTextEquals(left, constant, operator == UNEQUAL)
         if type(constant) is int and isinstance(left, UserTerm):
             return IntegerMeets(left, operator, constant, self._lenient)
-        key: Key | None = None
+        key: PropertyKey | None = None
         if operator == EQUAL and isinstance(left, (UserTerm, SystemTerm)):
-            key = Key(left, constant, self._lenient)
+            key = PropertyKey(left, constant, self._lenient)
         return Meets(operator, left, right, key, self._lenient)
 
     def _in(self, node: tree.In) -> Condition:
@@ -158,7 +158,9 @@ class Compiler:
         texts = frozenset([constant for constant in constants if isinstance(constant, str)])
         among = Among(operand, choices, texts, node.negated, self._lenient)
         if isinstance(operand, (UserTerm, SystemTerm)) and len(constants) == len(choices):
-            among.set_keys([Key(operand, constant, self._lenient) for constant in constants if constant is not None])
+            among.set_keys(
+                [PropertyKey(operand, constant, self._lenient) for constant in constants if constant is not None]
+            )
         return among
 
     def _like(self, node: tree.Like) -> Condition:

@@ -8,12 +8,12 @@ from typing import final
 
 from mypy_extensions import i64
 
+from unibus.core.envelope.message import Message
 from unibus.core.filters import tree
 from unibus.core.filters.comparing import FALSE, TRUE
 from unibus.core.filters.compiling import Compiler
-from unibus.core.filters.conditions import text_of
+from unibus.core.filters.predicates import text_of
 from unibus.core.filters.printing import printed, printed_text
-from unibus.core.message import Message
 from unibus.errors import EvaluationError
 
 

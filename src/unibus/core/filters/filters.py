@@ -11,18 +11,18 @@ from typing import Final, TypeAlias, cast, final
 
 from mypy_extensions import i64
 
-from unibus.core.cold import HeaderValue
-from unibus.core.fields import checked_header
+from unibus.core.envelope.fields import checked_header
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import HeaderValue
 from unibus.core.filters import tree
 from unibus.core.filters.compiling import Compiler
-from unibus.core.filters.conditions import Condition
 from unibus.core.filters.explaining import Explained, explained
+from unibus.core.filters.expressions import Draw
 from unibus.core.filters.numbers import aware
 from unibus.core.filters.parser import Parser
+from unibus.core.filters.predicates import Condition
 from unibus.core.filters.printing import printed
-from unibus.core.filters.terms import Draw
 from unibus.core.filters.tokens import invalid, near
-from unibus.core.message import Message
 from unibus.errors import EvaluationError, FilterInvalid, HeaderInvalid
 from unibus.limits import FILTER_CHARS_MAX, FILTER_DEPTH_MAX
 

@@ -18,11 +18,11 @@ from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64
 
-from unibus.core.filters.conditions import Key
+from unibus.core.envelope.message import Message
+from unibus.core.filters.expressions import SystemTerm, UserTerm
 from unibus.core.filters.filters import Filter
 from unibus.core.filters.numbers import INSTANT, INT32, NOTHING, TEXT, aware, double_of, kind_of, number_of_text
-from unibus.core.filters.terms import SystemTerm, UserTerm
-from unibus.core.message import Message
+from unibus.core.filters.predicates import PropertyKey
 from unibus.errors import EvaluationError
 
 _TEXTS: Final = 0
@@ -148,9 +148,9 @@ class FilterIndex:
         found: list[list[int]] = []
         for drawer in self._system.values():
             drawer.look(drawer.place.value(message), found)
-        cold = message.cold
-        if cold is not None and self._user:
-            if len(self._user) <= len(cold.headers):
+        properties = message.properties
+        if properties is not None and self._user:
+            if len(self._user) <= len(properties.headers):
                 for drawer in self._user.values():
                     drawer.look(drawer.place.value(message), found)
             else:
@@ -229,7 +229,7 @@ def _needs(one: Filter) -> list[list[Slot]]:
     return [[slot for key in keys for slot in _slots(key)] for keys in one.condition.needs()]
 
 
-def _slots(key: Key) -> list[Slot]:
+def _slots(key: PropertyKey) -> list[Slot]:
     """Every form in which a value that equals the key's can come; none if nothing equals it."""
     name = _place_name(key.place)
     value = key.value

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from mypy_extensions import i64
 
-from unibus.core.cold import Int32
+from unibus.core.envelope.message_properties import Int32
 from unibus.errors import EvaluationError
 from unibus.limits import FILTER_TEXT_CHARS_MAX
 

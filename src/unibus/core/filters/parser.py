@@ -12,8 +12,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from unibus.core.filters import tree
-from unibus.core.filters.likeness import Likeness
-from unibus.core.filters.places import SYSTEM_NAMES, system_spelling
+from unibus.core.filters.like import Likeness
+from unibus.core.filters.property_lookup import SYSTEM_NAMES, system_spelling
 from unibus.core.filters.tokens import (
     DOUBLE,
     END,
@@ -24,7 +24,7 @@ from unibus.core.filters.tokens import (
     QUOTED,
     SIGN,
     TEXT,
-    Token,
+    FilterToken,
     invalid,
     near,
     tokenize,
@@ -70,7 +70,7 @@ class Built:
         self.position = position
 
 
-class Cursor:
+class TokenCursor:
     """The tokens of one text, and the one at hand. `steps` counts every move."""
 
     def __init__(self, text: str, chars_max: i64) -> None:
@@ -80,10 +80,10 @@ class Cursor:
         self._at: i64 = 0
         self.steps: i64 = 0
 
-    def token(self) -> Token:
+    def token(self) -> FilterToken:
         return self._tokens[self._at]
 
-    def advance(self) -> Token:
+    def advance(self) -> FilterToken:
         """The token at hand; the next one is at hand then. The last one stays."""
         token = self._tokens[self._at]
         self.steps += 1
@@ -106,7 +106,7 @@ class Cursor:
 
 
 @final
-class Parser(Cursor):
+class Parser(TokenCursor):
     """Reads one text. `parameters` is where each @name first stands, in the case of the text."""
 
     def __init__(self, text: str, chars_max: i64 = FILTER_CHARS_MAX, depth_max: i64 = FILTER_DEPTH_MAX) -> None:
@@ -144,7 +144,7 @@ class Parser(Cursor):
         self._nesting -= 1
         return left
 
-    def _prefix(self, token: Token) -> Built:
+    def _prefix(self, token: FilterToken) -> Built:
         kind = token.kind
         if kind in (NAME, QUOTED):
             return self._name(token)
@@ -157,7 +157,7 @@ class Parser(Cursor):
             return Built(tree.Parameter(token.text), 1, token.position)
         return self._prefix_keyword(token) if kind == KEYWORD else self._prefix_sign(token)
 
-    def _prefix_keyword(self, token: Token) -> Built:
+    def _prefix_keyword(self, token: FilterToken) -> Built:
         word = token.text
         if word == "NOT":
             inner = self._parse(_NOT)
@@ -173,7 +173,7 @@ class Parser(Cursor):
             return Built(tree.null(), 1, token.position)
         raise invalid(f"{word} where a value belongs,", token.position, f"a property of that name is written [{word}]")
 
-    def _prefix_sign(self, token: Token) -> Built:
+    def _prefix_sign(self, token: FilterToken) -> Built:
         if token.is_sign("("):
             inner = self._parse(0)
             self.expect_sign(")", "the opened (")
@@ -190,7 +190,7 @@ class Parser(Cursor):
             raise invalid("the text ends where a value belongs,", token.position, hint)
         raise invalid(f"{token.text!r} where a value belongs,", token.position, "a property, a constant or (")
 
-    def _signed(self, sign: str, token: Token) -> Built:
+    def _signed(self, sign: str, token: FilterToken) -> Built:
         inner = self._parse(_PREFIX)
         operand = _as_expression(inner)
         node = tree.Sign("-", operand) if sign == "-" else tree.Sign("+", operand)
@@ -198,7 +198,7 @@ class Parser(Cursor):
 
     # Names
 
-    def _name(self, token: Token) -> Built:
+    def _name(self, token: FilterToken) -> Built:
         following = self.token()
         if following.is_sign(".") and token.text.lower() in ("sys", "user"):
             self.advance()
@@ -232,7 +232,7 @@ class Parser(Cursor):
             raise invalid(f"no system property {token.text[:40]!r},", token.position, hint)
         return tree.Property(name, "sys")
 
-    def _call(self, token: Token) -> Built:
+    def _call(self, token: FilterToken) -> Built:
         name = token.text.upper()
         if name not in _FUNCTIONS:
             hint = near(name, _FUNCTIONS, "there are newid(), property(name) and p(name)")
@@ -248,7 +248,7 @@ class Parser(Cursor):
 
     # Operators
 
-    def _infix(self, left: Built, token: Token, binding: i64) -> Built:
+    def _infix(self, left: Built, token: FilterToken, binding: i64) -> Built:
         if binding in (_AND, _OR):
             return self._chain(left, token)
         if binding == _COMPARE:
@@ -258,7 +258,7 @@ class Parser(Cursor):
         node = _arithmetic(token.text, _as_expression(left), _as_expression(right))
         return self._grown(node, max(left.depth, right.depth), token.position, left.position)
 
-    def _chain(self, left: Built, token: Token) -> Built:
+    def _chain(self, left: Built, token: FilterToken) -> Built:
         """All terms of one AND or OR at once: side by side, not one below the other."""
         word = token.text
         binding: i64 = _AND if word == "AND" else _OR
@@ -274,7 +274,7 @@ class Parser(Cursor):
         node: tree.Node = tree.And(tuple(terms)) if word == "AND" else tree.Or(tuple(terms))
         return self._grown(node, depth, token.position, left.position)
 
-    def _condition(self, left: Built, token: Token) -> Built:
+    def _condition(self, left: Built, token: FilterToken) -> Built:
         _check_operand(left, token)
         if token.is_keyword("IS"):
             return self._is_null(left, token)
@@ -293,7 +293,7 @@ class Parser(Cursor):
         node = _comparison(token.text, operand, _as_expression(right))
         return self._grown(node, max(left.depth, right.depth), token.position, left.position)
 
-    def _is_null(self, left: Built, token: Token) -> Built:
+    def _is_null(self, left: Built, token: FilterToken) -> Built:
         negated = self.token().is_keyword("NOT")
         if negated:
             self.advance()
@@ -304,7 +304,7 @@ class Parser(Cursor):
         operand = _as_property(left, "IS NULL")
         return self._grown(tree.IsNull(operand.node, negated), left.depth, token.position, left.position)
 
-    def _in(self, left: Built, token: Token, negated: bool) -> Built:
+    def _in(self, left: Built, token: FilterToken, negated: bool) -> Built:
         operand = _as_expression(left)
         self.expect_sign("(", "IN")
         choices: list[tree.Expression] = []
@@ -318,7 +318,7 @@ class Parser(Cursor):
         self.expect_sign(")", "IN (")
         return self._grown(tree.In(operand, tuple(choices), negated), depth, token.position, left.position)
 
-    def _like(self, left: Built, token: Token, negated: bool) -> Built:
+    def _like(self, left: Built, token: FilterToken, negated: bool) -> Built:
         operand = _as_expression(left)
         pattern = self._parse(_ADD)
         depth = max(left.depth, pattern.depth)
@@ -357,7 +357,7 @@ class Parser(Cursor):
     def _too_deep(self, position: i64) -> FilterInvalid:
         return invalid("the filter nests too deep", position, f"at most {self._depth_max} levels; use several rules")
 
-    def _left_over(self, token: Token) -> FilterInvalid:
+    def _left_over(self, token: FilterToken) -> FilterInvalid:
         if token.is_sign(")"):
             return invalid("a ) that nothing opened", token.position, "remove it, or add a (")
         what = f"{_shown(token)} where an operator or the end belongs,"
@@ -373,13 +373,13 @@ def _as_expression(built: Built) -> tree.Expression:
     raise invalid("a condition where a value belongs,", built.position, "conditions are joined with AND, OR and NOT")
 
 
-def _check_operand(left: Built, token: Token) -> None:
+def _check_operand(left: Built, token: FilterToken) -> None:
     if isinstance(left.node, tree.PREDICATES):
         raise invalid(f"{token.text} after a condition", token.position, "conditions are joined with AND, OR and NOT")
 
 
 @final
-class Place:
+class SourcePosition:
     """A property, as a node, with its depth."""
 
     __slots__ = ("depth", "node")
@@ -389,15 +389,15 @@ class Place:
         self.depth = depth
 
 
-def _as_property(built: Built, what: str) -> Place:
+def _as_property(built: Built, what: str) -> SourcePosition:
     node = built.node
     if isinstance(node, (tree.Property, tree.PropertyCall)):
-        return Place(node, built.depth)
+        return SourcePosition(node, built.depth)
     hint = "name a property; texts in 'quotes' are not names"
     raise invalid(f"{what} asks for a property,", built.position, hint)
 
 
-def _number(token: Token, negative: bool) -> tree.Constant:
+def _number(token: FilterToken, negative: bool) -> tree.Constant:
     text = "-" + token.text if negative else token.text
     if token.kind == DOUBLE:
         value = float(text)
@@ -451,5 +451,5 @@ def _check_pattern(pattern: tree.Expression, escape: tree.Expression | None, pos
             raise invalid("the pattern ends with its escape character,", position, "double it") from None
 
 
-def _shown(token: Token) -> str:
+def _shown(token: FilterToken) -> str:
     return "the end" if token.kind == END else f"{token.text[:40]!r}"

@@ -47,7 +47,7 @@ _INSTEAD: Final[dict[str, str]] = {
 
 
 @final
-class Token:
+class FilterToken:
     """`text` is what it means: a keyword in capitals, a name without its brackets, a text without its quotes."""
 
     __slots__ = ("kind", "position", "text")
@@ -79,10 +79,10 @@ def near(word: str, choices: frozenset[str], otherwise: str) -> str:
     return f"did you mean {spellings[close[0]]}?" if close else otherwise
 
 
-def tokenize(text: str) -> list[Token]:
+def tokenize(text: str) -> list[FilterToken]:
     """All tokens, and an END at the last."""
     scanner = Scanner(text)
-    tokens: list[Token] = []
+    tokens: list[FilterToken] = []
     while True:
         token = scanner.next()
         tokens.append(token)
@@ -101,35 +101,35 @@ class Scanner:
         self._length: i64 = len(text)
         self.at: i64 = 0
 
-    def next(self) -> Token:
+    def next(self) -> FilterToken:
         while self.at < self._length and self._text[self.at].isspace():
             self.at += 1
         start = self.at
         if start >= self._length:
-            return Token(END, "", start)
+            return FilterToken(END, "", start)
         first = self._text[start]
         if first.isalpha():
             return self._name(start)
         if _is_digit(first) or (first == "." and _is_digit(self._text[start + 1])):
             return self._number(start)
         if first == "'":
-            return Token(TEXT, self._enclosed("'", "text", start), start)
+            return FilterToken(TEXT, self._enclosed("'", "text", start), start)
         if first == "[":
             return self._quoted("]", start)
         if first == '"':
             return self._quoted('"', start)
         return self._parameter(start) if first == "@" else self._sign(first, start)
 
-    def _name(self, start: i64) -> Token:
+    def _name(self, start: i64) -> FilterToken:
         self._skip_word()
         word = self._text[start : self.at]
-        return Token(KEYWORD, word.upper(), start) if is_keyword(word) else Token(NAME, word, start)
+        return FilterToken(KEYWORD, word.upper(), start) if is_keyword(word) else FilterToken(NAME, word, start)
 
     def _skip_word(self) -> None:
         while self.at < self._length and _continues_name(self._text[self.at]):
             self.at += 1
 
-    def _number(self, start: i64) -> Token:
+    def _number(self, start: i64) -> FilterToken:
         kind: i64 = INTEGER
         self._skip_digits()
         if self._text[self.at] == ".":
@@ -142,7 +142,7 @@ class Scanner:
             self._skip_digits()
         if self.at < self._length and _continues_name(self._text[self.at]):
             raise self._misnamed(start)
-        return Token(kind, self._text[start : self.at], start)
+        return FilterToken(kind, self._text[start : self.at], start)
 
     def _has_exponent(self) -> bool:
         after = self._text[self.at + 1]
@@ -159,11 +159,11 @@ class Scanner:
             return invalid(f"{word[:40]!r} is no number", start, "the language has no hexadecimal numbers")
         return invalid(f"{word[:40]!r} is neither a number nor a name", start, "such a name stands in [brackets]")
 
-    def _quoted(self, close: str, start: i64) -> Token:
+    def _quoted(self, close: str, start: i64) -> FilterToken:
         name = self._enclosed(close, "name", start)
         if not name:
             raise invalid("a name without a character", start, "texts stand in single quotes: ''")
-        return Token(QUOTED, name, start)
+        return FilterToken(QUOTED, name, start)
 
     def _enclosed(self, close: str, what: str, start: i64) -> str:
         """What stands up to the closing character, which doubled stands for itself."""
@@ -179,25 +179,25 @@ class Scanner:
                 return close.join(parts)
             begin = self.at + 1
 
-    def _parameter(self, start: i64) -> Token:
+    def _parameter(self, start: i64) -> FilterToken:
         self.at += 1
         self._skip_word()
         if self.at == start + 1:
             raise invalid("a parameter without a name", start, "write @ and a name, for instance @limit")
-        return Token(PARAMETER, self._text[start + 1 : self.at], start)
+        return FilterToken(PARAMETER, self._text[start + 1 : self.at], start)
 
-    def _sign(self, first: str, start: i64) -> Token:
+    def _sign(self, first: str, start: i64) -> FilterToken:
         two = self._text[start : start + 2]
         if two in _INSTEAD:
             raise invalid(f"{two!r} is no operator", start, _INSTEAD[two])
         if two in _SIGNS_OF_TWO:
             self.at += 2
-            return Token(SIGN, two, start)
+            return FilterToken(SIGN, two, start)
         if first not in _SIGNS:
             hint = _INSTEAD.get(first, "texts stand in 'quotes', names with other characters in [brackets]")
             raise invalid(f"{first!r} has no meaning here,", start, hint)
         self.at += 1
-        return Token(SIGN, first, start)
+        return FilterToken(SIGN, first, start)
 
 
 def is_keyword(word: str) -> bool:

@@ -48,7 +48,7 @@ class Operation:
     media: str = ""
 
 
-class Table:
+class OperationTable:
     """Operations by shape and method. Two operations at one place are a mistake that stops the start."""
 
     def __init__(self, operations: tuple[Operation, ...]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from unibus.bus.broker import Broker, EntityInfo
+from unibus.bus.api.broker import Broker, EntityInfo
 
 SLICE_NS: Final = 5_000_000
 PAGE: Final = 100

@@ -12,7 +12,7 @@ import msgspec
 
 from unibus.endpoints.error_body import JSON
 from unibus.endpoints.http.address import parsed_query, query_pairs
-from unibus.endpoints.http.routing import MANAGEMENT_PREFIX, Place
+from unibus.endpoints.http.routing import MANAGEMENT_PREFIX, RoutedPath
 from unibus.errors import DecodeError, MessageTooLarge
 
 Scope: TypeAlias = MutableMapping[str, object]
@@ -53,7 +53,7 @@ class Request:
         "scope",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, place: Place) -> None:
+    def __init__(self, scope: Scope, receive: Receive, place: RoutedPath) -> None:
         self.scope = scope
         self.method = str(scope["method"])
         self.place = place

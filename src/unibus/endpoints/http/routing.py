@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from unibus.bus.entity_names import RESERVED_FIRST
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.entity import SUBSCRIPTIONS
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.state.entity import SUBSCRIPTIONS
 from unibus.endpoints.http.address import decoded
 from unibus.errors import DecodeError
 
@@ -49,7 +49,7 @@ _SESSION_PARAMS: Final = ("session", "token")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RoutedPath:
     """`entity` is empty where the shape has none. `family` is the kind that the path names: queues, topics or none."""
 
     shape: str
@@ -61,10 +61,10 @@ class Place:
 # Most requests of a server repeat a few paths. Bounded in count and in the length of a path: clients choose both.
 _PLACES_MAX: Final = 4_096
 _PLACE_BYTES_MAX: Final = 300
-_places: Final[dict[bytes, Place]] = {}
+_places: Final[dict[bytes, RoutedPath]] = {}
 
 
-def place_of(raw_path: bytes) -> Place:
+def place_of(raw_path: bytes) -> RoutedPath:
     """DecodeError for a path with a broken escape. A shape that no operation has is the caller's 404."""
     found = _places.get(raw_path)
     if found is None:
@@ -76,14 +76,14 @@ def place_of(raw_path: bytes) -> Place:
     return found
 
 
-def _place_of(raw_path: bytes) -> Place:
+def _place_of(raw_path: bytes) -> RoutedPath:
     segments = [decoded(segment) for segment in raw_path.split(b"/")]
     while segments and not segments[0]:
         segments.pop(0)
     while segments and not segments[-1]:
         segments.pop()
     if not segments:
-        return Place("/")
+        return RoutedPath("/")
     first = segments[0].casefold()
     if first == "servicebus":
         return _in_servicebus(segments[1:])
@@ -92,12 +92,12 @@ def _place_of(raw_path: bytes) -> Place:
     return _in_entity(segments, "")
 
 
-def _in_servicebus(rest: list[str]) -> Place:
+def _in_servicebus(rest: list[str]) -> RoutedPath:
     if not rest:
-        return Place("/servicebus")
+        return RoutedPath("/servicebus")
     head = rest[0].casefold()
     if head in _FAMILIES:
-        return Place(f"/{head}", family=head) if len(rest) == 1 else _in_entity(rest[1:], head)
+        return RoutedPath(f"/{head}", family=head) if len(rest) == 1 else _in_entity(rest[1:], head)
     if head in _SERVICEBUS_FIXED:
         return _fixed(["servicebus", *rest])
     if head == "$resources":
@@ -106,19 +106,19 @@ def _in_servicebus(rest: list[str]) -> Place:
     inner = rest[1:]
     family = inner[0].casefold() if inner else ""
     if family in _FAMILIES:
-        return Place(f"/{family}", family=family) if len(inner) == 1 else _in_entity(inner[1:], family)
-    return _in_entity(inner, "") if inner else Place("/servicebus")
+        return RoutedPath(f"/{family}", family=family) if len(inner) == 1 else _in_entity(inner[1:], family)
+    return _in_entity(inner, "") if inner else RoutedPath("/servicebus")
 
 
-def _fixed(segments: list[str]) -> Place:
+def _fixed(segments: list[str]) -> RoutedPath:
     """Paths without an entity; `/$Resources/queues` lists like `/servicebus/queues`."""
     folded = [segment.casefold() for segment in segments]
     if folded[0] == "$resources" and len(folded) == 2 and folded[1] in _FAMILIES:
-        return Place(f"/{folded[1]}", family=folded[1])
-    return Place("/" + "/".join(folded))
+        return RoutedPath(f"/{folded[1]}", family=folded[1])
+    return RoutedPath("/" + "/".join(folded))
 
 
-def _in_entity(segments: list[str], family: str) -> Place:
+def _in_entity(segments: list[str], family: str) -> RoutedPath:
     if any([not segment for segment in segments]):
         raise DecodeError("the address has an empty segment", "write one slash between the parts of a name")
     folded = [segment.casefold() for segment in segments]
@@ -126,8 +126,8 @@ def _in_entity(segments: list[str], family: str) -> Place:
     if at:
         return _below(segments[:at], folded[at], segments[at + 1 :], family)
     if len(segments) > 1 and folded[-1] == "subscriptions":
-        return Place("entity/subscriptions", "/".join(segments[:-1]), family=family)
-    return Place("entity", entity_name(segments), family=family)
+        return RoutedPath("entity/subscriptions", "/".join(segments[:-1]), family=family)
+    return RoutedPath("entity", entity_name(segments), family=family)
 
 
 def _first_word(folded: list[str]) -> int:
@@ -142,7 +142,7 @@ def _first_word(folded: list[str]) -> int:
     return 0
 
 
-def _below(owner: list[str], word: str, tail: list[str], family: str) -> Place:
+def _below(owner: list[str], word: str, tail: list[str], family: str) -> RoutedPath:
     entity = entity_name(owner)
     if word == "$sessions":
         return _session(entity, tail, family)
@@ -150,23 +150,23 @@ def _below(owner: list[str], word: str, tail: list[str], family: str) -> Place:
         return _message(entity, tail, family)
     name = "rule" if word == "rules" else "sequence"
     shape = f"entity/{word}" + "/*" * len(tail)
-    return Place(shape, entity, {name: tail[0]} if tail else {}, family)
+    return RoutedPath(shape, entity, {name: tail[0]} if tail else {}, family)
 
 
-def _message(entity: str, tail: list[str], family: str) -> Place:
+def _message(entity: str, tail: list[str], family: str) -> RoutedPath:
     if len(tail) <= 1:
-        return Place("/".join(["entity/messages", *[word.casefold() for word in tail]]), entity, {}, family)
+        return RoutedPath("/".join(["entity/messages", *[word.casefold() for word in tail]]), entity, {}, family)
     verb = "".join([f"/{word.casefold()}" for word in tail[2:]])
-    return Place(f"entity/messages/*/*{verb}", entity, {"message": tail[0], "token": tail[1]}, family)
+    return RoutedPath(f"entity/messages/*/*{verb}", entity, {"message": tail[0], "token": tail[1]}, family)
 
 
-def _session(entity: str, tail: list[str], family: str) -> Place:
+def _session(entity: str, tail: list[str], family: str) -> RoutedPath:
     params = dict(zip(_SESSION_PARAMS, tail, strict=False))
     words = "".join([f"/{word.casefold()}" for word in tail[2:]])
-    return Place("entity/$sessions" + "/*" * min(2, len(tail)) + words, entity, params, family)
+    return RoutedPath("entity/$sessions" + "/*" * min(2, len(tail)) + words, entity, params, family)
 
 
-def resource_of(place: Place) -> str:
+def resource_of(place: RoutedPath) -> str:
     """What a token for exactly this address names: the entity, and below it words that are in no entity's name.
 
     `messages` is not one of them: a token for the queue `a/messages` must not become one for the messages of `a`.

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar, cast
 
-from unibus.bus.broker import Broker
-from unibus.bus.management.jobs import Jobs
+from unibus.bus.api.broker import Broker
+from unibus.bus.management.jobs.jobs import Jobs
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.overview import Overview
 from unibus.endpoints.http.request import Request
@@ -21,7 +21,7 @@ from unibus.endpoints.server_control import ServerControl
 T = TypeVar("T")
 
 
-class Serving(Protocol):
+class ServingBroker(Protocol):
     """The server's hold on its bus."""
 
     @property
@@ -70,7 +70,7 @@ class Service:
 
     def __init__(
         self,
-        serving: Serving,
+        serving: ServingBroker,
         authorization: Authorization,
         observer: Observer,
         body_bytes_max: int,

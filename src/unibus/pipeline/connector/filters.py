@@ -86,7 +86,7 @@ def _fits(column: str, value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedHistory:
     """All of it together. Data only: it travels to the executors."""
 
     channels: tuple[str, ...] = ()
@@ -140,11 +140,11 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, text.split("*"))), re.IGNORECASE | re.DOTALL)
 
 
-def wanted_of(channels: Sequence[str], kinds: Sequence[str]) -> Wanted:
+def wanted_of(channels: Sequence[str], kinds: Sequence[str]) -> WantedHistory:
     for kind in kinds:
         if kind not in KIND_CODES:
             raise UsageError(f"there is no kind of event {kind!r}", near(kind, KIND_CODES))
-    return Wanted(tuple(channels), tuple(kinds))
+    return WantedHistory(tuple(channels), tuple(kinds))
 
 
 assert all(name in EVENTS.names for name in PUSHED_COLUMNS)

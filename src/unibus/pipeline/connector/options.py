@@ -16,7 +16,7 @@ import msgspec
 from unibus.bus.store_url import url_of
 from unibus.errors import NameInvalid, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
-from unibus.stores.local_folder import local_folder, scheme_of
+from unibus.stores.files.local_folder import local_folder, scheme_of
 from unibus.stores.opening import is_store_scheme
 
 PERMISSIVE: Final = "permissive"

@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.life.commands import Advance, Send
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.lifecycle.commands import Advance, Send
 from unibus.errors import StoreBusy, StoreDamaged, TransactionInvalid, UsageError
-from unibus.pipeline.connector.staging import Cell, Listing, Staged, Staging
+from unibus.pipeline.connector.staging import Cell, Staged, StagedListing, Staging
 
 BATCH_SHIFT: Final = 32
 ROWS_MAX: Final = 2**BATCH_SHIFT - 1
@@ -106,14 +106,14 @@ def open_bus(url: str) -> Iterator[SyncMessageBus]:
 
 
 @dataclass
-class Progress:
+class PublishProgress:
     """Rows that one call has brought into the bus, also where it failed after that."""
 
     rows: int = 0
 
 
 def publish(
-    url: str, effect: Effect, staging: Staging, staged: Sequence[Staged], rows: int, progress: Progress
+    url: str, effect: Effect, staging: Staging, staged: Sequence[Staged], rows: int, progress: PublishProgress
 ) -> bool:
     """Bring the batch into the bus, all of it, whatever has happened to it before. `rows` go into a transaction.
 
@@ -138,7 +138,7 @@ def publish(
     return True
 
 
-def _begun(effect: Effect, done: int, staging: Staging) -> Listing:
+def _begun(effect: Effect, done: int, staging: Staging) -> StagedListing:
     listing = staging.listed(effect.label)
     if listing is None:
         raise StoreDamaged(
@@ -149,7 +149,7 @@ def _begun(effect: Effect, done: int, staging: Staging) -> Listing:
 
 
 def _publish_rest(
-    bus: SyncMessageBus, effect: Effect, stands: int, rest: Iterator[list[Send]], left: int, progress: Progress
+    bus: SyncMessageBus, effect: Effect, stands: int, rest: Iterator[list[Send]], left: int, progress: PublishProgress
 ) -> None:
     for commands in rest:
         left -= len(commands)

@@ -18,18 +18,18 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unibus.capture.event_source import EventSource, Piece
+from unibus.capture.event_source import EventPiece, EventSource
 from unibus.capture.manifest import Segment
 from unibus.capture.schema import BODIES
 from unibus.capture.segments import check, check_bodies
 from unibus.capture.sources import CaptureSource, open_source
 from unibus.errors import CaptureDamaged
-from unibus.pipeline.connector.filters import Wanted
+from unibus.pipeline.connector.filters import WantedHistory
 from unibus.pipeline.connector.names import file_name
 from unibus.pipeline.connector.offsets import SEQ_MAX
 from unibus.pipeline.connector.options import FAIL, QUARANTINE
-from unibus.pipeline.connector.slices import Slice, check_missing
-from unibus.stores.private import make_folder, opener
+from unibus.pipeline.connector.slices import HistorySlice, check_missing
+from unibus.stores.files.private import make_folder, opener
 
 log = logging.getLogger("unibus")
 
@@ -38,16 +38,16 @@ _NO_BODIES: Final = pa.RecordBatch.from_pylist([], BODIES)
 
 
 @dataclass(frozen=True)
-class Task:
+class ReadTask:
     """How a slice is read: data only, made by the planner. `schema` is what Spark expects, as Arrow has it."""
 
     schema: pa.Schema
-    wanted: Wanted
+    wanted: WantedHistory
     mode: str
     quarantine: str
     fail_on_data_loss: bool
 
-    def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
+    def read(self, part: HistorySlice) -> Iterator[pa.RecordBatch]:
         for where, piece in part.parts:
             source = open_source(where)
             try:
@@ -60,7 +60,7 @@ class Task:
     def _wants_bodies(self) -> bool:
         return not set(BODY_COLUMNS).isdisjoint(self.schema.names)
 
-    def _rows(self, source: EventSource, piece: Piece, with_bodies: bool) -> Iterator[pa.RecordBatch]:
+    def _rows(self, source: EventSource, piece: EventPiece, with_bodies: bool) -> Iterator[pa.RecordBatch]:
         columns = (set(self.schema.names) - set(BODY_COLUMNS)) | self.wanted.columns()
         matched = None
         if self._wants_bodies():
@@ -84,7 +84,7 @@ class Task:
 
     # Damage
 
-    def _sound(self, source: EventSource, piece: Piece) -> Iterator[tuple[Piece, bool]]:
+    def _sound(self, source: EventSource, piece: EventPiece) -> Iterator[tuple[EventPiece, bool]]:
         """The parts of a piece that may be read, and whether their bodies may."""
         if not isinstance(source, CaptureSource):
             yield piece, True
@@ -129,10 +129,12 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     return column if column.type.equals(wanted) else column.cast(wanted)
 
 
-def _part(source: CaptureSource, segment: Segment, piece: Piece) -> Piece:
+def _part(source: CaptureSource, segment: Segment, piece: EventPiece) -> EventPiece:
     """What a piece has of a segment."""
     first, last = max(piece.first, segment.first), min(piece.last, segment.last)
-    return Piece(first, last, min(segment.rows, last - first + 1), piece.bytes, source.manifest().path(segment.file))
+    return EventPiece(
+        first, last, min(segment.rows, last - first + 1), piece.bytes, source.manifest().path(segment.file)
+    )
 
 
 class Bodies:

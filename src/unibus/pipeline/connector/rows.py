@@ -35,13 +35,13 @@ from pyspark.sql.types import (
 )
 
 from unibus.bus.names import checked_name
-from unibus.core.cold import TEXT_FIELDS, Cold
-from unibus.core.fields import seconds_ns, set_fields
-from unibus.core.life.commands import Send
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.envelope import send_of
-from unibus.core.message import restored
-from unibus.core.priority import checked_priority
+from unibus.core.envelope.fields import seconds_ns, set_fields
+from unibus.core.envelope.message import restored
+from unibus.core.envelope.message_properties import TEXT_FIELDS, MessageProperties
+from unibus.core.envelope.priority import checked_priority
+from unibus.core.lifecycle.commands import Send
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import SerializationFailed, UsageError
 from unibus.limits import MESSAGE_ID_CHARS_MAX
 from unibus.pipeline.connector.options import near
@@ -149,16 +149,16 @@ def command_of(entity: str, body: object, fields: dict[str, Any], otherwise: str
         raise UsageError(f"message_id {message_id!r:.80}", f"1 to {MESSAGE_ID_CHARS_MAX} characters")
     priority = fields.pop("priority", None)
     delay = fields.pop("delay", None)
-    cold: Cold | None = None  # Most messages need none, and are smaller without.
+    properties: MessageProperties | None = None  # Most messages need none, and are smaller without.
     if fields or delay is not None:
         content_type = fields.get("content_type")
         if content_type is not None and isinstance(body, (str, bytes)) and is_json(content_type):
             body = _decoded(body)
-        cold = Cold()
-        set_fields(cold, fields)
+        properties = MessageProperties()
+        set_fields(properties, fields)
         if delay is not None:
-            cold.scheduled_at_ns = now_ns + seconds_ns("delay", _plain_seconds(delay))
-    message = restored(message_id, entity, body, now_ns, cold)
+            properties.scheduled_at_ns = now_ns + seconds_ns("delay", _plain_seconds(delay))
+    message = restored(message_id, entity, body, now_ns, properties)
     if priority is not None:
         message.priority = checked_priority(priority)
     command = send_of(message, entity)

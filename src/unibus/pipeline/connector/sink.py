@@ -24,10 +24,10 @@ from pyspark.sql.types import StructType
 from unibus.counting import counted
 from unibus.errors import BusError, NameInvalid, UsageError
 from unibus.pipeline.connector.options import WriteOptions, named
-from unibus.pipeline.connector.publishing import Effect, Progress, publish
+from unibus.pipeline.connector.publishing import Effect, PublishProgress, publish
 from unibus.pipeline.connector.rows import Shape
 from unibus.pipeline.connector.staging import Staged, Staging
-from unibus.stores.local_folder import FILE, local_folder, scheme_of
+from unibus.stores.files.local_folder import FILE, local_folder, scheme_of
 
 ONLY_BATCH: Final = "0"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -55,7 +55,7 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Messages) -> None:
         name = f"spark/{self._query}/{self._batch}"
         effect = Effect(self._query, name, 0, self._batch, is_remembered=bool(self._options.query))
-        progress = Progress()
+        progress = PublishProgress()
         rows = self._options.rows_per_transaction
         try:
             publish(self._options.url, effect, self._staging, _staged(messages), rows, progress)
@@ -99,7 +99,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         checkpoint = checkpoint or _query_id(self._options.checkpoint)
         effect = Effect(self._query, f"spark/{self._query}", batchId, str(batchId), checkpoint=checkpoint)
         rows = self._options.rows_per_transaction
-        if publish(self._options.url, effect, self._staging, staged, rows, Progress()):
+        if publish(self._options.url, effect, self._staging, staged, rows, PublishProgress()):
             self._staging.remove()
         else:
             self.abort(messages, batchId)

@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
-from unibus.capture.event_source import EventSource, Piece
+from unibus.capture.event_source import EventPiece, EventSource
 from unibus.capture.segments import GROUP_ROWS
 from unibus.counting import counted
 from unibus.errors import StoreUnavailable
@@ -24,15 +24,15 @@ TASK_ROWS_MAX: Final = 500_000
 TASKS_PER_CORE: Final = 2
 
 
-class Slice(InputPartition):
+class HistorySlice(InputPartition):
     """What one task reads: pieces, each with the place where its source is opened again."""
 
-    def __init__(self, parts: tuple[tuple[str, Piece], ...]) -> None:
+    def __init__(self, parts: tuple[tuple[str, EventPiece], ...]) -> None:
         super().__init__(parts)
         self.parts = parts
 
 
-def slices_of(sources: Sequence[EventSource], start: Offset, end: Offset) -> list[Slice]:
+def slices_of(sources: Sequence[EventSource], start: Offset, end: Offset) -> list[HistorySlice]:
     """Tasks for (start, end]. What is missing in it is left out: see `missing_in`."""
     found = [
         (source.where, piece)
@@ -48,21 +48,21 @@ def _task_rows(rows: int) -> int:
     return min(max(rows // tasks, TASK_ROWS_MIN), TASK_ROWS_MAX)
 
 
-def _joined(found: Iterable[tuple[str, Piece]], rows_wanted: int) -> Iterator[Slice]:
-    parts: list[tuple[str, Piece]] = []
+def _joined(found: Iterable[tuple[str, EventPiece]], rows_wanted: int) -> Iterator[HistorySlice]:
+    parts: list[tuple[str, EventPiece]] = []
     rows = 0
     for where, piece in found:
         for part in split(piece, rows_wanted):
             if parts and rows + part.rows > rows_wanted:
-                yield Slice(tuple(parts))
+                yield HistorySlice(tuple(parts))
                 parts, rows = [], 0
             parts.append((where, part))
             rows += part.rows
     if parts:
-        yield Slice(tuple(parts))
+        yield HistorySlice(tuple(parts))
 
 
-def split(piece: Piece, rows_wanted: int) -> list[Piece]:
+def split(piece: EventPiece, rows_wanted: int) -> list[EventPiece]:
     """A row group is decoded as a whole, so a file is cut between them, as far as that can be told from outside."""
     step = max(rows_wanted, GROUP_ROWS) if piece.path else rows_wanted
     if piece.rows <= step + step // 2:
@@ -72,7 +72,7 @@ def split(piece: Piece, rows_wanted: int) -> list[Piece]:
         last = min(first + step - 1, piece.last)
         share = (last - first + 1) / (piece.last - piece.first + 1)
         rows, size = max(round(piece.rows * share), 1), round(piece.bytes * share)
-        found.append(Piece(first, last, rows, size, piece.path))
+        found.append(EventPiece(first, last, rows, size, piece.path))
     return found
 
 

@@ -45,9 +45,9 @@ from unibus.pipeline.connector.cursor import move_cursor
 from unibus.pipeline.connector.filters import Pushed, pushed_of, wanted_of
 from unibus.pipeline.connector.offsets import EARLIEST, LATEST, Offset, Told
 from unibus.pipeline.connector.options import ReadOptions, near, only_for_streams, read_options, write_options
-from unibus.pipeline.connector.reading import BODY_COLUMNS, Task
+from unibus.pipeline.connector.reading import BODY_COLUMNS, ReadTask
 from unibus.pipeline.connector.sink import BatchWriter, StreamWriter
-from unibus.pipeline.connector.slices import Slice, check_missing, slices_of
+from unibus.pipeline.connector.slices import HistorySlice, check_missing, slices_of
 
 log = logging.getLogger("unibus")
 
@@ -116,8 +116,8 @@ def checked_schema(schema: StructType, options: ReadOptions) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def task_of(options: ReadOptions, schema: StructType) -> Task:
-    return Task(
+def task_of(options: ReadOptions, schema: StructType) -> ReadTask:
+    return ReadTask(
         checked_schema(schema, options),
         wanted_of(options.channels, options.kinds),
         options.mode,
@@ -167,7 +167,7 @@ class EventReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Spark makes up a partition where there is none.
-        return self._task.read(partition) if isinstance(partition, Slice) else iter(())
+        return self._task.read(partition) if isinstance(partition, HistorySlice) else iter(())
 
 
 class PushingReader(EventReader):
@@ -282,7 +282,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return slices_of(sources, begin, until)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return self._task.read(partition) if isinstance(partition, Slice) else iter(())
+        return self._task.read(partition) if isinstance(partition, HistorySlice) else iter(())
 
     def commit(self, end: Told) -> None:
         """All up to there is done. Spark says so when the next batch has come; where that begins we know it before."""

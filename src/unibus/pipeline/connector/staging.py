@@ -20,13 +20,13 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from unibus.bus.outbox import Row, packed, unpacked
-from unibus.core.life.commands import Send
+from unibus.bus.outbox.outbox import OutboxRow, packed, unpacked
+from unibus.core.lifecycle.commands import Send
 from unibus.errors import StoreDamaged, StoreUnavailable, StoreVersion, UsageError
 from unibus.pipeline.connector.names import file_name
 from unibus.pipeline.connector.rows import Shape
-from unibus.stores.journals.jsonfile_files import RealFiles, replace
-from unibus.stores.private import make_folder, opener
+from unibus.stores.files.disk import RealFiles, replace
+from unibus.stores.files.private import make_folder, opener
 
 FORMAT: Final = 1
 CELL_ROWS: Final = 100
@@ -55,7 +55,7 @@ class StagedFile(msgspec.Struct, frozen=True):
     crc32: int
 
 
-class Listing(msgspec.Struct, frozen=True):
+class StagedListing(msgspec.Struct, frozen=True):
     """The batch, once and for all."""
 
     format: int
@@ -105,7 +105,7 @@ class Staging:
     def is_listed(self, batch: str) -> bool:
         return os.path.exists(self._list_path(batch))
 
-    def listed(self, batch: str) -> Listing | None:
+    def listed(self, batch: str) -> StagedListing | None:
         """The list of a batch that was begun before."""
         try:
             with open(self._list_path(batch), "rb") as file:
@@ -113,7 +113,7 @@ class Staging:
         except FileNotFoundError:
             return None
         try:
-            found = msgspec.json.decode(data, type=Listing)
+            found = msgspec.json.decode(data, type=StagedListing)
         except msgspec.MsgspecError as error:
             raise StoreDamaged(
                 f"{self._list_path(batch)} cannot be read: {error}", "restore it from a backup"
@@ -122,12 +122,12 @@ class Staging:
             raise StoreVersion("another version of unibus has staged these rows", "publish them with that one")
         return found
 
-    def list(self, batch: str, staged: Iterable[Staged]) -> Listing:
+    def list(self, batch: str, staged: Iterable[Staged]) -> StagedListing:
         """Make the list, durable, also in place of another one. In the order of Spark's partitions."""
         files = [StagedFile(each.file, each.rows, each.size, each.crc32) for each in staged if each.rows]
         for each in files:
             self._check_seen(each)
-        listing = Listing(FORMAT, files)
+        listing = StagedListing(FORMAT, files)
         replace(RealFiles(), self._list_path(batch), msgspec.json.encode(listing))
         return listing
 
@@ -141,7 +141,7 @@ class Staging:
                 "set the option staging to a folder that driver and executors share",
             )
 
-    def cells(self, listing: Listing, done: int) -> Iterator[Cell]:
+    def cells(self, listing: StagedListing, done: int) -> Iterator[Cell]:
         """What is left of a batch after so many rows."""
         for each in listing.files:
             if done >= each.rows:
@@ -179,7 +179,7 @@ class Staging:
             except OSError:
                 return
 
-    def remove_files(self, staged: Iterable[Staged | None], keep: Listing | None) -> None:
+    def remove_files(self, staged: Iterable[Staged | None], keep: StagedListing | None) -> None:
         """Those of a job that failed, but for what belongs to a batch that was begun."""
         kept = set() if keep is None else {each.file for each in keep.files}
         for each in staged:
@@ -189,12 +189,12 @@ class Staging:
 
 class _PackedCell(NamedTuple):
     rows: int
-    packed: Row
+    packed: OutboxRow
 
 
 def _packed_cells(batch: pa.RecordBatch) -> Iterator[_PackedCell]:
     for rows, crc, data in zip(*(batch.column(name) for name in _SCHEMA.names), strict=True):
-        yield _PackedCell(rows.as_py(), Row(0, "", data.as_py(), crc.as_py()))
+        yield _PackedCell(rows.as_py(), OutboxRow(0, "", data.as_py(), crc.as_py()))
 
 
 def _write(path: str, batches: Iterable[pa.RecordBatch], shape: Shape, cell_rows: int) -> int:

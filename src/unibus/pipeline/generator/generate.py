@@ -19,11 +19,11 @@ from unibus.capture.manifest import Manifest, is_capture
 from unibus.capture.segments import SegmentWriter
 from unibus.errors import UsageError
 from unibus.pipeline.generator.lives import Numbers
-from unibus.pipeline.generator.rows import ATTR, Order, Rows, Values
+from unibus.pipeline.generator.rows import ATTR, GeneratedRows, RowOrder, Values
 from unibus.pipeline.generator.sending import Sending, arrivals
 from unibus.pipeline.generator.tables import Tables
-from unibus.pipeline.generator.world import HOUR_US, Ints, Plan, domain_name, domain_of, times_of_day
-from unibus.stores.local_folder import local_folder
+from unibus.pipeline.generator.world import HOUR_US, Ints, WorldPlan, domain_name, domain_of, times_of_day
+from unibus.stores.files.local_folder import local_folder
 
 SLICE_MESSAGES: Final = 100_000
 SEGMENT_ROWS: Final = 250_000
@@ -45,7 +45,9 @@ class Generated:
     folders: tuple[str, ...]
 
 
-def generate(out: str, plan: Plan, progress: Progress | None = None, segment_rows: int = SEGMENT_ROWS) -> Generated:
+def generate(
+    out: str, plan: WorldPlan, progress: Progress | None = None, segment_rows: int = SEGMENT_ROWS
+) -> Generated:
     """Make a capture directory for each domain below `out`. What is there already is never written over."""
     _check(plan)
     out = local_folder(out, "a capture")
@@ -67,7 +69,7 @@ def generate(out: str, plan: Plan, progress: Progress | None = None, segment_row
     return Generated(plan.messages, sum(stream.order.last for stream in streams), size, tuple(folders))
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: WorldPlan) -> None:
     if plan.messages < 1:
         raise UsageError("--messages is at least 1")
     if not 1 <= plan.domains <= DOMAINS_MAX:
@@ -80,7 +82,7 @@ def _check(plan: Plan) -> None:
         raise UsageError("--seed is a whole number from 0 on")
 
 
-def _tell(plan: Plan, streams: "list[_Stream]", progress: Progress) -> None:
+def _tell(plan: WorldPlan, streams: "list[_Stream]", progress: Progress) -> None:
     shares, instants = times_of_day(plan)
     slices = -(-plan.messages // SLICE_MESSAGES)
     for number in range(slices):
@@ -100,10 +102,10 @@ def _tell(plan: Plan, streams: "list[_Stream]", progress: Progress) -> None:
 class _Stream:
     """One domain on its way to the disk."""
 
-    def __init__(self, folder: str, plan: Plan, number: int, pool: ThreadPoolExecutor, segment_rows: int) -> None:
+    def __init__(self, folder: str, plan: WorldPlan, number: int, pool: ThreadPoolExecutor, segment_rows: int) -> None:
         domain = domain_of(plan, number)
-        self.order = Order(len(domain.names) + 1)
-        self._rows = Rows()
+        self.order = RowOrder(len(domain.names) + 1)
+        self._rows = GeneratedRows()
         self._numbers = Numbers()
         self._sending = Sending(domain, plan, self._rows, self._numbers)
         self._tables = Tables(domain, plan.seed)

@@ -1,4 +1,5 @@
-"""The lives of messages, drawn many at once by the rules of `core/life`: what may follow on what, and what is counted.
+"""The lives of messages, drawn many at once by the rules of `core/lifecycle`: what may follow on what, and what is
+counted.
 
     stored ──▶ delivered ──▶ completed                       most of them
         │          ├──▶ returned (now, or activated later) ──▶ delivered again, until it is completed or buried
@@ -14,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from unibus.pipeline.generator.rows import ATTR, Row, Rows, Values, filled
+from unibus.pipeline.generator.rows import ATTR, GeneratedRows, Row, Values, filled
 from unibus.pipeline.generator.world import (
     MINUTE_US,
     REASONS,
@@ -56,7 +57,7 @@ class Lives:
 class Fates:
     """Draws what becomes of messages of one domain. `buried` collects their dead letters."""
 
-    def __init__(self, domain: Domain, rows: Rows, chance: np.random.Generator, numbers: "Numbers") -> None:
+    def __init__(self, domain: Domain, rows: GeneratedRows, chance: np.random.Generator, numbers: "Numbers") -> None:
         self._domain = domain
         self._habits: Habits = domain.habits
         self._rows = rows
@@ -104,7 +105,7 @@ class Fates:
         kept = self._habits.keeps_expired[lives.chan]
         gone = lives.at(~kept)
         self._rows.add("expired", at[~kept], gone.who(count=0, enqueued=gone.since))
-        return self.bury(lives.at(kept), at[kept], REASON["TTLExpiredException"], {"count": 0})
+        return self.dead_letter(lives.at(kept), at[kept], REASON["TTLExpiredException"], {"count": 0})
 
     def _attempt(self, going: "_Going", attempt: int) -> tuple[Ints, Lives]:
         """One delivery each. Gives the places of those that come back, and the dead letters."""
@@ -222,14 +223,14 @@ class Fates:
         signature = np.where(self._chance.random(count) < 0.7, usual, rare)
         signature = np.where(self._chance.random(count) < signed, signature, 0)
         told = {**going.told(), "first": going.first, "signature": signature}
-        return self.bury(going.lives, going.ends, reason, told, going.enqueued)
+        return self.dead_letter(going.lives, going.ends, reason, told, going.enqueued)
 
     def _reasons(self, count: int) -> Ints:
         reasons = np.array([REASON[name] for name in ("HandlerRejected", "PayloadMismatch", "NotFound")])
         drawn: Ints = reasons[np.minimum(self._chance.geometric(0.6, count), 3) - 1]
         return drawn
 
-    def bury(
+    def dead_letter(
         self, lives: Lives, at: Ints, reason: Values, told: dict[str, Values], enqueued: Ints | None = None
     ) -> Lives:
         """Gone from here, and in the same instant a letter in the dead letters. `enqueued` where it is not `since`."""

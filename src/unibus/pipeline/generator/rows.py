@@ -55,7 +55,7 @@ LAST_SEQUENCE: Final = tuple(
 """Kinds that name no message but the last sequence that their entity has used."""
 
 
-class Rows:
+class GeneratedRows:
     """Rows as they are drawn. Whatever is added later stands later among those of the same instant."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ def filled(kind: str, ts: Ints, columns: Mapping[str, Values]) -> Row:
     return row
 
 
-class Order:
+class RowOrder:
     """The log of one domain: gives rows their sequence and their number, slice of time after slice of time."""
 
     def __init__(self, channels: int) -> None:
@@ -100,7 +100,7 @@ class Order:
         self._later: Row | None = None
         self._used = np.zeros(channels, np.int64)
 
-    def up_to(self, rows: Rows, until_us: int) -> tuple[Ints, Row]:
+    def up_to(self, rows: GeneratedRows, until_us: int) -> tuple[Ints, Row]:
         """The numbers and the rows of everything that happens before that instant and was not told yet."""
         pool = rows.take(self._later)
         by_time = np.argsort(pool["ts"], kind="stable")

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from unibus.core.life.entity import TOPIC
+from unibus.core.lifecycle.state.entity import TOPIC
 from unibus.pipeline.generator.lives import Fates, Lives, Numbers, joined
-from unibus.pipeline.generator.rows import ATTR, Row, Rows, Values, filled
+from unibus.pipeline.generator.rows import ATTR, GeneratedRows, Row, Values, filled
 from unibus.pipeline.generator.world import (
     MINUTE_US,
     REASONS,
@@ -21,7 +21,7 @@ from unibus.pipeline.generator.world import (
     Flags,
     Floats,
     Ints,
-    Plan,
+    WorldPlan,
 )
 
 HOPS_MAX: Final = 8
@@ -40,7 +40,7 @@ class Arrivals:
     at: Ints
 
 
-def arrivals(plan: Plan, chance: np.random.Generator, flows_from: int, count: int, starts: Ints) -> Arrivals:
+def arrivals(plan: WorldPlan, chance: np.random.Generator, flows_from: int, count: int, starts: Ints) -> Arrivals:
     """`count` messages of new flows. `starts` are sorted instants, one for each message at most."""
     hops = np.minimum(chance.geometric(0.45, count), HOPS_MAX)
     flow = np.repeat(np.arange(count), hops)[:count]
@@ -63,7 +63,7 @@ def arrivals(plan: Plan, chance: np.random.Generator, flows_from: int, count: in
 class Sending:
     """The sends of one domain in one slice of time, and with them everything that follows."""
 
-    def __init__(self, domain: Domain, plan: Plan, rows: Rows, numbers: Numbers) -> None:
+    def __init__(self, domain: Domain, plan: WorldPlan, rows: GeneratedRows, numbers: Numbers) -> None:
         self._domain = domain
         self._plan = plan
         self._rows = rows

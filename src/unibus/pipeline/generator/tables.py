@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from unibus.capture import schema
 from unibus.capture.schema import KIND_CODES, channel_key
-from unibus.core.life.entity import KIND_NAMES
-from unibus.core.priority import Priority
+from unibus.core.envelope.priority import Priority
+from unibus.core.lifecycle.state.entity import KIND_NAMES
 from unibus.pipeline.generator.rows import ATTR, Row
 from unibus.pipeline.generator.sending import HOPS_MAX
 from unibus.pipeline.generator.world import REASONS, SIGNATURES, Domain, Flags, Ints

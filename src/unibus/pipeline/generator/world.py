@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.entity import DEAD_LETTERS, QUEUE, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, QUEUE, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ SIGNATURES: Final = (
 
 
 @dataclass(frozen=True)
-class Plan:
+class WorldPlan:
     """What is asked for. `unread` is the share of messages that nobody ever receives, beside the usual ones; `prefix`
     stands before the names of domains, for several histories in one lake."""
 
@@ -117,11 +117,11 @@ class Habits:
     size: Floats
 
 
-def domain_name(plan: Plan, number: int) -> str:
+def domain_name(plan: WorldPlan, number: int) -> str:
     return plan.prefix + (DOMAINS[number] if number < len(DOMAINS) else f"domain{number}")
 
 
-def domain_of(plan: Plan, number: int) -> Domain:
+def domain_of(plan: WorldPlan, number: int) -> Domain:
     chance = np.random.default_rng([plan.seed, number, 7])
     domain = Domain(domain_name(plan, number), plan.end_us)
     _entities(domain, plan.channels, chance)
@@ -152,7 +152,7 @@ def _channel_name(number: int) -> str:
     return f"{noun}.{verb}" if not generation else f"{noun}.{verb}.{generation}"
 
 
-def _habits(domain: Domain, plan: Plan, chance: np.random.Generator) -> Habits:
+def _habits(domain: Domain, plan: WorldPlan, chance: np.random.Generator) -> Habits:
     count = len(domain.names)
     kinds = np.array(domain.kinds)
     consumers = chance.integers(1, 7, count)
@@ -206,7 +206,7 @@ def _habits(domain: Domain, plan: Plan, chance: np.random.Generator) -> Habits:
     )
 
 
-def times_of_day(plan: Plan) -> tuple[Floats, Floats]:
+def times_of_day(plan: WorldPlan) -> tuple[Floats, Floats]:
     """The share of all traffic up to an instant, and these instants: busy afternoons, quiet nights, some bursts."""
     chance = np.random.default_rng([plan.seed, 11])
     edges = np.linspace(plan.start_us, plan.end_us, max(2, int(plan.hours * 60)) + 1)

@@ -5,10 +5,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unibus.pipeline.jobs.adding import added_up
-from unibus.pipeline.jobs.minutes import with_moment
+from unibus.pipeline.jobs.aggregate import added_up
+from unibus.pipeline.jobs.channel_minutes import with_moment
 from unibus.pipeline.jobs.names import codes_of, kind_names, with_names
-from unibus.pipeline.tables import FAILURES
+from unibus.pipeline.storage.tables import FAILURES
 
 FAILED: Final = frozenset({"dead_lettered", "expired", "returned"})
 _FAILED: Final = codes_of(FAILED)

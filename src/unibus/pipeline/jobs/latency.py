@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unibus.capture.schema import TERMINAL
-from unibus.pipeline.histogram import buckets_of
-from unibus.pipeline.jobs.adding import added_up
-from unibus.pipeline.jobs.minutes import MINUTE_US, with_moment
+from unibus.pipeline.jobs.aggregate import added_up
+from unibus.pipeline.jobs.channel_minutes import MINUTE_US, with_moment
 from unibus.pipeline.jobs.names import codes_of, kind_names, with_names
-from unibus.pipeline.tables import LATENCY_HIST
+from unibus.pipeline.storage.histogram import buckets_of
+from unibus.pipeline.storage.tables import LATENCY_HIST
 
 WAITING: Final = "waiting"
 TOTAL: Final = "total"

@@ -16,28 +16,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from unibus.capture.event_source import Piece
+from unibus.capture.event_source import EventPiece
 from unibus.capture.schema import EVENTS
 from unibus.capture.segments import row_groups
 from unibus.capture.sources import open_source
 from unibus.errors import JobFailed, LakeIncomplete
-from unibus.pipeline.files import File, write_file
-from unibus.pipeline.jobs.adding import all_added_up
-from unibus.pipeline.jobs.closed import closed_of
+from unibus.pipeline.jobs.aggregate import all_added_up
+from unibus.pipeline.jobs.channel_minutes import minutes_of
+from unibus.pipeline.jobs.closed_messages import closed_of
 from unibus.pipeline.jobs.failures import failures_of
 from unibus.pipeline.jobs.latency import latencies_of
-from unibus.pipeline.jobs.minutes import minutes_of
 from unibus.pipeline.jobs.names import distinct, names_of
-from unibus.pipeline.jobs.opened import drops_of, merged, opened_of
+from unibus.pipeline.jobs.open_messages import drops_of, merged, opened_of
 from unibus.pipeline.jobs.traces import IDS, told_of, trace_rows, traces_of
-from unibus.pipeline.tables import CHANNEL_MINUTE, FAILURES, LATENCY_HIST, MESSAGES, TRACES
-from unibus.stores.private import make_file, make_folder
+from unibus.pipeline.storage.files import File, write_file
+from unibus.pipeline.storage.tables import CHANNEL_MINUTE, FAILURES, LATENCY_HIST, MESSAGES, TRACES
+from unibus.stores.files.private import make_file, make_folder
 
 COLUMNS: Final = tuple(name for name in EVENTS.names if name != "kind")
 _FEW: Final = ("domain", "channel", "reason", "signature", "consumer")
 
 
-class Work(msgspec.Struct, frozen=True):
+class BatchWork(msgspec.Struct, frozen=True):
     """A range of a source. `path` is a Parquet file that holds it, where there is one."""
 
     where: str
@@ -47,16 +47,16 @@ class Work(msgspec.Struct, frozen=True):
     path: str | None = None
 
 
-class Task(msgspec.Struct, frozen=True):
+class BatchTask(msgspec.Struct, frozen=True):
     batch: int
     lake: str
     staging: str
-    works: list[Work]
+    works: list[BatchWork]
     wanted: list[str]
     """Tables that do not have this batch yet."""
 
 
-class Done(msgspec.Struct):
+class TaskResult(msgspec.Struct):
     """What a task answers: names of files, and how many events it has read."""
 
     events: int = 0
@@ -68,7 +68,7 @@ class Done(msgspec.Struct):
 class _Parts:
     """What was found in the works of a task so far."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: BatchTask) -> None:
         self._wanted = frozenset(task.wanted)
         self.names: list[pa.Table] = []
         self.minutes: list[pa.Table] = []
@@ -111,9 +111,9 @@ class _Parts:
         return found
 
 
-def perform(task: Task) -> Done:
+def perform(task: BatchTask) -> TaskResult:
     parts = _Parts(task)
-    done = Done(staged=os.path.join(task.staging, uuid.uuid4().hex))
+    done = TaskResult(staged=os.path.join(task.staging, uuid.uuid4().hex))
     for work in task.works:
         events = read(work)
         done.events += events.num_rows
@@ -127,7 +127,7 @@ def perform(task: Task) -> Done:
     return done
 
 
-def _write_closed(task: Task, parts: _Parts) -> list[File]:
+def _write_closed(task: BatchTask, parts: _Parts) -> list[File]:
     rows = pa.concat_tables(parts.closed).unify_dictionaries() if parts.closed else None
     if rows is None or not rows.num_rows:
         return []
@@ -135,7 +135,7 @@ def _write_closed(task: Task, parts: _Parts) -> list[File]:
     return [write_file(folder, _name(task), rows, MESSAGES, open_=False)]
 
 
-def _write_traces(task: Task, parts: _Parts) -> list[File]:
+def _write_traces(task: BatchTask, parts: _Parts) -> list[File]:
     names = distinct(pa.concat_tables(parts.names))
     told = {kind: pa.concat_tables(found).combine_chunks() for kind, found in parts.traces.items() if found}
     found = [trace_rows(traces_of(rows, IDS[kind]), kind, names) for kind, rows in told.items()]
@@ -145,7 +145,7 @@ def _write_traces(task: Task, parts: _Parts) -> list[File]:
     return [write_file(os.path.join(task.lake, TRACES.name), _name(task), rows, TRACES)]
 
 
-def _name(task: Task) -> str:
+def _name(task: BatchTask) -> str:
     return f"b{task.batch:08}-{uuid.uuid4().hex}.parquet"
 
 
@@ -169,13 +169,13 @@ def staged(folder: str, name: str) -> pa.Table:
         return pa.ipc.open_file(file).read_all()
 
 
-def read(work: Work) -> pa.Table:
+def read(work: BatchWork) -> pa.Table:
     """The events of a range, in one chunk, with repeated texts as numbers."""
     if work.path is not None:
         return _read_file(work, work.path)
     source = open_source(work.where)
     try:
-        found = list(source.read(Piece(work.first, work.last, work.rows, 0), COLUMNS))
+        found = list(source.read(EventPiece(work.first, work.last, work.rows, 0), COLUMNS))
     finally:
         source.close()
     events = pa.Table.from_batches(found) if found else EVENTS.empty_table().select(COLUMNS)
@@ -189,7 +189,7 @@ def read(work: Work) -> pa.Table:
     return events.unify_dictionaries().combine_chunks()
 
 
-def _read_file(work: Work, path: str) -> pa.Table:
+def _read_file(work: BatchWork, path: str) -> pa.Table:
     with pq.ParquetFile(path, read_dictionary=list(_FEW), memory_map=True) as file:
         groups = row_groups(file, work.first, work.last)
         there = [name for name in COLUMNS if name in file.schema_arrow.names]
@@ -205,7 +205,7 @@ def _read_file(work: Work, path: str) -> pa.Table:
     return events.unify_dictionaries().combine_chunks()
 
 
-def perform_all(tasks: list[Task], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def perform_all(tasks: list[BatchTask], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For Spark's mapInArrow over the numbers of the tasks."""
     for batch in batches:
         for number in batch.column(0).to_pylist():

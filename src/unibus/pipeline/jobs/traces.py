@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unibus.capture.schema import CAME
-from unibus.pipeline.jobs.adding import added_up
+from unibus.pipeline.jobs.aggregate import added_up
 from unibus.pipeline.jobs.names import codes_of, with_names
-from unibus.pipeline.tables import TRACES
+from unibus.pipeline.storage.tables import TRACES
 
 _CAME: Final = codes_of(CAME)
 _FAILED: Final = codes_of(frozenset({"dead_lettered", "expired"}))

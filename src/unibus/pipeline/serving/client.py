@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from unibus.errors import StoreUnavailable
-from unibus.pipeline.questions.request import Reply, Request
+from unibus.pipeline.reports.request import Reply, ReportRequest
 
 ADDRESS: Final = "serve.json"
 ANSWER_PATIENCE_S: Final = 600.0
 CONNECT_PATIENCE_S: Final = 2.0
 
 
-class Address(msgspec.Struct, frozen=True):
+class ServingAddress(msgspec.Struct, frozen=True):
     """serve.json. `connect` is for pyspark, with its token; `lake` is the folder that is served: the file goes along
     when a lake is copied, and the server does not."""
 
@@ -29,17 +29,17 @@ class Address(msgspec.Struct, frozen=True):
     format: int = 1
 
 
-def address_of(lake: Path) -> Address | None:
+def address_of(lake: Path) -> ServingAddress | None:
     """Of the server that was started for the lake last; whether it is still there shows when it is asked. None for
     the address of another lake's server."""
     try:
-        found = msgspec.json.decode((lake / ADDRESS).read_bytes(), type=Address)
+        found = msgspec.json.decode((lake / ADDRESS).read_bytes(), type=ServingAddress)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return found if found.lake == os.path.realpath(lake) else None
 
 
-def ask(lake: Path, request: Request) -> Reply | None:
+def ask(lake: Path, request: ReportRequest) -> Reply | None:
     """None where no server runs, or where it ends before it has answered. What it refuses is in the reply."""
     address = address_of(lake)
     if address is None or not hasattr(socket, "AF_UNIX"):
@@ -70,7 +70,7 @@ def _decoded(data: bytes) -> Reply:
         raise StoreUnavailable("the server is of another version", "stop it, and start it anew") from error
 
 
-def is_alive(address: Address) -> bool:
+def is_alive(address: ServingAddress) -> bool:
     if not hasattr(socket, "AF_UNIX"):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from unibus.errors import BusError, SparkLost, StoreBusy
-from unibus.pipeline.questions.answer import Answer
-from unibus.pipeline.questions.asking import REPORTS, answer
-from unibus.pipeline.questions.request import REPORT_ROWS, Found, Refusal, Reply, Request
-from unibus.pipeline.questions.sources import opened_sources
-from unibus.pipeline.questions.tracing import find_events
-from unibus.pipeline.serving.client import Address
-from unibus.pipeline.serving.door import open_door
+from unibus.pipeline.reports.answer import Answer
+from unibus.pipeline.reports.asking import REPORTS, answer
+from unibus.pipeline.reports.request import REPORT_ROWS, FoundEvents, Reply, ReportRefusal, ReportRequest
+from unibus.pipeline.reports.sources import opened_sources
+from unibus.pipeline.reports.tracing import find_events
+from unibus.pipeline.serving.client import ServingAddress
+from unibus.pipeline.serving.protocol import open_door
 from unibus.pipeline.session import LOCAL, open_session
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ class Answers:
         """`lost` is set when Spark has ended, and no question can be answered any more."""
         self._lake = lake
         self._lost = lost or threading.Event()
-        self._kept: dict[Request, tuple[int, Answer]] = {}
+        self._kept: dict[ReportRequest, tuple[int, Answer]] = {}
         self._sessions: queue.LifoQueue[SparkSession] = queue.LifoQueue()
         for _ in range(AT_ONCE):
             self._sessions.put(spark.newSession())
 
-    def __call__(self, request: Request, gone: threading.Event | None = None) -> Reply:
+    def __call__(self, request: ReportRequest, gone: threading.Event | None = None) -> Reply:
         """Never raises: whoever asks gets the error. Spark stops to work on it once they are `gone`."""
         try:
             if request.question == "trace":
@@ -62,12 +62,14 @@ class Answers:
         except BusError as error:
             if isinstance(error, SparkLost):
                 self._lost.set()
-            return Reply(refusal=Refusal.of(error))
+            return Reply(refusal=ReportRefusal.of(error))
         except Exception as error:
             text = str(error).strip().partition("\n")[0][:300]
-            return Reply(refusal=Refusal("BusError", f"unexpected {type(error).__name__} in the server: {text}", ""))
+            return Reply(
+                refusal=ReportRefusal("BusError", f"unexpected {type(error).__name__} in the server: {text}", "")
+            )
 
-    def _answer(self, request: Request, gone: threading.Event | None) -> Answer:
+    def _answer(self, request: ReportRequest, gone: threading.Event | None) -> Answer:
         """The same question again has the same answer until the next batch."""
         version = self._lake.version("batches")
         kept = self._kept.get(request)
@@ -85,8 +87,8 @@ class Answers:
         """Answer each report once, so that the first client need not wait until Spark has loaded and compiled what it
         needs for them. A report that fails does so again for the client that asks for it."""
         for name in REPORTS:
-            self(Request(name, limit=REPORT_ROWS))
-        self(Request("sql", text="SELECT count(*) FROM batches"))
+            self(ReportRequest(name, limit=REPORT_ROWS))
+        self(ReportRequest("sql", text="SELECT count(*) FROM batches"))
 
     @contextlib.contextmanager
     def _session(self) -> "Iterator[SparkSession]":
@@ -96,7 +98,7 @@ class Answers:
         finally:
             self._sessions.put(spark)
 
-    def _found(self, wanted: str) -> Found:
+    def _found(self, wanted: str) -> FoundEvents:
         with opened_sources(self._lake, keep_damaged=True) as sources:
             return find_events(sources, wanted)
 
@@ -129,7 +131,7 @@ def check_free(port: int) -> None:
 @contextlib.contextmanager
 def answering(
     folder: Path, lake: "Lake", spark: "SparkSession", connect: str, lost: threading.Event | None = None
-) -> Iterator[Address]:
+) -> Iterator[ServingAddress]:
     """The socket is open until the block is left. It is opened, and the address written, when Spark is warm: the first
     question is answered as quickly as the next."""
     answers = Answers(spark, lake, lost)

@@ -15,7 +15,7 @@ A version before this one could write such a tree without its end. Everything el
 
 from dataclasses import dataclass
 
-from unibus.core.life.changes import Change, Copied, Declared, Duplicated, Passed, Sent
+from unibus.core.lifecycle.state.changes import Change, Copied, Declared, Duplicated, Passed, Sent
 
 
 @dataclass(frozen=True)

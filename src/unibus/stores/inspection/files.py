@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 
 
 class LoggedGroup(NamedTuple):
@@ -34,14 +34,14 @@ class StoreFiles(Protocol):
     domain: str
     reached: int
 
-    def load_snapshot(self, book: Book) -> tuple[int, int]:
+    def load_snapshot(self, state: StoreState) -> tuple[int, int]:
         """Load the last snapshot into an empty book. Returns the change up to which it holds everything, and the one up
         to which it holds some. StoreDamaged if it cannot be read."""
 
     def groups(self, after: int) -> Iterator[LoggedGroup]:
         """The log after that change, in its order. What was being written when the process ended is left out."""
 
-    def bodies(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         """The encoded messages. StoreDamaged names the first one that cannot be read."""
 
     def readers(self) -> list[Reader]:

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
+from unibus.stores.files.disk import Files, RealFiles
 from unibus.stores.inspection.files import LoggedGroup, Reader
-from unibus.stores.journals.jsonfile_files import Files, RealFiles
-from unibus.stores.journals.jsonfile_folder import unavailable
-from unibus.stores.journals.jsonfile_lines import Line, is_whole, read_line
-from unibus.stores.journals.jsonfile_load import Loading
-from unibus.stores.journals.jsonfile_log import Log, Segment, damaged, lines_of
-from unibus.stores.journals.jsonfile_snapshot import Snapshots
-from unibus.stores.journals.jsonfile_state import STATE, read_cursors, read_state
+from unibus.stores.jsonfile.folder import unavailable
+from unibus.stores.jsonfile.lines import JsonLine, is_whole, read_line
+from unibus.stores.jsonfile.load import JsonLoading
+from unibus.stores.jsonfile.log import JsonLog, LogSegment, damaged, lines_of
+from unibus.stores.jsonfile.snapshot import Snapshots
+from unibus.stores.jsonfile.state import STATE, read_cursors, read_state
 
 
 class JsonFiles:
@@ -27,7 +27,7 @@ class JsonFiles:
             raise StoreUnavailable(f"{folder} has no {STATE}: it is not a store of unibus", "name another folder")
         try:
             self._state = read_state(self._files, folder)
-            self._log = Log(self._files, f"{folder}/wal")
+            self._log = JsonLog(self._files, f"{folder}/wal")
             self._log.find()
             self._cursors = read_cursors(self._files, folder)
         except OSError as error:
@@ -36,11 +36,11 @@ class JsonFiles:
         self.reached = self._state.reached
         self._snapshots = Snapshots(self._files, folder)
         # Where the data of each message is whose record the log has: segment, offset and length.
-        self._places: dict[int, tuple[Segment, int, int]] = {}
+        self._places: dict[int, tuple[LogSegment, int, int]] = {}
 
-    def load_snapshot(self, book: Book) -> tuple[int, int]:
+    def load_snapshot(self, state: StoreState) -> tuple[int, int]:
         try:
-            Loading(self._files, self._folder, self._state, self._snapshots, self._log).load_snapshot(book)
+            JsonLoading(self._files, self._folder, self._state, self._snapshots, self._log).load_snapshot(state)
         except OSError as error:
             raise unavailable(self._folder, error) from error
         self._snapshots.listed = {listed.file: listed for listed in self._state.files}
@@ -62,10 +62,10 @@ class JsonFiles:
                     yield group._replace(first=group.first + skipped, changes=group.changes[skipped:])
         yield from problems
 
-    def _groups_of(self, segment: Segment, is_last: bool) -> Iterator[LoggedGroup]:
+    def _groups_of(self, segment: LogSegment, is_last: bool) -> Iterator[LoggedGroup]:
         """Groups of whole lines. A group with a line that is not whole is a problem, up to where another one begins."""
         data = self._files.read(segment.path)
-        pending: list[Line] = []
+        pending: list[JsonLine] = []
         broken, broken_end = 0, 0  # The first line of a group that is not what was written, and where it ends.
         skip_to = 0
         for number, (offset, text) in enumerate(lines_of(data, 0), 1):
@@ -90,7 +90,7 @@ class JsonFiles:
         if (broken or pending) and not is_last:
             yield LoggedGroup(0, 0, [], f"{segment.path}: its end is not what was written")
 
-    def _line(self, segment: Segment, number: int, text: bytes) -> Line | None:
+    def _line(self, segment: LogSegment, number: int, text: bytes) -> JsonLine | None:
         if not is_whole(text):
             return None
         try:
@@ -98,7 +98,7 @@ class JsonFiles:
         except StoreDamaged:
             return None
 
-    def bodies(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         try:
             return {entry: self._body(entry) for entry in entries}
         except (StoreDamaged, StoreVersion):
@@ -106,7 +106,7 @@ class JsonFiles:
         except OSError as error:
             raise StoreFailed(f"{self._folder}: {error.strerror or error}", "is the disk readable?") from error
 
-    def _body(self, entry: Entry) -> bytes:
+    def _body(self, entry: StoredMessage) -> bytes:
         if entry.home_entity:
             return self._snapshots.body(entry.home_entity, entry.home_sequence)
         segment, offset, length = self._places[entry.home_sequence]

@@ -13,22 +13,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from unibus.core.life.book import Book
-from unibus.core.life.due import NEVER
-from unibus.core.life.invariants import differences, violations
+from unibus.core.lifecycle.invariants import differences, violations
+from unibus.core.lifecycle.state.deadlines import NEVER
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import BusError, StoreBusy, StoreDamaged, StoreUnavailable, UsageError
-from unibus.stores.forked import hold_at_fork
+from unibus.stores.files.owner import busy_elsewhere, checked_links
 from unibus.stores.inspection.files import StoreFiles
 from unibus.stores.inspection.findings import Finding, Inspection
 from unibus.stores.inspection.json_files import JsonFiles
 from unibus.stores.inspection.salvage import Salvage
 from unibus.stores.inspection.sqlite_files import SqliteFiles
 from unibus.stores.inspection.writing import write_jsonfile, write_sqlite
-from unibus.stores.journal import Journal
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.jsonfile.journal import JsonFileJournal
 from unibus.stores.opening import split_url
-from unibus.stores.owner import busy_elsewhere, checked_links
+from unibus.stores.seam.forked import hold_at_fork
+from unibus.stores.seam.journal import Journal
+from unibus.stores.sqlite.journal import SqliteJournal
 
 SQLITE, JSONFILE = "sqlite", "jsonfile"
 
@@ -57,7 +57,7 @@ def _check(kind: str, path: str) -> Inspection:
             is_owned = True
         files = stack.enter_context(contextlib.closing(_files(kind, path, path, is_owned)))
         salvage = Salvage(files).run()
-        salvage.book.let_go()  # Compiled messages are not seen by the cycle collector.
+        salvage.state.release()  # Compiled messages are not seen by the cycle collector.
         return salvage.inspection
 
 
@@ -81,7 +81,7 @@ def repair(given: str, to: str) -> Inspection:
         salvage.inspection.findings = [
             Finding(each.what.replace(copy, path), each.effect) for each in salvage.inspection.findings
         ]
-        broken = violations(salvage.book)
+        broken = violations(salvage.state)
         if broken:
             raise StoreDamaged(f"{path} cannot be repaired: {broken[0]}", "restore a backup")
         if not salvage.inspection.ok:
@@ -91,7 +91,7 @@ def repair(given: str, to: str) -> Inspection:
             _verify(kind, new, salvage)
             os.rename(new, target)
             _sync_folder(Path(target).parent)
-        salvage.book.let_go()
+        salvage.state.release()
         return salvage.inspection
 
 
@@ -197,22 +197,22 @@ def _no_owner(kind: str, path: str) -> Iterator[None]:
 def _verify(kind: str, path: str, salvage: Salvage) -> None:
     """Open the new store as every program would, and compare it with what was salvaged."""
     journal: Journal = SqliteJournal(path) if kind == SQLITE else JsonFileJournal(path)
-    book = Book(NEVER)
+    state = StoreState(NEVER)
     try:
-        journal.load(book)
+        journal.load(state)
         for entry in salvage.unreadable:
             del entry.entity.entries[entry.sequence]
-        latest = max([entity.updated_ns for entity in book.entities.values()], default=0)
-        wrong = violations(book) + differences(salvage.book, book, latest)
+        latest = max([entity.updated_ns for entity in state.entities.values()], default=0)
+        wrong = violations(state) + differences(salvage.state, state, latest)
         if wrong:
             raise StoreDamaged(
                 f"the repaired store would differ: {wrong[0]}", "this is a defect; the original is whole"
             )
-        for entity in book.entities.values():
+        for entity in state.entities.values():
             journal.bodies([entry for entry in entity.entries.values() if entry.data is None])
     finally:
         journal.close()
-        book.let_go()
+        state.release()
     lock = Path(f"{path}.lock" if kind == SQLITE else f"{path}/state.json.lock")
     lock.unlink(missing_ok=True)
 

@@ -5,13 +5,13 @@ group prove what it says, and left out otherwise. Behind a gap in the log change
 played as far as what they refer to is known.
 """
 
-from unibus.core.life.book import Book, owner_name
-from unibus.core.life.changes import Change, Copied, Declared, Passed, Sent
-from unibus.core.life.due import NEVER
-from unibus.core.life.entity import SUBSCRIPTION, TOPIC, Entry
-from unibus.core.life.events import kind_of
-from unibus.core.life.invariants import differences, sequence_problem, violations
-from unibus.core.life.playing import replay
+from unibus.core.lifecycle.events import kind_of
+from unibus.core.lifecycle.invariants import differences, sequence_problem, violations
+from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.state.changes import Change, Copied, Declared, Passed, Sent
+from unibus.core.lifecycle.state.deadlines import NEVER
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC, StoredMessage
+from unibus.core.lifecycle.state.state import StoreState, owner_name
 from unibus.errors import BusError, StoreDamaged, StoreVersion
 from unibus.stores.inspection.fan_out import half_sends
 from unibus.stores.inspection.files import LoggedGroup, StoreFiles
@@ -23,7 +23,7 @@ _LOST = "messages that were stored there are lost, and messages that were settle
 
 
 class Salvage:
-    """One pass over the files. `book` and `inspection` are the outcome.
+    """One pass over the files. `state` and `inspection` are the outcome.
 
     `repaired` holds the groups of the log that differ from the files, by their first change; `bodies` the data of
     messages that the files have no record of their own for; `unreadable` messages without readable data. History can be
@@ -31,34 +31,34 @@ class Salvage:
     """
 
     def __init__(self, files: StoreFiles) -> None:
-        self.book = Book(0)  # No data in memory: a store may be larger than that.
+        self.state = StoreState(0)  # No data in memory: a store may be larger than that.
         self.inspection = Inspection(files.url)
         self.repaired: dict[int, list[Change]] = {}
-        self.bodies: dict[Entry, bytes] = {}
-        self.unreadable: set[Entry] = set()
+        self.bodies: dict[StoredMessage, bytes] = {}
+        self.unreadable: set[StoredMessage] = set()
         self.history_from = 1
         self._files = files
         self._covered = 0
 
     def run(self) -> "Salvage":
-        self.book.replaying = True
-        self._covered, overlap = self._files.load_snapshot(self.book)
-        self.book.seq = self._covered
+        self.state.replaying = True
+        self._covered, overlap = self._files.load_snapshot(self.state)
+        self.state.seq = self._covered
         gap = False
         for group in self._files.groups(self._covered):
             gap = self._take(group, gap, overlap) or gap
         self._check_end(overlap)
-        self.book.strict = True
-        self.book.replaying = False
-        for entity in self.book.entities.values():
+        self.state.strict = True
+        self.state.replaying = False
+        for entity in self.state.entities.values():
             entity.entries = dict(sorted(entity.entries.items()))
         self._raise_sequences()
         self._check_state()
         self._check_bodies()
         self._find_history()
         self._check_history()
-        inspection, entities = self.inspection, self.book.visible()
-        inspection.changes = self.book.seq
+        inspection, entities = self.inspection, self.state.visible()
+        inspection.changes = self.state.seq
         inspection.entities = len(entities)
         inspection.messages = sum(len(entity.entries) for entity in entities)
         return self
@@ -70,35 +70,35 @@ class Salvage:
 
     def _take(self, group: LoggedGroup, gap: bool, overlap: int) -> bool:
         """Play one group. True if the log has a gap here."""
-        book = self.book
+        state = self.state
         self.inspection.groups += 1
         if group.problem:
             self._find(group.problem, _LOST)
             return True
-        if group.first != book.seq + 1:
-            self._find(f"{_span(book.seq + 1, group.first - 1)} missing from the log", _LOST)
-            book.seq = group.first - 1
+        if group.first != state.seq + 1:
+            self._find(f"{_span(state.seq + 1, group.first - 1)} missing from the log", _LOST)
+            state.seq = group.first - 1
             gap = True
         self._report_half_sends(group)
         changes = list(group.changes)
         for index, change in enumerate(changes):
-            book.strict = not gap and book.seq >= overlap
+            state.strict = not gap and state.seq >= overlap
             changes[index] = self._play(changes, index, change)
-        book.end_group()
+        state.end_group()
         if changes != group.changes:
             self.repaired[group.first] = changes
         return gap
 
     def _play(self, changes: list[Change], index: int, change: Change) -> Change:
         """Play one change. Returns it, or the one that takes its place."""
-        book = self.book
+        state = self.state
         carried = _carried(changes, index, change)
-        if carried is not None and isinstance(change, Copied) and book.seq + 1 - change.back != book.carrier:
+        if carried is not None and isinstance(change, Copied) and state.seq + 1 - change.back != state.carrier:
             sent = _with_data(change, carried)
-            what = f"change {book.seq + 1}: the copy of {change.who.message_id!r} in {self._name(change.entity)}"
+            what = f"change {state.seq + 1}: the copy of {change.who.message_id!r} in {self._name(change.entity)}"
             self._find(f"{what} does not follow its data", "its data is in the same group, and the copy is kept")
             self._replay(sent)
-            entry = book.entry(change.entity, change.sequence)
+            entry = state.entry(change.entity, change.sequence)
             if entry is not None:
                 self.bodies[entry] = carried
             return sent
@@ -106,15 +106,15 @@ class Salvage:
         return change
 
     def _replay(self, change: Change) -> None:
-        seq = self.book.seq + 1
+        seq = self.state.seq + 1
         try:
-            replay(self.book, change)
+            replay(self.state, change)
         except StoreDamaged as error:
             self._find(f"change {seq} ({kind_of(change)}): {error.what}", _LEFT_OUT)
 
     def _report_half_sends(self, group: LoggedGroup) -> None:
         for half in half_sends(group.changes, self._topics(group.changes)):
-            topic = self.book.entities.get(half.passed.entity)
+            topic = self.state.entities.get(half.passed.entity)
             subscriptions = [] if topic is None else topic.subscriptions
             lacking = [each.name for each in subscriptions if each.number not in half.stored]
             self._find(
@@ -128,10 +128,10 @@ class Salvage:
         """The subscriptions of each topic, by number: those of before, and those that the group itself declares."""
         topics = {
             number: {each.number for each in entity.subscriptions}
-            for number, entity in self.book.entities.items()
+            for number, entity in self.state.entities.items()
             if entity.kind == TOPIC
         }
-        numbers = {entity.name: number for number, entity in self.book.entities.items()}
+        numbers = {entity.name: number for number, entity in self.state.entities.items()}
         for change in changes:
             if isinstance(change, Declared):
                 numbers[change.name] = change.entity
@@ -143,38 +143,38 @@ class Salvage:
         return topics
 
     def _name(self, number: int) -> str:
-        return repr(self.book.known.get(number, number))
+        return repr(self.state.known.get(number, number))
 
     def _check_end(self, overlap: int) -> None:
         """A log that was cut between two groups looks whole; two numbers tell how far it must reach."""
-        missing = max(self._files.reached, overlap) - self.book.seq
+        missing = max(self._files.reached, overlap) - self.state.seq
         if missing > 0:
-            what = f"the log ends with change {self.book.seq}, and it reached change {self.book.seq + missing}"
+            what = f"the log ends with change {self.state.seq}, and it reached change {self.state.seq + missing}"
             self._find(what, _LOST)
 
     # The outcome
 
     def _raise_sequences(self) -> None:
         """A new message must not take the place of one that exists."""
-        problem = sequence_problem(self.book)
+        problem = sequence_problem(self.state)
         while problem:
             self._find(problem, "new messages get sequences behind it")
-            for entity in self.book.entities.values():
+            for entity in self.state.entities.values():
                 if entity.entries:
                     entity.sequence = max(entity.sequence, max(entity.entries))
-            problem = sequence_problem(self.book)
+            problem = sequence_problem(self.state)
 
     def _check_state(self) -> None:
-        for each in violations(self.book):
+        for each in violations(self.state):
             self._find(each, "a repair is refused")
 
     def _check_bodies(self) -> None:
-        for entity in self.book.entities.values():
+        for entity in self.state.entities.values():
             entries = [entry for entry in entity.entries.values() if entry not in self.bodies]
             for start in range(0, len(entries), _BODIES_AT_ONCE):
                 self._read(entries[start : start + _BODIES_AT_ONCE])
 
-    def _read(self, entries: list[Entry]) -> None:
+    def _read(self, entries: list[StoredMessage]) -> None:
         try:
             self._files.bodies(entries)
         except StoreVersion:
@@ -202,13 +202,13 @@ class Salvage:
                     self.history_from, is_whole = group.first, True
                 expected = group.last + 1
         if not is_whole or not expected:
-            self.history_from = self.book.seq + 1
+            self.history_from = self.state.seq + 1
 
     def _check_history(self) -> None:
         """Where the log still has everything, it leads to the state that the snapshot began with."""
         if not self._covered or self.inspection.findings:
             return
-        past = Book(NEVER)
+        past = StoreState(NEVER)
         past.replaying = True
         for group in self._files.groups(0):
             if group.problem or group.first != past.seq + 1:
@@ -220,10 +220,10 @@ class Salvage:
                 self._find(f"history does not lead to the snapshot: change {past.seq}: {error.what}", "none: a report")
                 return
             past.end_group()
-        latest = max([entity.updated_ns for entity in self.book.entities.values()], default=0)
-        for each in differences(self.book, past, latest):
+        latest = max([entity.updated_ns for entity in self.state.entities.values()], default=0)
+        for each in differences(self.state, past, latest):
             self._find(f"history does not lead to the snapshot: {each}", "none: the snapshot counts")
-        past.let_go()
+        past.release()
 
 
 def _span(first: int, last: int) -> str:
@@ -241,15 +241,15 @@ def _carried(changes: list[Change], index: int, change: Change) -> bytes | None:
 
 def _with_data(copy: Copied, data: bytes) -> Sent:
     return Sent(
-        copy.at_ns,
-        copy.entity,
-        copy.sequence,
-        copy.who,
-        copy.priority,
-        copy.expires_ns,
-        copy.visible_ns,
-        copy.dedup_key,
-        data,
-        copy.overlay,
-        copy.hops,
+        at_ns=copy.at_ns,
+        entity=copy.entity,
+        sequence=copy.sequence,
+        who=copy.who,
+        priority=copy.priority,
+        expires_ns=copy.expires_ns,
+        visible_ns=copy.visible_ns,
+        dedup_key=copy.dedup_key,
+        data=data,
+        overlay=copy.overlay,
+        hops=copy.hops,
     )

@@ -7,15 +7,15 @@ from typing import cast
 import apsw
 import msgspec
 
-from unibus.core.life.book import Book
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreDamaged
 from unibus.stores.inspection.files import LoggedGroup, Reader
-from unibus.stores.journals.sqlite_bodies import Bodies
-from unibus.stores.journals.sqlite_file import damaged, translated
-from unibus.stores.journals.sqlite_load import Loading
-from unibus.stores.journals.sqlite_look import open_read_only
-from unibus.stores.journals.sqlite_rows import changes_of
+from unibus.stores.sqlite.bodies import SqliteBodies
+from unibus.stores.sqlite.file import damaged, translated
+from unibus.stores.sqlite.load import SqliteLoading
+from unibus.stores.sqlite.look import open_read_only
+from unibus.stores.sqlite.rows import changes_of
 
 _ROWS = "SELECT seq, last, crc, records FROM log WHERE seq >= ? ORDER BY seq"
 _SEQ_MAX = 1 << 62
@@ -42,10 +42,10 @@ class SqliteFiles:
         except apsw.Error as error:
             self._connection.close()
             raise translated(error, path) from error
-        self._bodies = Bodies(self._connection, path)
+        self._bodies = SqliteBodies(self._connection, path)
 
-    def load_snapshot(self, book: Book) -> tuple[int, int]:
-        loading = Loading(self._connection, self._path, book)
+    def load_snapshot(self, state: StoreState) -> tuple[int, int]:
+        loading = SqliteLoading(self._connection, self._path, state)
         try:
             covered, overlap = loading.load_snapshot()
         except apsw.Error as error:
@@ -112,7 +112,7 @@ class SqliteFiles:
         skipped = max(0, after + 1 - first)
         return LoggedGroup(first + skipped, last, changes[skipped:])
 
-    def bodies(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         try:
             return {entry: self._bodies.of(entry) for entry in entries}
         except apsw.Error as error:

@@ -7,22 +7,22 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from unibus.core.life.book import MARK_PROCESSED, MARK_SENT, Book
-from unibus.core.life.changes import Change
-from unibus.core.life.entity import Entry
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState
+from unibus.stores.engine.snapshot import row_of
+from unibus.stores.files.disk import Files, RealFiles
+from unibus.stores.files.private import make_file
 from unibus.stores.inspection.files import StoreFiles
 from unibus.stores.inspection.salvage import Salvage
-from unibus.stores.journal import Slice, Summary
-from unibus.stores.journals.jsonfile_files import Files, RealFiles
-from unibus.stores.journals.jsonfile_folder import begin, check_place
-from unibus.stores.journals.jsonfile_forms import instant_text
-from unibus.stores.journals.jsonfile_log import Log
-from unibus.stores.journals.jsonfile_snapshot import Snapshots
-from unibus.stores.journals.jsonfile_state import Cursor, Cursors, write_cursors
-from unibus.stores.journals.sqlite_file import Transaction, open_file
-from unibus.stores.journals.sqlite_rows import checksum, insert, pack, save_part, save_summary
-from unibus.stores.private import make_file
-from unibus.stores.snapshot import row_of
+from unibus.stores.jsonfile.folder import begin, check_place
+from unibus.stores.jsonfile.forms import instant_text
+from unibus.stores.jsonfile.log import JsonLog
+from unibus.stores.jsonfile.snapshot import Snapshots
+from unibus.stores.jsonfile.state import CursorRecord, Cursors, write_cursors
+from unibus.stores.seam.journal import SnapshotSlice, Summary
+from unibus.stores.sqlite.file import SqliteTransaction, open_file
+from unibus.stores.sqlite.rows import checksum, insert, pack, save_part, save_summary
 
 _MESSAGES_AT_ONCE: Final = 500
 
@@ -32,15 +32,15 @@ def write_sqlite(path: str, salvage: Salvage, files: StoreFiles) -> None:
     connection = open_file(path, files.domain, None, False)
     try:
         log_bytes = 0
-        with Transaction(connection):
+        with SqliteTransaction(connection):
             for first, changes in _history(salvage, files):
                 records = pack(changes)
                 row = (first, first + len(changes) - 1, changes[0].at_ns, checksum(records), records)
                 connection.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?)", row)
                 log_bytes += len(records)
             for part in _parts(salvage, files):
-                save_part(connection, part, salvage.book.seq)
-            save_summary(connection, summary_of(salvage.book), log_bytes, salvage.history_from)
+                save_part(connection, part, salvage.state.seq)
+            save_summary(connection, summary_of(salvage.state), log_bytes, salvage.history_from)
             now_ns = time.time_ns()
             cursors = [value for each in files.readers() for value in (each.name, each.seq, now_ns, each.missed)]
             insert(connection, "cursors", cursors, 4)
@@ -53,19 +53,19 @@ def write_jsonfile(folder: str, salvage: Salvage, files: StoreFiles) -> None:
     check_place(disk, folder)
     disk.make_folder(folder)
     begin(disk, folder, files.domain)
-    log, snapshots = Log(disk, f"{folder}/wal"), Snapshots(disk, folder)
+    log, snapshots = JsonLog(disk, f"{folder}/wal"), Snapshots(disk, folder)
     try:
         log.last = salvage.history_from - 1
         log.begin()
         for first, changes in _history(salvage, files):
-            log.append(first, changes, salvage.book.known)
+            log.append(first, changes, salvage.state.known)
             if log.is_full():
                 log.roll()
         log.sync()
         for part in _parts(salvage, files):
             snapshots.take(part)
-        snapshots.finish(summary_of(salvage.book), instant_text(time.time_ns()))
-        readers = {each.name: Cursor(each.seq, each.missed) for each in files.readers()}
+        snapshots.finish(summary_of(salvage.state), instant_text(time.time_ns()))
+        readers = {each.name: CursorRecord(each.seq, each.missed) for each in files.readers()}
         if readers or salvage.history_from > 1:
             write_cursors(disk, folder, Cursors(oldest=salvage.history_from, readers=readers))
     finally:
@@ -80,42 +80,42 @@ def _history(salvage: Salvage, files: StoreFiles) -> Iterator[tuple[int, list[Ch
             yield group.first, list(salvage.repaired.get(group.first, group.changes))
 
 
-def _parts(salvage: Salvage, files: StoreFiles) -> Iterator[Slice]:
-    entities = list(salvage.book.entities.values())
-    yield Slice(entities=[row_of(each) for each in entities])
+def _parts(salvage: Salvage, files: StoreFiles) -> Iterator[SnapshotSlice]:
+    entities = list(salvage.state.entities.values())
+    yield SnapshotSlice(entities=[row_of(each) for each in entities])
     entries = [entry for each in entities for entry in each.entries.values() if entry not in salvage.unreadable]
     for start in range(0, len(entries), _MESSAGES_AT_ONCE):
         some = entries[start : start + _MESSAGES_AT_ONCE]
         data = {**files.bodies([entry for entry in some if entry not in salvage.bodies]), **_known(salvage, some)}
-        yield Slice(
+        yield SnapshotSlice(
             entries=[(entry.entity.number, entry.sequence, entry.as_saved(), data[entry]) for entry in some],
         )
 
 
-def _known(salvage: Salvage, entries: list[Entry]) -> Mapping[Entry, bytes]:
+def _known(salvage: Salvage, entries: list[StoredMessage]) -> Mapping[StoredMessage, bytes]:
     return {entry: salvage.bodies[entry] for entry in entries if entry in salvage.bodies}
 
 
-def summary_of(book: Book) -> Summary:
+def summary_of(state: StoreState) -> Summary:
     """All that a snapshot holds besides messages."""
     marks: list[tuple[int, int, str, int]] = []
-    for entity in book.entities.values():
+    for entity in state.entities.values():
         for kind, window in ((MARK_SENT, entity.marks), (MARK_PROCESSED, entity.processed)):
             if window is not None:
                 marks += [(entity.number, kind, key, at_ns) for key, at_ns in window.items()]
     return Summary(
-        book.seq,
-        book.seq,
-        [row_of(each) for each in book.entities.values()],
-        [(number, name) for number, name in book.known.items() if number not in book.entities],
-        dict(book.retired),
-        {
+        seq=state.seq,
+        overlap=state.seq,
+        entities=[row_of(each) for each in state.entities.values()],
+        dropped=[(number, name) for number, name in state.known.items() if number not in state.entities],
+        retired=dict(state.retired),
+        sessions={
             entity.number: [
                 each.as_saved() for each in entity.sessions.values() if each.state is not None or each.token
             ]
-            for entity in book.entities.values()
+            for entity in state.entities.values()
         },
-        marks,
-        [],
-        dict(book.positions),
+        marks=marks,
+        marks_over=[],
+        positions=dict(state.positions),
     )

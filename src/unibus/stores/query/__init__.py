@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_TIME_S_DEFAULT
 
 if TYPE_CHECKING:
-    from unibus.stores.query.asking import Query
-    from unibus.stores.store import Store
+    from unibus.stores.query.run_query import Query
+    from unibus.stores.seam.store import Store
 
 
 def query(
@@ -23,6 +23,6 @@ def query(
     memory_mb: object = QUERY_MEMORY_MB_DEFAULT,
 ) -> "Query":
     """A query that can be run. A bus that is never asked needs no SQLite."""
-    from unibus.stores.query.asking import Query
+    from unibus.stores.query.run_query import Query
 
     return Query(store, sql, parameters, time_limit, rows_max, memory_mb)

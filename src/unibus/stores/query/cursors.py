@@ -9,8 +9,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.core.codec import decode, encode_json
-from unibus.core.deadletter import (
+from unibus.core.codec.codec import decode, encode_json
+from unibus.core.envelope.message import Message
+from unibus.core.flow.deadletter import (
     ATTEMPTS_HEADER,
     DESCRIPTION_HEADER,
     ERROR_TYPE_HEADER,
@@ -18,23 +19,22 @@ from unibus.core.deadletter import (
     SOURCE_HEADER,
     TIME_HEADER,
 )
-from unibus.core.life.changes import Overlay
-from unibus.core.life.entity import Entry
-from unibus.core.life.events import Event
-from unibus.core.life.states import GONE, STATE_NAMES
-from unibus.core.message import Message
-from unibus.stores.query.plan import Plan, Range, Wanted, kinds_of
-from unibus.stores.query.showing import Clockface, body_text
-from unibus.stores.query.source import (
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.changes import HeaderOverrides
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.states import GONE, STATE_NAMES
+from unibus.stores.query.formatting import Clockface, body_text
+from unibus.stores.query.plan import HistoryPart, QueryPlan, WantedMessages, kinds_of
+from unibus.stores.query.table_source import (
     COMPLETED,
     DELIVERED,
     FAILED,
-    Bodies,
     HistoryPages,
     OnePage,
     Pages,
-    Segment,
-    Source,
+    QueryBodies,
+    RowSegment,
+    TableSource,
     delivered_segment,
 )
 
@@ -64,38 +64,38 @@ CONSUMER: Final = 21
 SUBJECT: Final = 22
 
 LAST_ERROR_HEADER: Final = "LastError"
-"""What a block that raised wrote on the message when it gave it back (bus/received.py)."""
+"""What a block that raised wrote on the message when it gave it back (bus/queues/received.py)."""
 
 
 @final
 class MessageCursor:
     """The messages that are held, and those that history knows to be delivered."""
 
-    def __init__(self, source: Source, plans: list[Plan]) -> None:
+    def __init__(self, source: TableSource, plans: list[QueryPlan]) -> None:
         self._source = source
         self._plans = plans
         self._clock = Clockface()
-        self._bodies = Bodies(source.store)
-        self._segments: list[Segment] = []
+        self._bodies = QueryBodies(source.store)
+        self._segments: list[RowSegment] = []
         self._segment: i64 = 0
         self._channel = ""
         self._status = ""
-        self._entries: list[Entry] = []
+        self._entries: list[StoredMessage] = []
         self._at: i64 = 0
         self._size: i64 = 0
         self._pages: Pages | None = None
         self._events: list[Event] = []
         self._event_at: i64 = 0
         self._only: str | None = None  # The one channel that is wanted.
-        self._entry: Entry | None = None
+        self._entry: StoredMessage | None = None
         self._state: i64 = GONE
         self._event: Event | None = None
         self._message: Message | None = None
-        self._decoded: Entry | None = None
+        self._decoded: StoredMessage | None = None
 
     def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
         plan = self._plans[number]
-        wanted = Wanted()
+        wanted = WantedMessages()
         for column, operator, value in plan.with_values(values):
             wanted.narrow(column, operator, value)
         self._only = wanted.channel
@@ -107,7 +107,7 @@ class MessageCursor:
         self._pages = None
         self._find()
 
-    def _chosen(self, wanted: Wanted, plan: Plan) -> list[Segment]:
+    def _chosen(self, wanted: WantedMessages, plan: QueryPlan) -> list[RowSegment]:
         chosen = self._held(wanted)
         if DELIVERED in wanted.statuses:
             if "channel" in plan.order and wanted.ids is None:
@@ -118,7 +118,7 @@ class MessageCursor:
             chosen.sort(key=lambda each: each.key(plan.order), reverse=plan.descending)
         return chosen
 
-    def _held(self, wanted: Wanted) -> list[Segment]:
+    def _held(self, wanted: WantedMessages) -> list[RowSegment]:
         statuses = wanted.statuses
         if not statuses or (len(statuses) == 1 and DELIVERED in statuses):
             return []
@@ -170,7 +170,7 @@ class MessageCursor:
         self._event = None
         return False
 
-    def _open(self, segment: Segment) -> None:
+    def _open(self, segment: RowSegment) -> None:
         self._channel = segment.channel
         self._status = segment.status
         self._entries = segment.entries
@@ -206,7 +206,7 @@ class MessageCursor:
             return self._column_of_who(entry, number)
         return self._column_of_body(entry, number)
 
-    def _column_of_who(self, entry: Entry, number: i64) -> object:
+    def _column_of_who(self, entry: StoredMessage, number: i64) -> object:
         who = entry.who
         if number == ID:
             return who.message_id
@@ -214,7 +214,7 @@ class MessageCursor:
             return who.correlation_id
         return who.session_id if number == SESSION else who.trace_id
 
-    def _column_of_body(self, entry: Entry, number: i64) -> object:
+    def _column_of_body(self, entry: StoredMessage, number: i64) -> object:
         if number < 0:
             return self.Rowid()
         message = self._decode(entry)
@@ -226,22 +226,22 @@ class MessageCursor:
             return self._clock.text(message.timestamp_ns // 1_000)
         if number == TTL:
             return message.ttl
-        cold = message.cold
-        if cold is None:
+        properties = message.properties
+        if properties is None:
             return None
         if number == TYPE:
-            return cold.type
+            return properties.type
         if number == SOURCE:
-            return cold.source
+            return properties.source
         if number == TARGET:
-            return cold.target
+            return properties.target
         if number == ROUTING_KEY:
-            return cold.routing_key
+            return properties.routing_key
         if number == TRANSACTION:
-            return cold.tx_id
-        return cold.subject
+            return properties.tx_id
+        return properties.subject
 
-    def _decode(self, entry: Entry) -> Message | None:
+    def _decode(self, entry: StoredMessage) -> Message | None:
         """Once per row."""
         if self._decoded is not entry:
             data = self._bodies.of(self._entries, self._at)
@@ -296,16 +296,16 @@ class MessageCursor:
 class LetterCursor:
     """Dead letters: in dead-letter queues, and in the queues that such letters are forwarded to."""
 
-    def __init__(self, source: Source, plans: list[Plan]) -> None:
+    def __init__(self, source: TableSource, plans: list[QueryPlan]) -> None:
         self._source = source
         self._plans = plans
         self._clock = Clockface()
-        self._bodies = Bodies(source.store)
-        self._entries: list[Entry] = []
+        self._bodies = QueryBodies(source.store)
+        self._entries: list[StoredMessage] = []
         self._at: i64 = 0
 
     def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
-        wanted = Wanted()
+        wanted = WantedMessages()
         for column, operator, value in self._plans[number].with_values(values):
             wanted.narrow(column, operator, value)
         self._entries = []
@@ -324,7 +324,7 @@ class LetterCursor:
 
     def Column(self, number: i64) -> object:
         entry = self._entries[self._at]
-        overlay: Overlay = {} if entry.overlay is None else entry.overlay
+        overlay: HeaderOverrides = {} if entry.overlay is None else entry.overlay
         if number == 0 or number == 1:
             return entry.who.message_id
         if number == 2:
@@ -355,7 +355,7 @@ class LetterCursor:
         self._entries = []
 
 
-def takes(entry: Entry, status: str, ids: set[str] | None) -> bool:
+def takes(entry: StoredMessage, status: str, ids: set[str] | None) -> bool:
     if entry.state == GONE or (ids is not None and entry.who.message_id not in ids):
         return False
     return status == FAILED or (entry.overlay is not None and REASON_HEADER in entry.overlay)
@@ -367,17 +367,17 @@ def is_target(channel: str, targets: set[str]) -> bool:
     return name in targets or name.partition("/subscriptions/")[0] in targets
 
 
-def text_in(overlay: Overlay, name: str) -> str | None:
+def text_in(overlay: HeaderOverrides, name: str) -> str | None:
     value = overlay.get(name)
     return value if isinstance(value, str) else None
 
 
-def number_in(overlay: Overlay, name: str) -> int:
+def number_in(overlay: HeaderOverrides, name: str) -> int:
     value = overlay.get(name)
     return value if isinstance(value, int) else 0
 
 
-def error_in(overlay: Overlay) -> str | None:
+def error_in(overlay: HeaderOverrides) -> str | None:
     """Type and text of the error, or what was written when the message was given back."""
     kind, text = text_in(overlay, ERROR_TYPE_HEADER), text_in(overlay, DESCRIPTION_HEADER)
     if kind:
@@ -389,7 +389,7 @@ def error_in(overlay: Overlay) -> str | None:
 class EventCursor:
     """History, in order of its seq."""
 
-    def __init__(self, source: Source, plans: list[Plan], fields: tuple[str, ...]) -> None:
+    def __init__(self, source: TableSource, plans: list[QueryPlan], fields: tuple[str, ...]) -> None:
         self._source = source
         self._plans = plans
         self._fields = fields
@@ -399,7 +399,7 @@ class EventCursor:
         self._at: i64 = 0
 
     def Filter(self, number: int, name: str | None, values: tuple[object, ...] | None) -> None:
-        wanted = Range()
+        wanted = HistoryPart()
         for column, operator, value in self._plans[number].with_values(values):
             wanted.narrow(column, operator, value)
         store = self._source.store

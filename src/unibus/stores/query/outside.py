@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Sequence
 
-from unibus.core.life.entity import Entry
-from unibus.core.life.events import Event
-from unibus.stores.pending import Pending, answered
-from unibus.stores.reader import StoreReader
-from unibus.stores.store import EntityInfo, StoreHealth
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.stores.seam.pending import Pending, resolved
+from unibus.stores.seam.store import EntityInfo, StoreHealth
+from unibus.stores.seam.store_view import StoreReader
 
 
 class OutsideStore:
@@ -21,13 +21,13 @@ class OutsideStore:
         return self
 
     def entities(self) -> Pending[list[EntityInfo]]:
-        return answered(self._reader.entities())
+        return resolved(self._reader.entities())
 
-    def held(self, entity: str | None = None) -> list[Entry]:
+    def held(self, entity: str | None = None) -> list[StoredMessage]:
         self._reader.entities()
         return [entry for entry in self._reader.held() if entity is None or entry.entity.name == entity]
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         return self._reader.data_of(entries)
 
     def events_after(self, seq: int, limit: int = 1_000, kinds: Collection[str] = ()) -> tuple[list[Event], int]:

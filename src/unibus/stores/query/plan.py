@@ -4,7 +4,7 @@
 from collections.abc import Collection
 from typing import Final, final
 
-from unibus.stores.query.source import COMPLETED, DELIVERED, FAILED, PENDING
+from unibus.stores.query.table_source import COMPLETED, DELIVERED, FAILED, PENDING
 
 EQ: Final = "="
 IN: Final = "in"
@@ -16,7 +16,7 @@ LE: Final = "<="
 
 
 @final
-class Plan:
+class QueryPlan:
     """The comparisons (column, operator), whose right sides come with each use, and the columns that order the rows."""
 
     def __init__(self, terms: list[tuple[str, str]], order: list[str], descending: bool) -> None:
@@ -31,7 +31,7 @@ class Plan:
 
 
 @final
-class Wanted:
+class WantedMessages:
     """Which messages the comparisons leave. What it takes too many is sorted out by SQLite, which compares again."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ def excludes_delivered(column: str, operator: str, value: object) -> bool:
 
 
 @final
-class Range:
+class HistoryPart:
     """The part of history that comparisons leave."""
 
     def __init__(self) -> None:
@@ -113,5 +113,5 @@ class Range:
             self.until = last if self.until is None else min(self.until, last)
 
 
-def kinds_of(wanted: Range) -> Collection[str]:
+def kinds_of(wanted: HistoryPart) -> Collection[str]:
     return () if wanted.kinds is None else wanted.kinds

@@ -20,7 +20,7 @@ from unibus.stores.query import functions
 from unibus.stores.query.growth import growth_of
 from unibus.stores.query.guard import STEPS_PER_TICK, Guard
 from unibus.stores.query.result import Value
-from unibus.stores.query.source import Source
+from unibus.stores.query.table_source import TableSource
 from unibus.stores.query.tables import TABLES, Module
 
 Parameters: TypeAlias = Sequence[Value] | Mapping[str, Value]
@@ -66,7 +66,7 @@ _HOLDERS: Final = frozenset((*_AGGREGATES, *_MAKERS, *_READERS))
 _BLANK: Final = re.compile(r"(?:[\s;]|--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*(?:\*/|\Z))*\Z")
 
 
-class Statement:
+class SandboxStatement:
     """What SQLite says about a query before it runs."""
 
     def __init__(self, cursor: apsw.Cursor, text: str) -> None:
@@ -80,7 +80,7 @@ class Statement:
 class Sandbox:
     """Made for one query, closed after it."""
 
-    def __init__(self, source: Source, guard: Guard) -> None:
+    def __init__(self, source: TableSource, guard: Guard) -> None:
         self.guard = guard
         self.denied = ""  # What the authorizer has refused.
         self._growth = 1
@@ -125,16 +125,16 @@ class Sandbox:
             self.denied = denial(action, first, second)
         return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
 
-    def look_at(self, sql: str, parameters: Parameters) -> Statement:
+    def look_at(self, sql: str, parameters: Parameters) -> SandboxStatement:
         """Let SQLite read the query, and run nothing of it."""
         if "\0" in sql:
             raise QueryInvalid("the query has a zero byte in it")
         self._growth = growth_of(sql)
         self.guard.mark()
-        looks: list[Statement] = []
+        looks: list[SandboxStatement] = []
 
         def look(cursor: apsw.Cursor, text: str, bindings: object) -> bool:
-            looks.append(Statement(cursor, text))
+            looks.append(SandboxStatement(cursor, text))
             return False
 
         cursor = self._connection.cursor()
@@ -156,7 +156,9 @@ class Sandbox:
 
     # Running
 
-    def run(self, statement: Statement, parameters: Parameters, rows_max: int) -> tuple[list[tuple[Value, ...]], bool]:
+    def run(
+        self, statement: SandboxStatement, parameters: Parameters, rows_max: int
+    ) -> tuple[list[tuple[Value, ...]], bool]:
         """The rows, and whether there were more."""
         if not statement.is_explanation:
             self._bound_values(statement, parameters)
@@ -174,7 +176,7 @@ class Sandbox:
             cursor.close(True)
         return rows, False
 
-    def _bound_values(self, statement: Statement, parameters: Parameters) -> None:
+    def _bound_values(self, statement: SandboxStatement, parameters: Parameters) -> None:
         explained = self._connection.execute(f"EXPLAIN {statement.text}", parameters)
         holders = sum(1 for row in explained if row[1] in _HOLDERS)
         fair = self.guard.memory_bytes // max(1, holders)

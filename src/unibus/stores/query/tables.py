@@ -17,10 +17,10 @@ from typing import Final, TypeAlias
 import apsw
 import msgspec
 
-from unibus.core.life.events import Event
+from unibus.core.lifecycle.events import Event
 from unibus.stores.query.cursors import EmptyCursor, EventCursor, LetterCursor, MessageCursor
-from unibus.stores.query.plan import EQ, GE, GT, IN, LE, LT, NE, Plan, excludes_delivered
-from unibus.stores.query.source import HISTORY_KEPT_MAX, Source
+from unibus.stores.query.plan import EQ, GE, GT, IN, LE, LT, NE, QueryPlan, excludes_delivered
+from unibus.stores.query.table_source import HISTORY_KEPT_MAX, TableSource
 
 Cursor: TypeAlias = MessageCursor | LetterCursor | EventCursor | EmptyCursor
 
@@ -131,15 +131,15 @@ _ABILITIES: Final[dict[str, Ability]] = {
 }
 
 
-class Table:
+class QueryTable:
     """One table for one query. SQLite may think about it several times; each thought is a plan that a cursor gets."""
 
-    def __init__(self, name: str, source: Source) -> None:
+    def __init__(self, name: str, source: TableSource) -> None:
         self.name = name
         self._source = source
         self._columns = tuple(TABLES[name])
         self._ability = _ABILITIES[name]
-        self._plans: list[Plan] = []
+        self._plans: list[QueryPlan] = []
 
     def BestIndexObject(self, info: apsw.IndexInfo) -> bool:
         terms: list[tuple[str, str]] = []
@@ -155,7 +155,7 @@ class Table:
             rows *= _SELECTIVITY.get(term[0], 0.9)
             if excludes_delivered(*term, info.get_aConstraint_rhs(which)):
                 history = False
-        plan = Plan(terms, *self._order(info, history))
+        plan = QueryPlan(terms, *self._order(info, history))
         info.orderByConsumed = bool(plan.order)
         info.idxNum = len(self._plans)
         info.estimatedRows = max(1, int(rows))
@@ -200,7 +200,7 @@ class Table:
     def Destroy(self) -> None: ...
 
 
-_CURSORS: Final[dict[str, Callable[[Source, list[Plan]], Cursor]]] = {
+_CURSORS: Final[dict[str, Callable[[TableSource, list[QueryPlan]], Cursor]]] = {
     "messages": MessageCursor,
     "dead_letters": LetterCursor,
     "events": lambda source, plans: EventCursor(source, plans, tuple(EVENTS)),
@@ -211,13 +211,13 @@ _CURSORS: Final[dict[str, Callable[[Source, list[Plan]], Cursor]]] = {
 class Module:
     """Makes the tables known to SQLite. They are simply there; no statement makes one."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TableSource) -> None:
         self._source = source
 
     def Connect(
         self, connection: apsw.Connection, module: str, database: str, table: str, *arguments: object
-    ) -> tuple[str, Table]:
+    ) -> tuple[str, QueryTable]:
         columns = ", ".join(f"{name} {kind}" for name, kind in TABLES[module].items())
-        return f"CREATE TABLE {module}({columns})", Table(module, self._source)
+        return f"CREATE TABLE {module}({columns})", QueryTable(module, self._source)
 
     Create = Connect

@@ -2,15 +2,15 @@
 
 import pytest
 
-from unibus.core.deadletter import (
+from unibus.core.flow.deadletter import (
     DESCRIPTION_HEADER,
     MAX_DELIVERY_COUNT_EXCEEDED,
     REASON_HEADER,
     SOURCE_HEADER,
     sub_queue,
 )
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew
-from unibus.core.life.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
+from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Renew
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED
 from unibus.errors import LockLost, MessageNotFound
 from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, every_settlement, headers, sending, settling
 

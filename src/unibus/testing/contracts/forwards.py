@@ -7,7 +7,9 @@ a dead-lettered message                 in neither case: it stays in its own dea
 
 import pytest
 
-from unibus.core.deadletter import (
+from unibus.core.filters.actions import SqlRuleAction
+from unibus.core.filters.filters import SqlFilter, TrueFilter
+from unibus.core.flow.deadletter import (
     DESCRIPTION_HEADER,
     ENTITY_DISABLED,
     MESSAGE_SIZE_EXCEEDED,
@@ -16,11 +18,9 @@ from unibus.core.deadletter import (
     SOURCE_HEADER,
     sub_queue,
 )
-from unibus.core.filters.actions import SqlRuleAction
-from unibus.core.filters.filters import SqlFilter, TrueFilter
-from unibus.core.life.commands import DEAD_LETTER, Move
-from unibus.core.life.entity import subscription_path
-from unibus.core.life.rules import Rule, text_of
+from unibus.core.lifecycle.commands import DEAD_LETTER, Move
+from unibus.core.lifecycle.state.entity import subscription_path
+from unibus.core.lifecycle.state.rules import Rule, text_of
 from unibus.errors import DuplicateMessage, QuotaExceeded, UsageError
 from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers, sending, settling
 
@@ -148,7 +148,7 @@ class ForwardLimitContract(Contract):
 class ForwardedDeadLetterContract(Contract):
     """A dead-lettered message goes where it is forwarded to, or stays in its own dead-letter queue."""
 
-    def bury(self, rig: Rig, *names: str) -> None:
+    def dead_letter(self, rig: Rig, *names: str) -> None:
         for name in names:
             rig.send("q", name, 50, message_id=name)
             rig.settle(DEAD_LETTER, rig.one("q"), reason="Broken", description="half of it")
@@ -156,7 +156,7 @@ class ForwardedDeadLetterContract(Contract):
     def test_it_stays_where_the_target_refuses_it(self, rig: Rig) -> None:
         rig.queue("graves", max_count=1)
         rig.queue("q", forward_dead_letters_to="graves")
-        self.bury(rig, "a", "b")
+        self.dead_letter(rig, "a", "b")
         assert (bodies(rig.peek("graves")), reasons(rig, "q")) == (["a"], [("b", "Broken")])
         text = str(rig.dead("q")[0].headers[DESCRIPTION_HEADER])
         assert text.startswith("half of it; not forwarded: 'graves'")
@@ -165,9 +165,9 @@ class ForwardedDeadLetterContract(Contract):
     def test_a_disabled_target_and_one_for_small_messages_refuse(self, rig: Rig) -> None:
         rig.queue("graves", status="disabled")
         rig.queue("q", forward_dead_letters_to="graves")
-        self.bury(rig, "a")
+        self.dead_letter(rig, "a")
         rig.update("graves", status="active", max_message_size_kb=1)
-        self.bury(rig, LARGE[:100])
+        self.dead_letter(rig, LARGE[:100])
         rig.send("q", LARGE)
         rig.settle(DEAD_LETTER, rig.one("q"))
         assert (bodies(rig.peek("graves")), [letter.body for letter in rig.dead("q")]) == ([LARGE[:100]], ["a", LARGE])
@@ -176,20 +176,20 @@ class ForwardedDeadLetterContract(Contract):
         rig.queue("full", max_count=1)
         rig.queue("graves", forward_to="full")
         rig.queue("q", forward_dead_letters_to="graves")
-        self.bury(rig, "a", "b")
+        self.dead_letter(rig, "a", "b")
         assert (bodies(rig.peek("full")), reasons(rig, "graves"), rig.dead("q")) == (["a"], [("b", QUOTA_EXCEEDED)], [])
 
     def test_duplicate_detection_never_drops_it(self, rig: Rig) -> None:
         rig.queue("graves", dedup_window=60)
         rig.queue("q", forward_dead_letters_to="graves")
-        self.bury(rig, "a", "a")
+        self.dead_letter(rig, "a", "a")
         assert (bodies(rig.peek("graves")), reasons(rig, "q")) == (["a"], [("a", "Broken")])
 
     def test_nor_does_that_of_an_entity_behind_the_target(self, rig: Rig) -> None:
         rig.queue("end", dedup_window=60)
         rig.queue("graves", forward_to="end")
         rig.queue("q", forward_dead_letters_to="graves")
-        self.bury(rig, "a", "a")
+        self.dead_letter(rig, "a", "a")
         assert (bodies(rig.peek("end")), reasons(rig, "q")) == (["a"], [("a", "Broken")])
 
     def test_expired_messages_stay_too(self, rig: Rig) -> None:

@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from unibus.core.codec import encode
-from unibus.core.cold import HeaderValue
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.changes import Who
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.commands import (
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import HeaderValue
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -28,12 +28,12 @@ from unibus.core.life.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
-from unibus.core.life.envelope import message_of
-from unibus.core.life.events import Event
-from unibus.core.message import Message
-from unibus.stores.store import EntityInfo, SessionLock, Store, Wish
-from unibus.testing.virtual_clock import VirtualClock
+from unibus.core.lifecycle.envelope import message_of
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.changes import MessageRef
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC, subscription_path
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Store
+from unibus.testing.clock.virtual_clock import VirtualClock
 
 SECOND: Final = 1_000_000_000
 ANSWER_S: Final = 30.0
@@ -42,7 +42,7 @@ ANSWER_S: Final = 30.0
 OpenStore = Callable[[VirtualClock], Store]
 
 
-class Entities:
+class RigEntities:
     """The clock, the commands, and what they make of entities."""
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
@@ -79,7 +79,7 @@ class Entities:
         return next(each for each in self.store.entities().wait(ANSWER_S) if each.name == name)
 
 
-class Rig(Entities):
+class Rig(RigEntities):
     """A store on a clock that stands still until it is moved."""
 
     # Messages in
@@ -95,14 +95,14 @@ class Rig(Entities):
     # Messages out
 
     def claim(self, entity: str, count: int = 1, lock: bool = True) -> list[Claimed]:
-        return self.store.claim(Wish(entity, count, lock)).wait(ANSWER_S)
+        return self.store.claim(ClaimRequest(entity, count, lock)).wait(ANSWER_S)
 
     def one(self, entity: str) -> Claimed:
         [claimed] = self.claim(entity)
         return claimed
 
     def deferred(self, entity: str, *sequences: int) -> list[Claimed]:
-        return self.store.claim(Wish(entity, sequences=sequences)).wait(ANSWER_S)
+        return self.store.claim(ClaimRequest(entity, sequences=sequences)).wait(ANSWER_S)
 
     def drain(self, entity: str) -> list[object]:
         """Take away everything that can be received, and tell the bodies in their order."""
@@ -134,8 +134,8 @@ class Rig(Entities):
         return lock
 
     def claim_in(self, lock: SessionLock, count: int = 1, sequences: tuple[int, ...] = ()) -> list[Claimed]:
-        wish = Wish(lock.entity, count, session=(lock.session_id, lock.token), sequences=sequences)
-        return self.store.claim(wish).wait(ANSWER_S)
+        request = ClaimRequest(lock.entity, count, session=(lock.session_id, lock.token), sequences=sequences)
+        return self.store.claim(request).wait(ANSWER_S)
 
     def session(self, verb: int, lock: SessionLock, state: bytes | None = None) -> object:
         command = SessionCommand(verb, lock.entity, lock.session_id, lock.token)
@@ -170,7 +170,7 @@ def sending(entity: str, body: object = None, priority: int = 50, **fields: obje
     message_id, session_id = fields.pop("message_id", message.id), fields.pop("session_id", None)
     assert isinstance(message_id, str)
     assert session_id is None or isinstance(session_id, str)
-    command = Send(entity, Who(message_id, len(data), session_id), data, priority)
+    command = Send(entity, MessageRef(message_id, len(data), session_id), data, priority)
     for name, value in fields.items():
         setattr(command, name, value)
     return command

@@ -1,17 +1,17 @@
 """The contract of ways: topics with subscriptions, entities that forward, and where dead letters go."""
 
-from unibus.core.deadletter import (
+from unibus.core.filters.actions import SqlRuleAction
+from unibus.core.filters.filters import FalseFilter, TrueFilter
+from unibus.core.flow.deadletter import (
     MAX_TRANSFER_HOP_COUNT_EXCEEDED,
     REASON_HEADER,
     SESSION_ID_IS_NULL,
     SOURCE_HEADER,
     sub_queue,
 )
-from unibus.core.filters.actions import SqlRuleAction
-from unibus.core.filters.filters import FalseFilter, TrueFilter
-from unibus.core.life.commands import DEAD_LETTER, Cancel, Declare
-from unibus.core.life.entity import SUBSCRIPTION, subscription_path
-from unibus.core.life.rules import Rule, text_of
+from unibus.core.lifecycle.commands import DEAD_LETTER, Cancel, Declare
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION, subscription_path
+from unibus.core.lifecycle.state.rules import Rule, text_of
 from unibus.limits import FORWARD_HOPS_MAX
 from unibus.testing.contracts.rig import ANSWER_S, SECOND, Contract, Rig, bodies, headers
 

@@ -4,16 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from unibus.core.codec import encode
-from unibus.core.cold import Cold, HeaderValue
-from unibus.core.deadletter import sub_queue
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
-from unibus.core.life.changes import Who
-from unibus.core.life.commands import DEAD_LETTER, Declare, DropRule, Move, Send, SendResult, SetRule
-from unibus.core.life.entity import SUBSCRIPTION
-from unibus.core.life.rules import DEFAULT_RULE, Rule, text_of
-from unibus.core.message import Message
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.commands import DEAD_LETTER, Declare, DropRule, Move, Send, SendResult, SetRule
+from unibus.core.lifecycle.state.changes import MessageRef
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION
+from unibus.core.lifecycle.state.rules import DEFAULT_RULE, Rule, text_of
 from unibus.errors import ConfigInvalid, EntityExists, EntityNotFound, QuotaExceeded, UsageError
 from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers, sending
 
@@ -21,10 +21,10 @@ from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, headers,
 def publish(rig: Rig, body: object, visible_ns: int = 0, **given: HeaderValue) -> SendResult:
     """A message with these headers, to the topic t."""
     message = Message.new("t", body, 50)
-    message.cold = Cold()
-    message.cold.headers = dict(given)
+    message.properties = MessageProperties()
+    message.properties.headers = dict(given)
     data = encode(message)
-    command = Send("t", Who(message.id, len(data)), data, 50)
+    command = Send("t", MessageRef(message.id, len(data)), data, 50)
     command.visible_ns = visible_ns
     [result] = rig.run(command)
     assert isinstance(result, SendResult)
@@ -34,10 +34,10 @@ def publish(rig: Rig, body: object, visible_ns: int = 0, **given: HeaderValue) -
 def lasting(entity: str, seconds: int) -> Send:
     """A send of a message with a time to live, in the envelope too: that is what an action reads."""
     message = Message.new(entity, "lasting", 50)
-    message.cold = Cold()
-    message.cold.ttl_ns = seconds * SECOND
+    message.properties = MessageProperties()
+    message.properties.ttl_ns = seconds * SECOND
     data = encode(message)
-    command = Send(entity, Who(message.id, len(data)), data, 50)
+    command = Send(entity, MessageRef(message.id, len(data)), data, 50)
     command.ttl_ns = seconds * SECOND
     return command
 
@@ -156,7 +156,7 @@ class RuleContract(Contract):
         assert rig.picture() == before
 
     def test_rules_that_are_none(self, rig: Rig) -> None:
-        from unibus.core.life.settings import checked_settings
+        from unibus.core.lifecycle.state.settings import checked_settings
 
         for text in (
             "{}",

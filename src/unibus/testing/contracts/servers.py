@@ -8,8 +8,8 @@ import pytest
 
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule, rules_text
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.commands import (
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.commands import (
     ABANDON,
     BY_TOKEN,
     COMPLETE,
@@ -23,9 +23,9 @@ from unibus.core.life.commands import (
     SendResult,
     Settle,
 )
-from unibus.core.life.entity import NAMESPACE, NAMESPACE_NAME, QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.entity import NAMESPACE, NAMESPACE_NAME, QUEUE, SUBSCRIPTION, TOPIC
 from unibus.errors import BusError, EntityExists, EntityNotFound, LockLost, MessageNotFound, NameInvalid, UsageError
-from unibus.stores.store import SessionLock
+from unibus.stores.seam.store import SessionLock
 from unibus.testing.contracts.rig import ANSWER_S, SECOND, Contract, Rig, bodies, sending
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from unibus.core.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, REASON_HEADER
-from unibus.core.life.commands import DEFER, LEAVE_SESSION, RENEW_SESSION, SET_SESSION_STATE
+from unibus.core.flow.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, REASON_HEADER
+from unibus.core.lifecycle.commands import DEFER, LEAVE_SESSION, RENEW_SESSION, SET_SESSION_STATE
 from unibus.errors import (
     LockLost,
     MessageNotFound,
@@ -14,7 +14,7 @@ from unibus.errors import (
     SessionRequired,
 )
 from unibus.limits import SESSION_STATE_BYTES_MAX
-from unibus.stores.store import SessionLock
+from unibus.stores.seam.store import SessionLock
 from unibus.testing.contracts.rig import ANSWER_S, SECOND, Contract, Rig, bodies
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from unibus.core.deadletter import REASON_HEADER, TTL_EXPIRED
-from unibus.core.life.commands import Cancel, SendResult
+from unibus.core.flow.deadletter import REASON_HEADER, TTL_EXPIRED
+from unibus.core.lifecycle.commands import Cancel, SendResult
 from unibus.errors import DuplicateMessage, LockLost, MessageNotFound
 from unibus.testing.contracts.rig import SECOND, Contract, Rig, bodies, sending
 

@@ -1,7 +1,7 @@
 """A store in the fewest words: what queues, topics, rules and sessions promise, without any thought of speed.
 
 Random tests run a real store beside this one and compare the two after every step. So it shares no rule with
-core/life: it looks through everything it has for every question, and works out what is due by trying all of it.
+core/lifecycle: it looks through everything it has for every question, and works out what is due by trying all of it.
 Locks get the tokens that the real store drew, and a message is known by its text.
 
     letters.py      a message, a session
@@ -13,32 +13,32 @@ Locks get the tokens that the real store drew, and a message is known by its tex
     store.py        what can be asked for: `ModelStore`
 """
 
-from unibus.testing.model.boxes import HOPS_MAX, Boxes, Copy
-from unibus.testing.model.letters import SECOND, Held, Letter, Value
-from unibus.testing.model.parts import Box, Post, Rules
+from unibus.testing.model.boxes import HOPS_MAX, Boxes, ModelCopy
+from unibus.testing.model.letters import SECOND, Held, ModelMessage, Value
+from unibus.testing.model.parts import ModelQueue, ModelRules, ModelSend
 from unibus.testing.model.rules import (
     DEFAULT,
     Adds,
     Always,
     Both,
     Compares,
-    Condition,
     Correlates,
     Divides,
-    Either,
-    IsNull,
+    ModelCondition,
+    ModelEither,
+    ModelIsNull,
+    ModelNot,
     ModelRule,
+    ModelStatement,
     Never,
     NoAnswer,
-    Not,
     Removes,
     Sets,
     SetsCorrelation,
     SetsQuotient,
     SetsSession,
-    Statement,
 )
-from unibus.testing.model.store import Desk, ModelStore
+from unibus.testing.model.store import ModelStore, ReferenceModel
 
 __all__ = [
     "DEFAULT",
@@ -47,30 +47,30 @@ __all__ = [
     "Adds",
     "Always",
     "Both",
-    "Box",
     "Boxes",
     "Compares",
-    "Condition",
-    "Copy",
     "Correlates",
-    "Desk",
     "Divides",
-    "Either",
     "Held",
-    "IsNull",
-    "Letter",
+    "ModelCondition",
+    "ModelCopy",
+    "ModelEither",
+    "ModelIsNull",
+    "ModelMessage",
+    "ModelNot",
+    "ModelQueue",
     "ModelRule",
+    "ModelRules",
+    "ModelSend",
+    "ModelStatement",
     "ModelStore",
     "Never",
     "NoAnswer",
-    "Not",
-    "Post",
+    "ReferenceModel",
     "Removes",
-    "Rules",
     "Sets",
     "SetsCorrelation",
     "SetsQuotient",
     "SetsSession",
-    "Statement",
     "Value",
 ]

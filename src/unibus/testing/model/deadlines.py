@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from unibus.core.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
+from unibus.core.flow.deadletter import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
 from unibus.testing.model.boxes import Boxes
-from unibus.testing.model.letters import Letter
-from unibus.testing.model.parts import Box
+from unibus.testing.model.letters import ModelMessage
+from unibus.testing.model.parts import ModelQueue
 
 
 class TimedBoxes(Boxes):
@@ -25,7 +25,7 @@ class TimedBoxes(Boxes):
             at_once[0]()
         self._tie = 0
 
-    def _deadlines(self, box: Box) -> list[tuple[int, Callable[[], None]]]:
+    def _deadlines(self, box: ModelQueue) -> list[tuple[int, Callable[[], None]]]:
         found: list[tuple[int, Callable[[], None]]] = []
         for letter in box.letters.values():
             by_session = box.rules.by_session and letter.session is not None and not box.rules.is_dead
@@ -40,13 +40,13 @@ class TimedBoxes(Boxes):
                 found.append((held.until_ns, partial(self._session_over, box, session)))
         return found
 
-    def _expire(self, box: Box, letter: Letter) -> None:
+    def _expire(self, box: ModelQueue, letter: ModelMessage) -> None:
         if box.rules.buries_expired and not box.rules.is_dead:
             self._bury(box, letter, TTL_EXPIRED)
         else:
             del box.letters[letter.sequence]
 
-    def _show(self, box: Box, letter: Letter) -> None:
+    def _show(self, box: ModelQueue, letter: ModelMessage) -> None:
         if letter.delayed:
             letter.state, letter.delayed = "active", False
             return
@@ -59,7 +59,7 @@ class TimedBoxes(Boxes):
         letter.state, letter.sequence = "active", box.next_sequence()
         self._place(box, letter)
 
-    def _give_back(self, box: Box, letter: Letter, delay_ns: int) -> None:
+    def _give_back(self, box: ModelQueue, letter: ModelMessage, delay_ns: int) -> None:
         letter.token = b""
         if letter.count >= box.rules.deliveries_max and not box.rules.is_dead:
             self._bury(box, letter, MAX_DELIVERY_COUNT_EXCEEDED)
@@ -70,7 +70,7 @@ class TimedBoxes(Boxes):
         else:
             letter.state = "active"
 
-    def _session_over(self, box: Box, session: str) -> None:
+    def _session_over(self, box: ModelQueue, session: str) -> None:
         box.sessions[session].token = b""
         for letter in list(box.letters.values()):
             if letter.state == "locked" and letter.session == session:

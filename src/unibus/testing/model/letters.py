@@ -11,7 +11,7 @@ Value: TypeAlias = str | int | None
 
 
 @dataclass
-class Letter:
+class ModelMessage:
     """One message in one box. `until_ns` is when it becomes visible or when its lock ends.
 
     `headers` is never changed, only replaced: copies share it. `tie` is the instant of several deadlines, where the

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from unibus.testing.model.letters import SECOND, Held, Letter, Value
+from unibus.testing.model.letters import SECOND, Held, ModelMessage, Value
 from unibus.testing.model.rules import DEFAULT, ModelRule
 
 
 @dataclass(frozen=True)
-class Rules:
+class ModelRules:
     """The settings of a box, in nanoseconds where they are times; 0 is "none".
 
     `rules` and `buries_unanswered` are a subscription's, `keeps` is a topic's.
@@ -42,11 +42,11 @@ class Rules:
 
 
 @dataclass
-class Box:
+class ModelQueue:
     name: str
-    rules: Rules
+    rules: ModelRules
     sequence: int = 0
-    letters: dict[int, Letter] = field(default_factory=dict)
+    letters: dict[int, ModelMessage] = field(default_factory=dict)
     marks: dict[str, int] = field(default_factory=dict)
     sessions: dict[str, Held] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Post:
+class ModelSend:
     """What is sent: the arguments of a send. Without an `id` the text is it."""
 
     text: str
@@ -72,7 +72,7 @@ class Post:
     correlation: str | None = None
     id: str = ""
 
-    def letter(self) -> Letter:
-        letter = Letter(self.text, self.priority, self.session, 0, headers=dict(self.headers))
+    def letter(self) -> ModelMessage:
+        letter = ModelMessage(self.text, self.priority, self.session, 0, headers=dict(self.headers))
         letter.correlation, letter.id, letter.key, letter.fresh = self.correlation, self.id or self.text, self.key, True
         return letter

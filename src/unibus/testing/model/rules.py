@@ -7,25 +7,25 @@ a small part of the language, worked out by hand: it must not use the filters th
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from unibus.testing.model.letters import Letter, Value
+from unibus.testing.model.letters import ModelMessage, Value
 
 
 class NoAnswer(Exception):
     """A condition or a statement that cannot be worked out for this message."""
 
 
-class Condition(Protocol):
+class ModelCondition(Protocol):
     @property
     def sql(self) -> str: ...
 
-    def verdict(self, letter: Letter) -> bool | None: ...
+    def verdict(self, letter: ModelMessage) -> bool | None: ...
 
 
-class Statement(Protocol):
+class ModelStatement(Protocol):
     @property
     def sql(self) -> str: ...
 
-    def changed(self, letter: Letter) -> Letter: ...
+    def changed(self, letter: ModelMessage) -> ModelMessage: ...
 
 
 def literal(value: Value) -> str:
@@ -48,7 +48,7 @@ def equal(one: Value, other: Value) -> bool | None:
 class Always:
     sql = "1 = 1"
 
-    def verdict(self, letter: Letter) -> bool | None:
+    def verdict(self, letter: ModelMessage) -> bool | None:
         return True
 
 
@@ -56,7 +56,7 @@ class Always:
 class Never:
     sql = "1 = 2"
 
-    def verdict(self, letter: Letter) -> bool | None:
+    def verdict(self, letter: ModelMessage) -> bool | None:
         return False
 
 
@@ -72,7 +72,7 @@ class Correlates:
         own = [] if self.correlation is None else [f"sys.CorrelationId = {literal(self.correlation)}"]
         return " AND ".join([*own, *[f"{name} = {literal(value)}" for name, value in self.properties]])
 
-    def verdict(self, letter: Letter) -> bool | None:
+    def verdict(self, letter: ModelMessage) -> bool | None:
         own = self.correlation is None or letter.correlation == self.correlation
         return own and all(equal(letter.headers.get(name), value) is True for name, value in self.properties)
 
@@ -89,7 +89,7 @@ class Compares:
     def sql(self) -> str:
         return f"{self.name} {self.sign} {literal(self.value)}"
 
-    def verdict(self, letter: Letter) -> bool | None:
+    def verdict(self, letter: ModelMessage) -> bool | None:
         have = letter.headers.get(self.name)
         same = equal(have, self.value)
         if same is None or self.sign == "=":
@@ -102,14 +102,14 @@ class Compares:
 
 
 @dataclass(frozen=True)
-class IsNull:
+class ModelIsNull:
     name: str
 
     @property
     def sql(self) -> str:
         return f"{self.name} IS NULL"
 
-    def verdict(self, letter: Letter) -> bool | None:
+    def verdict(self, letter: ModelMessage) -> bool | None:
         return letter.headers.get(self.name) is None
 
 
@@ -124,48 +124,48 @@ class Divides:
     def sql(self) -> str:
         return f"{self.number} / {self.name} > 1"
 
-    def verdict(self, letter: Letter) -> bool | None:
+    def verdict(self, letter: ModelMessage) -> bool | None:
         found = quotient(self.number, letter.headers.get(self.name))
         return None if found is None else found > 1
 
 
 @dataclass(frozen=True)
-class Not:
-    part: Condition
+class ModelNot:
+    part: ModelCondition
 
     @property
     def sql(self) -> str:
         return f"NOT ({self.part.sql})"
 
-    def verdict(self, letter: Letter) -> bool | None:
+    def verdict(self, letter: ModelMessage) -> bool | None:
         found = self.part.verdict(letter)
         return None if found is None else not found
 
 
 @dataclass(frozen=True)
 class Both:
-    one: Condition
-    other: Condition
+    one: ModelCondition
+    other: ModelCondition
 
     @property
     def sql(self) -> str:
         return f"({self.one.sql}) AND ({self.other.sql})"
 
-    def verdict(self, letter: Letter) -> bool | None:
+    def verdict(self, letter: ModelMessage) -> bool | None:
         found = (self.one.verdict(letter), self.other.verdict(letter))
         return False if False in found else None if None in found else True
 
 
 @dataclass(frozen=True)
-class Either:
-    one: Condition
-    other: Condition
+class ModelEither:
+    one: ModelCondition
+    other: ModelCondition
 
     @property
     def sql(self) -> str:
         return f"({self.one.sql}) OR ({self.other.sql})"
 
-    def verdict(self, letter: Letter) -> bool | None:
+    def verdict(self, letter: ModelMessage) -> bool | None:
         found = (self.one.verdict(letter), self.other.verdict(letter))
         return True if True in found else None if None in found else False
 
@@ -182,7 +182,7 @@ def quotient(number: int, divisor: Value) -> int | None:
 # Statements
 
 
-def with_header(letter: Letter, name: str, value: Value) -> Letter:
+def with_header(letter: ModelMessage, name: str, value: Value) -> ModelMessage:
     return replace(letter, headers={**letter.headers, name: value})
 
 
@@ -195,7 +195,7 @@ class Sets:
     def sql(self) -> str:
         return f"SET {self.name} = {literal(self.value)}"
 
-    def changed(self, letter: Letter) -> Letter:
+    def changed(self, letter: ModelMessage) -> ModelMessage:
         return with_header(letter, self.name, self.value)
 
 
@@ -209,7 +209,7 @@ class Adds:
     def sql(self) -> str:
         return f"SET {self.name} = {self.name} + 1"
 
-    def changed(self, letter: Letter) -> Letter:
+    def changed(self, letter: ModelMessage) -> ModelMessage:
         have = letter.headers.get(self.name)
         return with_header(letter, self.name, have + 1 if isinstance(have, int) else None)
 
@@ -226,7 +226,7 @@ class SetsQuotient:
     def sql(self) -> str:
         return f"SET {self.name} = {self.number} / {self.divisor}"
 
-    def changed(self, letter: Letter) -> Letter:
+    def changed(self, letter: ModelMessage) -> ModelMessage:
         return with_header(letter, self.name, quotient(self.number, letter.headers.get(self.divisor)))
 
 
@@ -238,7 +238,7 @@ class Removes:
     def sql(self) -> str:
         return f"REMOVE {self.name}"
 
-    def changed(self, letter: Letter) -> Letter:
+    def changed(self, letter: ModelMessage) -> ModelMessage:
         return replace(letter, headers={name: value for name, value in letter.headers.items() if name != self.name})
 
 
@@ -250,7 +250,7 @@ class SetsSession:
     def sql(self) -> str:
         return f"SET sys.SessionId = {literal(self.session)}"
 
-    def changed(self, letter: Letter) -> Letter:
+    def changed(self, letter: ModelMessage) -> ModelMessage:
         return replace(letter, session=self.session)
 
 
@@ -262,7 +262,7 @@ class SetsCorrelation:
     def sql(self) -> str:
         return f"SET sys.CorrelationId = {literal(self.correlation)}"
 
-    def changed(self, letter: Letter) -> Letter:
+    def changed(self, letter: ModelMessage) -> ModelMessage:
         return replace(letter, correlation=self.correlation)
 
 
@@ -271,13 +271,13 @@ class ModelRule:
     """A rule with statements changes the message that it takes; one without leaves it as it is."""
 
     name: str
-    condition: Condition
-    action: tuple[Statement, ...] = ()
+    condition: ModelCondition
+    action: tuple[ModelStatement, ...] = ()
 
-    def takes(self, letter: Letter) -> bool:
+    def takes(self, letter: ModelMessage) -> bool:
         return self.condition.verdict(letter) is True
 
-    def changed(self, letter: Letter) -> Letter:
+    def changed(self, letter: ModelMessage) -> ModelMessage:
         """As the action makes it. What it is known by does not change: neither its key, nor whether that is at hand."""
         changed = replace(letter)
         for statement in self.action:

@@ -16,16 +16,16 @@ from unibus.errors import (
 from unibus.testing.model.admission import Room, room_of
 from unibus.testing.model.boxes import shorter
 from unibus.testing.model.deadlines import TimedBoxes
-from unibus.testing.model.letters import Held, Letter, Value
-from unibus.testing.model.parts import Box, Post
+from unibus.testing.model.letters import Held, ModelMessage, Value
+from unibus.testing.model.parts import ModelQueue, ModelSend
 
 
-class Desk(TimedBoxes):
+class ReferenceModel(TimedBoxes):
     """What goes in, and what operators do with what is there."""
 
     # All or nothing
 
-    def together(self, steps: list[Callable[[], object]], sends: Sequence[tuple[str, Post]] = ()) -> list[object]:
+    def together(self, steps: list[Callable[[], object]], sends: Sequence[tuple[str, ModelSend]] = ()) -> list[object]:
         """`sends` are those among the steps: all of them are checked before the first step."""
         before = copy.deepcopy((self.boxes, self.sequences))
         try:
@@ -39,7 +39,7 @@ class Desk(TimedBoxes):
 
     # Sending
 
-    def send(self, name: str, post: Post) -> int:
+    def send(self, name: str, post: ModelSend) -> int:
         """The sequence that the message got; 0 for a duplicate."""
         box = self.box(name)
         if self._room is None:
@@ -58,10 +58,10 @@ class Desk(TimedBoxes):
             self._arrive(box, letter, post.ttl_ns)
         return sequence
 
-    def _key(self, box: Box, post: Post) -> str | None:
+    def _key(self, box: ModelQueue, post: ModelSend) -> str | None:
         return post.key or ((post.id or post.text) if box.rules.knows_ids else None)
 
-    def _granted(self, sends: Sequence[tuple[str, Post]]) -> Room:
+    def _granted(self, sends: Sequence[tuple[str, ModelSend]]) -> Room:
         """Check them, and give each its room. A duplicate needs none."""
         room, keys = room_of(self.boxes), set()
         for name, post in sends:
@@ -72,7 +72,7 @@ class Desk(TimedBoxes):
             self._check_send(box, post, is_known, room)
         return room
 
-    def _check_send(self, box: Box, post: Post, is_known: bool, room: Room) -> None:
+    def _check_send(self, box: ModelQueue, post: ModelSend, is_known: bool, room: Room) -> None:
         if box.rules.is_dead or "/Subscriptions/" in box.name:
             raise UsageError(f"messages cannot be sent to {box.name!r} directly")
         if not box.rules.sends:
@@ -87,15 +87,15 @@ class Desk(TimedBoxes):
         else:
             self._check_room(self._targets(box), room)
 
-    def _check_session(self, box: Box, session: str | None) -> None:
+    def _check_session(self, box: ModelQueue, session: str | None) -> None:
         if box.rules.by_session and session is None and not box.rules.forward_to:
             raise SessionRequired(box.name)
 
-    def _targets(self, box: Box) -> list[Box]:
+    def _targets(self, box: ModelQueue) -> list[ModelQueue]:
         """Where a message of the box may be stored, whatever the rules say."""
         return [box, *[self.boxes[name] for name in self.subscriptions(box.name)]]
 
-    def _check_room(self, targets: list[Box], room: Room) -> None:
+    def _check_room(self, targets: list[ModelQueue], room: Room) -> None:
         """Each that would store it needs room. Where a message is forwarded to has no say in a send."""
         for box in targets:
             if self.stores(box) and not room.has_place(box):
@@ -111,7 +111,7 @@ class Desk(TimedBoxes):
 
     # By hand
 
-    def waiting(self, name: str, sequence: int) -> Letter:
+    def waiting(self, name: str, sequence: int) -> ModelMessage:
         letter = self.box(name).letters.get(sequence)
         if letter is None or letter.state == "locked":
             raise MessageNotFound(name)
@@ -123,7 +123,7 @@ class Desk(TimedBoxes):
         if box.rules.is_dead:
             raise UsageError(f"messages cannot be moved to {target!r}")
         letter = self.waiting(name, sequence)
-        moved = Letter(letter.text, letter.priority, letter.session, 0)
+        moved = ModelMessage(letter.text, letter.priority, letter.session, 0)
         moved.headers, moved.correlation = letter.headers, letter.correlation
         moved.id, moved.key = letter.id, letter.key
         self._check_taken(target, moved)
@@ -136,7 +136,7 @@ class Desk(TimedBoxes):
             self._room = None
         del self.box(name).letters[sequence]
 
-    def _check_taken(self, target: str, letter: Letter) -> None:
+    def _check_taken(self, target: str, letter: ModelMessage) -> None:
         """Found out by trying, on a copy of everything."""
         before = self.boxes, self.sequences
         self.boxes, self.sequences = copy.deepcopy(before)
@@ -150,12 +150,12 @@ class Desk(TimedBoxes):
         del self.box(name).letters[sequence]
 
 
-class ModelStore(Desk):
+class ModelStore(ReferenceModel):
     """What can be asked for. Call `tick` before every verb: it does what time has done."""
 
     # Receiving
 
-    def line(self, name: str, session: str | None) -> list[Letter]:
+    def line(self, name: str, session: str | None) -> list[ModelMessage]:
         """Who waits, in order."""
         box = self.box(name)
         sessions = box.rules.by_session and not box.rules.is_dead
@@ -165,7 +165,7 @@ class ModelStore(Desk):
         by_priority = box.rules.by_priority and not sessions
         return sorted(found, key=lambda each: (each.priority if by_priority else 0, each.sequence))
 
-    def claim(self, name: str, count: int, session: tuple[str, bytes] | None = None) -> list[Letter]:
+    def claim(self, name: str, count: int, session: tuple[str, bytes] | None = None) -> list[ModelMessage]:
         """The letters to hand out. The caller says `lock` or `take` for each."""
         self._check_receives(name)
         if session is not None:
@@ -180,7 +180,7 @@ class ModelStore(Desk):
         if not self.box(owner).rules.receives:
             raise EntityDisabled(name)
 
-    def deferred(self, name: str, sequences: list[int], session: tuple[str, bytes] | None = None) -> list[Letter]:
+    def deferred(self, name: str, sequences: list[int], session: tuple[str, bytes] | None = None) -> list[ModelMessage]:
         self._check_receives(name)
         box = self.box(name)
         wanted = None if session is None else session[0]
@@ -193,7 +193,7 @@ class ModelStore(Desk):
                 raise MessageNotFound(name)
         return [letter for letter in found if letter is not None]
 
-    def lock(self, name: str, letter: Letter, token: bytes) -> None:
+    def lock(self, name: str, letter: ModelMessage, token: bytes) -> None:
         letter.state, letter.token = "locked", token
         letter.count += 1
         letter.until_ns = self.now_ns + self._lock_ns(name)
@@ -202,12 +202,12 @@ class ModelStore(Desk):
         """That of a dead-letter queue is that of its entity."""
         return self.box(name.rpartition("/")[0] if self.box(name).rules.is_dead else name).rules.lock_ns
 
-    def take(self, name: str, letter: Letter) -> None:
+    def take(self, name: str, letter: ModelMessage) -> None:
         del self.box(name).letters[letter.sequence]
 
     # Settling
 
-    def locked(self, name: str, sequence: int, token: bytes) -> Letter:
+    def locked(self, name: str, sequence: int, token: bytes) -> ModelMessage:
         letter = self.box(name).letters.get(sequence)
         if letter is None or letter.state != "locked" or letter.token != token:
             raise LockLost(name)
@@ -225,7 +225,7 @@ class ModelStore(Desk):
         letter = self._locked_with(name, sequence, token, headers)
         letter.state, letter.token, letter.deferred = "deferred", b"", True
 
-    def bury(
+    def dead_letter(
         self,
         name: str,
         sequence: int,
@@ -235,7 +235,7 @@ class ModelStore(Desk):
     ) -> None:
         self._bury(self.box(name), self._locked_with(name, sequence, token, headers), reason)
 
-    def _locked_with(self, name: str, sequence: int, token: bytes, headers: Mapping[str, Value] | None) -> Letter:
+    def _locked_with(self, name: str, sequence: int, token: bytes, headers: Mapping[str, Value] | None) -> ModelMessage:
         """The locked letter with what a settlement puts over its headers."""
         letter = self.locked(name, sequence, token)
         letter.headers = {**letter.headers, **(headers or {})}

@@ -20,8 +20,8 @@ from unibus.codecs.atom import schema
 from unibus.codecs.atom.descriptions import (
     AccessDescription,
     ActionDescription,
+    AtomEntry,
     EntityDescription,
-    Entry,
     FilterDescription,
     RuleDescription,
     TypedValue,
@@ -117,7 +117,7 @@ def test_a_queue_that_the_client_receives() -> None:
     access = (AccessDescription("send", ("Send",), KEY, KEY, created_time=STAMP),)
     counts = {"ActiveMessageCount": 4, "DeadLetterMessageCount": 2, "ScheduledMessageCount": 1}
     content = EntityDescription(schema.QUEUE, values, access, counts)
-    data = entry_document(Entry("https://h:1/a/b?x=1&y=2", "a/b", content, STAMP, STAMP, "h"))
+    data = entry_document(AtomEntry("https://h:1/a/b?x=1&y=2", "a/b", content, STAMP, STAMP, "h"))
     entry = models.QueueDescriptionEntry.deserialize(ElementTree.fromstring(data))
     assert (entry.id, entry.title, entry.author.name) == ("https://h:1/a/b?x=1&y=2", "a/b", "h")
     assert entry.published == dt.datetime(2026, 11, 17, 10, 0, 0, 123456, tzinfo=dt.UTC)
@@ -138,7 +138,7 @@ def test_a_queue_that_the_client_receives() -> None:
 
 def test_what_is_written_is_in_the_order_of_the_schema() -> None:
     values = dict.fromkeys(reversed(schema.ELEMENTS[schema.TOPIC]), "0")
-    data = entry_document(Entry("https://h/t", "t", EntityDescription(schema.TOPIC, values, (), {})))
+    data = entry_document(AtomEntry("https://h/t", "t", EntityDescription(schema.TOPIC, values, (), {})))
     topic = ElementTree.fromstring(data).find(f".//{{{schema.SERVICE_BUS}}}TopicDescription")
     assert topic is not None
     assert [child.tag.partition("}")[2] for child in topic] == list(schema.ELEMENTS[schema.TOPIC])
@@ -149,7 +149,7 @@ def test_what_is_written_is_in_the_order_of_the_schema() -> None:
 
 def test_a_list_has_a_second_link_where_a_page_follows() -> None:
     content = EntityDescription(schema.QUEUE, {}, (), {})
-    entries = [Entry(f"https://h/q{at}", f"q{at}", content) for at in range(2)]
+    entries = [AtomEntry(f"https://h/q{at}", f"q{at}", content) for at in range(2)]
     data = feed_document("https://h/$Resources/queues", "Queues", STAMP, entries, "https://h/l?$skip=2&$top=2")
     feed = models.QueueDescriptionFeed.deserialize(ElementTree.fromstring(data))
     assert [entry.title for entry in feed.entry] == ["q0", "q1"]
@@ -162,7 +162,7 @@ def test_a_list_has_a_second_link_where_a_page_follows() -> None:
 
 def test_a_namespace() -> None:
     values = {"Name": "ns", "MessagingSKU": "Premium", "MessagingUnits": "1", "NamespaceType": "Messaging"}
-    data = entry_document(Entry("https://h/$namespaceinfo", "ns", EntityDescription(schema.NAMESPACE, values)))
+    data = entry_document(AtomEntry("https://h/$namespaceinfo", "ns", EntityDescription(schema.NAMESPACE, values)))
     found = models.NamespacePropertiesEntry.deserialize(ElementTree.fromstring(data)).content.namespace_properties
     assert (found.name, found.messaging_sku, found.messaging_units) == ("ns", "Premium", 1)
 
@@ -215,7 +215,7 @@ def test_rules_of_the_client(given: object, read: FilterDescription) -> None:
     assert read_description(
         sent_rule(public.RuleProperties("r", filter=given, action=action, created_at_utc=None))
     ) == described._replace(created_at="")
-    received = received_rule(entry_document(Entry("https://h/t/Subscriptions/s/Rules/r", "r", described)))
+    received = received_rule(entry_document(AtomEntry("https://h/t/Subscriptions/s/Rules/r", "r", described)))
     assert type(received.filter) is type(given)
     assert received.action.sql_expression == "SET a = @int"
     assert received.action.parameters == {"@int": 5}
@@ -230,7 +230,7 @@ def test_rules_of_the_client(given: object, read: FilterDescription) -> None:
 def test_a_rule_without_an_action() -> None:
     sent_out = sent_rule(public.RuleProperties("r", filter=TrueRuleFilter(), action=None, created_at_utc=None))
     assert read_description(sent_out) == RuleDescription("r", FilterDescription("TrueFilter"))
-    assert received_rule(entry_document(Entry("https://h/r", "r", RuleDescription("r")))).action is None
+    assert received_rule(entry_document(AtomEntry("https://h/r", "r", RuleDescription("r")))).action is None
 
 
 def described(inner: str) -> EntityDescription | RuleDescription:
@@ -260,7 +260,7 @@ def test_null_values() -> None:
     read = rule(f"<Filter i:type='SqlFilter'><SqlExpression>a</SqlExpression><Parameters>{pair}</Parameters></Filter>")
     assert read.filter is not None
     assert read.filter.parameters == (("k", TypedValue("string", None)),)
-    written = received_rule(entry_document(Entry("https://h/r", "r", read)))
+    written = received_rule(entry_document(AtomEntry("https://h/r", "r", read)))
     assert written.filter.parameters == {"k": None}
 
 

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from unibus.core.codec import decode, encode
-from unibus.core.cold import Int32
+from unibus.core.codec.codec import decode, encode
+from unibus.core.envelope.message import Message, same_message
+from unibus.core.envelope.message_properties import Int32
 from unibus.core.filters.actions import SqlRuleAction
-from unibus.core.message import Message, same_message
 from unibus.errors import EvaluationError, FilterInvalid
 
 
@@ -87,12 +87,17 @@ def test_system_properties() -> None:
     )
     at = datetime(2030, 1, 1, tzinfo=UTC)
     other = SqlRuleAction(text, {"hour": timedelta(hours=1), "at": at}).apply(one)
-    cold = other.cold
-    assert cold is not None
+    properties = other.properties
+    assert properties is not None
     assert (other.subject, other.correlation_id, other.session_id) == ("new", "5", None)
-    assert (cold.to, cold.reply_to, cold.reply_to_session_id, cold.partition_key) == ("xnew", "r", "rs", "pk")
+    assert (properties.to, properties.reply_to, properties.reply_to_session_id, properties.partition_key) == (
+        "xnew",
+        "r",
+        "rs",
+        "pk",
+    )
     assert (other.content_type, other.ttl) == ("text/plain", 3600.0)
-    assert cold.scheduled_at_ns == int(at.timestamp()) * 10**9
+    assert properties.scheduled_at_ns == int(at.timestamp()) * 10**9
 
 
 def test_the_message_id() -> None:
@@ -126,7 +131,7 @@ def test_the_message_itself_stays_as_it_is() -> None:
     assert other.id == one.id
     bare = Message.new("orders")
     assert dict(SqlRuleAction("SET a = 5").apply(bare).headers) == {"a": 5}
-    assert bare.cold is None
+    assert bare.properties is None
 
 
 FAILURES = [

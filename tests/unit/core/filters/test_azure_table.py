@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from unibus.core.cold import Int32
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.message_properties import Int32
 from unibus.core.filters.filters import SqlFilter
-from unibus.core.message import Message, restored
 from unibus.errors import EvaluationError
 
 NOON = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)

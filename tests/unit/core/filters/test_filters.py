@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from unibus.core.cold import Cold, Int32
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import Int32, MessageProperties
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
-from unibus.core.message import Message
 from unibus.errors import EvaluationError, FilterInvalid
 
 
@@ -167,7 +167,7 @@ class Odd:
 )
 def test_headers_that_nobody_checked_give_an_answer_or_our_error(value: object, text: str) -> None:
     one = Message.new("c")
-    one.cold = Cold({"a": value})  # type: ignore[dict-item]
+    one.properties = MessageProperties({"a": value})  # type: ignore[dict-item]
     for mode in ("azure", "lenient"):
         answers: list[object] = []
         try:
@@ -198,10 +198,10 @@ def test_headers_that_come_and_go_are_noticed() -> None:
     assert [wanted.matches(each) for each in (one, other, one, BARE, one)] == [True, False, True, False, True]
     spelled = [message({name: "red"}) for name in ("color", "cOLOR", "colour", "Color")]
     assert [wanted.matches(each) for each in spelled] == [True, True, False, True]
-    assert one.cold is not None
-    one.cold.headers["x"] = 1
+    assert one.properties is not None
+    one.properties.headers["x"] = 1
     assert SqlFilter("X = 1").matches(one)
-    del one.cold.headers["color"]
+    del one.properties.headers["color"]
     assert not wanted.matches(one)
 
 

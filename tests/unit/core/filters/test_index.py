@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from unibus.core.cold import Int32
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import Int32
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
 from unibus.core.filters.index import FilterIndex
-from unibus.core.message import Message
 from unibus.errors import EvaluationError
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from unibus.core.filters.likeness import Likeness
+from unibus.core.filters.like import Likeness
 
 
 def plainly(pattern: str, text: str) -> bool:

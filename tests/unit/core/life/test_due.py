@@ -2,38 +2,38 @@
 
 import random
 
-from unibus.core.life.changes import Who
-from unibus.core.life.due import NEVER, Due
-from unibus.core.life.entity import QUEUE, Entity, Entry
-from unibus.core.life.states import ACTIVE, DEFERRED, GONE
+from unibus.core.lifecycle.state.changes import MessageRef
+from unibus.core.lifecycle.state.deadlines import NEVER, Deadlines
+from unibus.core.lifecycle.state.entity import QUEUE, Entity, StoredMessage
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, GONE
 
 SECOND = 1_000_000_000
-WHO = Who("m", 1)
+WHO = MessageRef("m", 1)
 
 
-def entry(expires_ns: int) -> Entry:
-    made = Entry(Entity(1, "q", QUEUE, {}), 1, WHO, 50, b"x")
+def entry(expires_ns: int) -> StoredMessage:
+    made = StoredMessage(Entity(1, "q", QUEUE, {}), 1, WHO, 50, b"x")
     made.expires_ns = expires_ns
     return made
 
 
-def popped(due: Due, now_ns: int) -> list[int]:
+def popped(due: Deadlines, now_ns: int) -> list[int]:
     found = []
     while (item := due.pop(now_ns)) is not None:
-        assert isinstance(item, Entry)
+        assert isinstance(item, StoredMessage)
         found.append(item.expires_ns)
         item.state = GONE
     return found
 
 
 def test_nothing_is_due_in_an_empty_one() -> None:
-    due = Due()
+    due = Deadlines()
     assert (due.next_ns(), due.pop(NEVER - 1), len(due)) == (NEVER, None, 0)
 
 
 def test_what_is_due_comes_in_order_whatever_the_distance() -> None:
     times = [random.Random(1).randrange(1, 3_000 * SECOND) for _ in range(500)]
-    due = Due()
+    due = Deadlines()
     for time_ns in times:
         due.add(entry(time_ns), time_ns)
     found: list[int] = []
@@ -49,7 +49,7 @@ def test_what_is_due_comes_in_order_whatever_the_distance() -> None:
 
 def test_a_deadline_that_moved_waits_for_those_before_it() -> None:
     """Also where all of them are over by the time of the look: a store may have been asleep."""
-    due = Due()
+    due = Deadlines()
     moved, other = entry(5 * SECOND), entry(6 * SECOND)
     due.add(moved, 5 * SECOND)
     due.add(other, 6 * SECOND)
@@ -58,7 +58,7 @@ def test_a_deadline_that_moved_waits_for_those_before_it() -> None:
 
 
 def test_the_next_look_is_never_late() -> None:
-    due = Due()
+    due = Deadlines()
     due.add(entry(1_000 * SECOND), 1_000 * SECOND)
     assert due.next_ns() <= 1_000 * SECOND
     now_ns = due.next_ns()
@@ -67,7 +67,7 @@ def test_the_next_look_is_never_late() -> None:
 
 
 def test_a_deadline_that_moved_on_is_looked_at_again() -> None:
-    due = Due()
+    due = Deadlines()
     moved = entry(10 * SECOND)
     due.add(moved, 10 * SECOND)
     moved.expires_ns = 60 * SECOND
@@ -76,7 +76,7 @@ def test_a_deadline_that_moved_on_is_looked_at_again() -> None:
 
 
 def test_a_deadline_that_moved_up_counts_at_once() -> None:
-    due = Due()
+    due = Deadlines()
     moved = entry(600 * SECOND)
     due.add(moved, 600 * SECOND)
     moved.expires_ns = 5 * SECOND
@@ -87,7 +87,7 @@ def test_a_deadline_that_moved_up_counts_at_once() -> None:
 
 
 def test_an_instant_of_the_past_is_due_now() -> None:
-    due = Due()
+    due = Deadlines()
     due.add(entry(100 * SECOND), 100 * SECOND)
     assert due.pop(50 * SECOND) is None
     late = entry(3 * SECOND)
@@ -97,7 +97,7 @@ def test_an_instant_of_the_past_is_due_now() -> None:
 
 
 def test_what_is_gone_is_swept_out_and_what_stays_is_not() -> None:
-    due = Due()
+    due = Deadlines()
     kept = [entry(number * SECOND) for number in range(1, 101)]
     for item in kept:
         due.add(item, item.expires_ns)
@@ -112,7 +112,7 @@ def test_what_is_gone_is_swept_out_and_what_stays_is_not() -> None:
 
 def test_what_had_no_deadline_during_a_sweep_has_its_own_afterwards() -> None:
     # A deferred message, or one that is locked in a session, has none; it comes back with the one it had.
-    due = Due()
+    due = Deadlines()
     aside = [entry(500 * SECOND), entry(3 * SECOND)]
     for item in aside:
         due.add(item, item.expires_ns)

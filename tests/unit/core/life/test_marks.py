@@ -2,18 +2,18 @@
 
 import random
 
-from unibus.core.life.marks import Marks
+from unibus.core.lifecycle.state.dedup_window import DedupWindow
 
 
 def test_a_key_is_known_for_its_window_and_not_at_its_end() -> None:
-    marks = Marks(10)
+    marks = DedupWindow(10)
     marks.add("a", 100)
     assert [marks.has("a", now) for now in (100, 109, 110)] == [True, True, False]
     assert not marks.has("b", 100)
 
 
 def test_a_key_that_is_known_keeps_its_instant() -> None:
-    marks = Marks(10)
+    marks = DedupWindow(10)
     marks.add("a", 100)
     marks.add("a", 105)
     assert marks.items() == [("a", 100)]
@@ -23,7 +23,7 @@ def test_a_key_that_is_known_keeps_its_instant() -> None:
 
 def test_it_knows_what_a_dict_knows_and_forgets_what_is_over() -> None:
     chance = random.Random(3)
-    marks = Marks(50)
+    marks = DedupWindow(50)
     at: dict[str, int] = {}
     now = 0
     for _ in range(3_000):
@@ -40,7 +40,7 @@ def test_it_knows_what_a_dict_knows_and_forgets_what_is_over() -> None:
 
 
 def test_a_changed_window_counts_for_marks_that_are_there() -> None:
-    marks = Marks(10)
+    marks = DedupWindow(10)
     marks.add("a", 100)
     marks.window_ns = 100
     assert marks.has("a", 150)

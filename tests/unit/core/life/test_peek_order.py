@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unibus.core.life.peek_order import PeekOrder
+from unibus.core.lifecycle.state.peek_order import PeekOrder
 
 
 def test_a_page_begins_anywhere() -> None:

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from unibus.clock import Clock
-from unibus.core.codec import encode
-from unibus.core.deadletter import sub_queue
-from unibus.core.life.changes import Who
-from unibus.core.life.claiming import DUE_PER_CALL, Claimed
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Declare, Drop, Send, Settle
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.life.envelope import message_of
-from unibus.core.life.states import ACTIVE, DEFERRED
-from unibus.core.message import Message
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.message import Message
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.lifecycle.claiming import DUE_PER_CALL, Claimed
+from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Declare, Drop, Send, Settle
+from unibus.core.lifecycle.envelope import message_of
+from unibus.core.lifecycle.state.changes import MessageRef
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED
 from unibus.errors import LockLost
-from unibus.stores import snapshot
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.store import Wish
+from unibus.stores.engine import snapshot
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
+from unibus.stores.seam.store import ClaimRequest
+from unibus.stores.sqlite.journal import SqliteJournal
 
 SECOND = 1_000_000_000
 NEVER_EVERY = 1_000_000
@@ -71,12 +71,12 @@ class Bench:
 
     def send(self, name: str, text: str, session: str | None = None, visible_ns: int = 0, priority: int = 50) -> None:
         data = encode(Message.new(name, text))
-        command = Send(name, Who(text, len(data), session), data, priority)
+        command = Send(name, MessageRef(text, len(data), session), data, priority)
         command.visible_ns = visible_ns
         self.run(command)
 
-    def claim(self, name: str, count: int = 1, **wish: object) -> list[Claimed]:
-        return self.store.claim(Wish(name, count, **wish)).wait(20)  # type: ignore[arg-type]
+    def claim(self, name: str, count: int = 1, **request: object) -> list[Claimed]:
+        return self.store.claim(ClaimRequest(name, count, **request)).wait(20)  # type: ignore[arg-type]
 
     def settle(self, verb: int, claimed: Claimed) -> None:
         self.run(Settle(verb, claimed.entity, claimed.sequence, claimed.token))
@@ -251,8 +251,8 @@ def test_a_store_in_memory_keeps_nothing_of_what_is_gone() -> None:
         bench.send("q", str(number))
         bench.settle(ABANDON, bench.claim("q")[0])
         bench.settle(COMPLETE, bench.claim("q")[0])
-    book = bench.store._book
-    assert (len(book.unsaved), len(book.gone), len(book.unsaved_marks), book.held_bytes) == (0, 0, 0, 0)
-    assert sum(entity.size_bytes for entity in book.entities.values()) == 0
-    assert len(book.due) < 5_000
+    state = bench.store._state
+    assert (len(state.unsaved), len(state.gone), len(state.unsaved_marks), state.held_bytes) == (0, 0, 0, 0)
+    assert sum(entity.size_bytes for entity in state.entities.values()) == 0
+    assert len(state.due) < 5_000
     bench.store.close()

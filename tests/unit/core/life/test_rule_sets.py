@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from unibus.bus.broker import Broker
-from unibus.bus.message_bus import MessageBus
+from unibus.bus.api.broker import Broker
+from unibus.bus.api.message_bus import MessageBus
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import AZURE, LENIENT, CorrelationFilter, SqlFilter, TrueFilter
-from unibus.core.life.rules import DEFAULT_RULE, Rule, RuleSet, rule_set_of, rules_of, text_of
+from unibus.core.lifecycle.state.rules import DEFAULT_RULE, Rule, RuleSet, rule_set_of, rules_of, text_of
 from unibus.errors import ConfigInvalid
 from unibus.limits import RULES_PER_SUBSCRIPTION_MAX
 
@@ -120,15 +120,15 @@ async def test_a_store_keeps_the_rules_that_did_not_change() -> None:
 async def test_other_settings_change_neither_the_rules_nor_the_router() -> None:
     async with MessageBus() as bus:
         broker = await filled(bus)
-        book = bus._hub.queues().store.catalog._book  # type: ignore[attr-defined]
+        state = bus._runtime.queues().store.catalog._state  # type: ignore[attr-defined]
         topic = broker.find("t")
-        router, before = book.router(topic), await rules_now(broker)
+        router, before = state.router(topic), await rules_now(broker)
         await broker.update(PATH, {"user_metadata": "x", "status": "disabled"})
-        assert (book.router(topic) is router, await rules_now(broker) is before) == (True, True)
+        assert (state.router(topic) is router, await rules_now(broker) is before) == (True, True)
         await broker.update(PATH, {"filter_mode": LENIENT})
-        assert book.router(topic) is not router
+        assert state.router(topic) is not router
         await broker.delete_rule(PATH, "r1")
-        assert len(book.router(topic)._index) == MANY - 1
+        assert len(state.router(topic)._index) == MANY - 1
 
 
 async def test_recovery_compiles_no_rule(tmp_path: Path) -> None:

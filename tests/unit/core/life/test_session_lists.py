@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unibus.bus.broker import Broker
-from unibus.bus.message_bus import MessageBus
-from unibus.core.life.entity import Entity
-from unibus.core.life.session_lists import INSTANTS_MAX, SessionLists, SortedIds
+from unibus.bus.api.broker import Broker
+from unibus.bus.api.message_bus import MessageBus
+from unibus.core.lifecycle.state.entity import Entity
+from unibus.core.lifecycle.state.session_lists import INSTANTS_MAX, SessionLists, SortedIds
 from unibus.testing import VirtualClock
 
 MANY = 4_000
@@ -132,9 +132,9 @@ async def test_a_deleted_entity_leaves_nothing_behind() -> None:
         [first, _] = await broker.receive("q", 2, session=lock)
         await broker.renew(first.token)  # By the index of tokens.
         await broker.sessions("q")
-        entity, book = broker.find("q"), bus._hub.queues().store.catalog._book  # type: ignore[attr-defined]
-        assert len(book.tokens) == 2
+        entity, state = broker.find("q"), bus._runtime.queues().store.catalog._state  # type: ignore[attr-defined]
+        assert len(state.tokens) == 2
         await broker.delete("q")
-        assert (len(book.tokens), book.held_bytes, entity.entries, entity.session_lists) == (0, 0, {}, None)
+        assert (len(state.tokens), state.held_bytes, entity.entries, entity.session_lists) == (0, 0, {}, None)
         await broker.create("queue", "q", {"requires_session": True})
         assert await broker.sessions("q") == []

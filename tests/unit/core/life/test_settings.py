@@ -2,8 +2,8 @@
 
 import pytest
 
-from unibus.core.life.entity import QUEUE, Entity
-from unibus.core.life.settings import DEFAULTS, EntitySettings, checked_settings, shown
+from unibus.core.lifecycle.state.entity import QUEUE, Entity
+from unibus.core.lifecycle.state.settings import DEFAULTS, EntitySettings, checked_settings, shown
 from unibus.errors import ConfigInvalid
 
 SECOND = 1_000_000_000

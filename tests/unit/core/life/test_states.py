@@ -2,8 +2,8 @@
 
 import pytest
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import (
+from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.state.changes import (
     Activated,
     Cancelled,
     Change,
@@ -13,20 +13,20 @@ from unibus.core.life.changes import (
     Deferred,
     Delivered,
     Expired,
+    MessageRef,
     Moved,
     Purged,
     Renewed,
     Returned,
     Routed,
     Sent,
-    Who,
 )
-from unibus.core.life.entity import QUEUE
-from unibus.core.life.playing import replay
-from unibus.core.life.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED, STATE_NAMES, TRANSITIONS, may
+from unibus.core.lifecycle.state.entity import QUEUE
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED, STATE_NAMES, TRANSITIONS, may
 from unibus.errors import StoreDamaged
 
-WHO = Who("m", 1)
+WHO = MessageRef("m", 1)
 TOKEN = b"t" * 16
 SENT = Sent(1, 1, 1, WHO, 50, 0, 0, None, b"x")
 LATER = Sent(1, 1, 1, WHO, 50, 0, 99, None, b"x")
@@ -55,13 +55,13 @@ CHANGES: dict[str, list[Change]] = {
 }
 
 
-def book_in(state: int) -> Book:
-    book = Book(1_000)
-    replay(book, Declared(1, 1, 0, "q", QUEUE, {}))
-    for change in INTO[state]:
-        replay(book, change)
-    assert [entry.state for entry in book.entities[1].entries.values()] == [state]
-    return book
+def state_in(message_state: int) -> StoreState:
+    state = StoreState(1_000)
+    replay(state, Declared(1, 1, 0, "q", QUEUE, {}))
+    for change in INTO[message_state]:
+        replay(state, change)
+    assert [entry.state for entry in state.entities[1].entries.values()] == [message_state]
+    return state
 
 
 def test_every_change_of_the_table_is_tried_here() -> None:
@@ -70,16 +70,16 @@ def test_every_change_of_the_table_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.parametrize("state", INTO)
-def test_a_change_finds_and_leaves_a_message_as_the_table_says(name: str, state: int) -> None:
+@pytest.mark.parametrize("message_state", INTO)
+def test_a_change_finds_and_leaves_a_message_as_the_table_says(name: str, message_state: int) -> None:
     for change in CHANGES[name]:
-        book = book_in(state)
-        entity = book.entities[1]
-        if not may(name, state):
-            with pytest.raises(StoreDamaged, match=STATE_NAMES[state]):
-                replay(book, change)
+        state = state_in(message_state)
+        entity = state.entities[1]
+        if not may(name, message_state):
+            with pytest.raises(StoreDamaged, match=STATE_NAMES[message_state]):
+                replay(state, change)
             continue
-        replay(book, change)
+        replay(state, change)
         [left] = [entry.state for entry in entity.entries.values()] or [GONE]
         assert left in TRANSITIONS[name][1]
         counts = {ACTIVE: entity.active, LOCKED: entity.locked, SCHEDULED: entity.scheduled, DEFERRED: entity.deferred}
@@ -88,14 +88,14 @@ def test_a_change_finds_and_leaves_a_message_as_the_table_says(name: str, state:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_a_message_that_is_not_there_is_damage(name: str) -> None:
-    book = Book(1_000)
-    replay(book, Declared(1, 1, 0, "q", QUEUE, {}))
+    state = StoreState(1_000)
+    replay(state, Declared(1, 1, 0, "q", QUEUE, {}))
     with pytest.raises(StoreDamaged):
-        replay(book, CHANGES[name][0])
+        replay(state, CHANGES[name][0])
 
 
 def test_a_deferred_message_that_is_returned_is_deferred_again() -> None:
-    book = book_in(DEFERRED)
+    state = state_in(DEFERRED)
     for change in (DELIVERED, *CHANGES["returned"][:1]):
-        replay(book, change)
-    assert book.entities[1].entries[1].state == DEFERRED
+        replay(state, change)
+    assert state.entities[1].entries[1].state == DEFERRED

@@ -4,19 +4,19 @@ import random
 
 import pytest
 
-from unibus.core.life.states import ACTIVE, GONE, LOCKED
-from unibus.core.life.waiting import Placed, Waiting
+from unibus.core.lifecycle.state.ready_queue import ReadyItem, ReadyQueue
+from unibus.core.lifecycle.state.states import ACTIVE, GONE, LOCKED
 
 
 @pytest.mark.parametrize("by_priority", [True, False])
 @pytest.mark.parametrize("seed", range(5))
 def test_it_hands_out_what_a_sorted_list_hands_out(by_priority: bool, seed: int) -> None:
     chance = random.Random(seed)
-    waiting = Waiting(by_priority)
-    held: list[Placed] = []
-    locked: list[Placed] = []
+    waiting = ReadyQueue(by_priority)
+    held: list[ReadyItem] = []
+    locked: list[ReadyItem] = []
     for sequence in range(1, 400):
-        placed = Placed(sequence, chance.choice([0, 50, 50, 200]))
+        placed = ReadyItem(sequence, chance.choice([0, 50, 50, 200]))
         waiting.push(placed)
         held.append(placed)
         for _ in range(chance.randrange(3)):
@@ -44,8 +44,8 @@ def test_it_hands_out_what_a_sorted_list_hands_out(by_priority: bool, seed: int)
 
 
 def test_one_that_stands_there_twice_is_handed_out_once() -> None:
-    waiting = Waiting(True)
-    placed, other = Placed(1, 50), Placed(2, 50)
+    waiting = ReadyQueue(True)
+    placed, other = ReadyItem(1, 50), ReadyItem(2, 50)
     waiting.push(placed)
     waiting.push(other)
     waiting.put_back(placed)
@@ -59,8 +59,8 @@ def test_one_that_stands_there_twice_is_handed_out_once() -> None:
 
 
 def test_stale_messages_precede_nothing() -> None:
-    waiting = Waiting(True)
-    gone, urgent = Placed(1, 0), Placed(2, 10)
+    waiting = ReadyQueue(True)
+    gone, urgent = ReadyItem(1, 0), ReadyItem(2, 10)
     waiting.push(gone)
     gone.state = GONE
     assert waiting.count_before(50, 1, 9) == 0
@@ -71,8 +71,8 @@ def test_stale_messages_precede_nothing() -> None:
 
 
 def test_what_came_back_stands_before_what_came_later() -> None:
-    waiting = Waiting(True)
-    urgent, early, late = Placed(3, 0), Placed(1, 50), Placed(2, 50)
+    waiting = ReadyQueue(True)
+    urgent, early, late = ReadyItem(3, 0), ReadyItem(1, 50), ReadyItem(2, 50)
     waiting.push(late)
     waiting.push(urgent)
     waiting.put_back(early)

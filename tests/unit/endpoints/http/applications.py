@@ -10,19 +10,19 @@ from typing import Any, cast
 
 from fastapi import FastAPI
 
-from unibus.endpoints.http.app import Asgi, Front, application
-from unibus.endpoints.http.operation import Table
+from unibus.endpoints.http.application.app import Asgi, Front, application
+from unibus.endpoints.http.operation import OperationTable
 from unibus.endpoints.http.service import Service
 
 
 @cache
-def _made(table: Table) -> tuple[Service, FastAPI]:
+def _made(table: OperationTable) -> tuple[Service, FastAPI]:
     nothing = cast(Any, None)
     service = Service(nothing, nothing, nothing, 0)
     return service, application(service, table)
 
 
-def shared_application(service: Service, table: Table) -> FastAPI:
+def shared_application(service: Service, table: OperationTable) -> FastAPI:
     """As `application(service, table)`, until the next call for the same table."""
     inner, app = _made(table)
     inner.__dict__ = service.__dict__
@@ -30,7 +30,7 @@ def shared_application(service: Service, table: Table) -> FastAPI:
     return app
 
 
-def dispatchers(service: Service, table: Table) -> dict[str, Asgi]:
+def dispatchers(service: Service, table: OperationTable) -> dict[str, Asgi]:
     """The two ways to the operations of a table, over the same service."""
     documented = shared_application(service, table)
     return {"front": Front(service, table, documented), "fastapi": documented}

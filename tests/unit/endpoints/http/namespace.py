@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.unit.endpoints.asgi_client import Answer, AsgiClient, scope_of
 from unibus.core.access.rules import AuthorizationRule
 from unibus.core.access.token import make_token
-from unibus.endpoints.http.app import Asgi
+from unibus.endpoints.http.application.app import Asgi
 from unibus.endpoints.http.operation import Operation
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.routing import place_of

@@ -28,14 +28,14 @@ from tests.unit.endpoints.http.namespace import (
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule, well_known_rule
 from unibus.endpoints.http.administration.table import ADMINISTRATION
-from unibus.endpoints.http.app import Asgi, Front, application
+from unibus.endpoints.http.application.app import Asgi, Front, application
+from unibus.endpoints.http.application.operations import TABLE
 from unibus.endpoints.http.authorization import SasAuthorization
-from unibus.endpoints.http.management.table import MANAGEMENT
+from unibus.endpoints.http.management.tables.table import MANAGEMENT
 from unibus.endpoints.http.messages.table import MESSAGES
 from unibus.endpoints.http.monitoring.console import STATIC
 from unibus.endpoints.http.monitoring.table import MONITORING
-from unibus.endpoints.http.operation import Operation, Table
-from unibus.endpoints.http.operations import TABLE
+from unibus.endpoints.http.operation import Operation, OperationTable
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.routing import place_of
 from unibus.endpoints.http.service import Service
@@ -266,7 +266,7 @@ def application_of(front: bool) -> Asgi:
     """The table as it is, with handlers that only report that they were reached."""
     serving = cast(Any, Holding(NAMESPACE))
     service = Service(serving, SasAuthorization(serving, HttpSettings()), cast(Any, Silent()), 1_000)
-    table = Table(tuple(opened(operation) for operation in TABLE.operations))
+    table = OperationTable(tuple(opened(operation) for operation in TABLE.operations))
     documented = application(service, table)
     return cast(Any, Front(service, table, documented) if front else documented)
 
@@ -372,7 +372,7 @@ async def test_a_token_for_one_entity_never_reaches_the_name_of_another(path: st
     )
     serving = cast(Any, Holding(NAMESPACE))
     service = Service(serving, SasAuthorization(serving, HttpSettings()), cast(Any, Silent()), 1_000)
-    table = Table(operations)
+    table = OperationTable(operations)
     app = cast(Any, Front(service, table, application(service, table)))
     answer = await ask(app, "POST", path, {"Authorization": token(ENTITY, by)})
     for entity in reached:

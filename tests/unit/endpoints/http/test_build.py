@@ -11,11 +11,11 @@ import pytest
 
 from tests.unit.endpoints.http.namespace import ELSEWHERE, LOOPBACK, Holding, ask, token
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rules import AuthorizationRule, well_known_rule
-from unibus.endpoints.http.app import NO_OPERATION, Asgi, application, build
-from unibus.endpoints.http.observation import AUDIT_LOG, REQUEST_LOG
-from unibus.endpoints.http.operations import TABLE
+from unibus.endpoints.http.application.app import NO_OPERATION, Asgi, application, build
+from unibus.endpoints.http.application.observation import AUDIT_LOG, REQUEST_LOG
+from unibus.endpoints.http.application.operations import TABLE
 
 
 @dataclass(frozen=True)

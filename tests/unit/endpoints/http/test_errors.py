@@ -9,7 +9,7 @@ import pytest
 from unibus import errors
 from unibus.endpoints.http.errors import STATUSES, code_of, error_response, status_of
 from unibus.endpoints.http.request import Request
-from unibus.endpoints.http.routing import Place
+from unibus.endpoints.http.routing import RoutedPath
 
 ALLOWED = {400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 429, 503}
 CLASSES = [
@@ -24,7 +24,7 @@ def request(accept: str) -> Request:
         return {"type": "http.disconnect"}
 
     scope = {"type": "http", "method": "GET", "headers": [(b"accept", accept.encode())]}
-    return Request(scope, receive, Place("/"))
+    return Request(scope, receive, RoutedPath("/"))
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)

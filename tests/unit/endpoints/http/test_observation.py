@@ -21,9 +21,8 @@ from tests.unit.endpoints.http.namespace import (
 )
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import well_known_rule
-from unibus.endpoints.http.app import Front, application
-from unibus.endpoints.http.authorization import SasAuthorization
-from unibus.endpoints.http.observation import (
+from unibus.endpoints.http.application.app import Front, application
+from unibus.endpoints.http.application.observation import (
     AUDIT_LOG,
     REQUEST_LOG,
     TEXT_CHARS_MAX,
@@ -33,7 +32,8 @@ from unibus.endpoints.http.observation import (
     log_to,
     switch_logs,
 )
-from unibus.endpoints.http.operation import Operation, Table
+from unibus.endpoints.http.authorization import SasAuthorization
+from unibus.endpoints.http.operation import Operation, OperationTable
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.settings import HttpSettings
@@ -189,7 +189,7 @@ async def test_no_log_holds_a_key_a_token_a_signature_or_a_body(caplog: pytest.L
 
     rows = [("POST", "entity/messages", Right.SEND), ("PUT", "entity", Right.MANAGE), ("GET", "/metrics", Right.LISTEN)]
     operations = [Operation(row[1], *row, handler, "", (), has_body=True) for row in rows]
-    table = Table(tuple(operations))
+    table = OperationTable(tuple(operations))
     serving = cast(Any, Holding(Namespace([ROOT, SENDER])))
     observation = Observation(administrative(operations))
     service = Service(serving, SasAuthorization(serving, HttpSettings()), observation, 100)

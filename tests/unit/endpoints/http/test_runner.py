@@ -8,7 +8,7 @@ import pytest
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.operation import Handler, Operation
 from unibus.endpoints.http.request import Disconnected, Request, Response
-from unibus.endpoints.http.routing import Place
+from unibus.endpoints.http.routing import RoutedPath
 from unibus.endpoints.http.runner import correlation_id, run, while_connected
 from unibus.endpoints.http.service import Authorization, Service
 from unibus.errors import Forbidden
@@ -23,7 +23,7 @@ class Client:
         return {"type": "http.disconnect"}
 
     def request(self) -> Request:
-        return Request({"type": "http", "method": "POST", "headers": []}, self.receive, Place("/"))
+        return Request({"type": "http", "method": "POST", "headers": []}, self.receive, RoutedPath("/"))
 
 
 async def test_the_result_of_a_client_that_stays() -> None:
@@ -131,7 +131,7 @@ class Asked:
 
     def request(self) -> Request:
         scope = {"type": "http", "method": "POST", "headers": [(b"accept", b"application/json")]}
-        return Request(scope, self.receive, Place("entity/messages", "q"))
+        return Request(scope, self.receive, RoutedPath("entity/messages", "q"))
 
 
 def operation(handler: Handler) -> Operation:

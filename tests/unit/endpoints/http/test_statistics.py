@@ -3,7 +3,7 @@
 import pytest
 
 from unibus.endpoints.http import statistics
-from unibus.endpoints.http.operations import TABLE
+from unibus.endpoints.http.application.operations import TABLE
 from unibus.endpoints.http.statistics import BOUNDS_NS, LATENCY_OF, Histogram, Latencies, Statistics
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from tests.unit.endpoints.asgi_client import AsgiClient, Connection
 from tests.unit.endpoints.http.applications import dispatchers
-from unibus.bus.management.event_feed import joined
+from unibus.bus.management.history.event_feed import joined
 from unibus.bus.management.wake import Wake
 from unibus.core.access.rights import Right
 from unibus.endpoints.http import runner
-from unibus.endpoints.http.app import Asgi
+from unibus.endpoints.http.application.app import Asgi
 from unibus.endpoints.http.live import KEEP_ALIVE, event, live_response
-from unibus.endpoints.http.operation import Operation, Table
+from unibus.endpoints.http.operation import Operation, OperationTable
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.service import Service
 from unibus.errors import BusError, StoreFailed, Unauthorised
@@ -68,7 +68,7 @@ def stage() -> Stage:
 @pytest.fixture(params=["front", "fastapi"])
 def app(request: pytest.FixtureRequest, stage: Stage) -> Asgi:
     row = Operation("flow", "GET", "/unibus/v1/flow", Right.LISTEN, stage.handler, "", ("/unibus/v1/flow",))
-    return dispatchers(stage.service, Table((row,)))[request.param]
+    return dispatchers(stage.service, OperationTable((row,)))[request.param]
 
 
 class Reader(Connection):

@@ -8,18 +8,18 @@ from pathlib import Path
 import apsw
 import pytest
 
-from unibus.core.life.changes import Copied, Declared, Passed, Who
-from unibus.core.life.commands import DEAD_LETTER, Declare
-from unibus.core.life.entity import SUBSCRIPTION, TOPIC, subscription_path
+from unibus.core.lifecycle.commands import DEAD_LETTER, Declare
+from unibus.core.lifecycle.state.changes import Copied, Declared, MessageRef, Passed
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION, TOPIC, subscription_path
 from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, UsageError
-from unibus.stores.embedded import EmbeddedStore
+from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.inspection.fan_out import half_sends
 from unibus.stores.inspection.repair import check, repair
-from unibus.stores.journal import Journal
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.seam.journal import Journal
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig, bodies, sending
-from unibus.testing.virtual_clock import VirtualClock
 
 DAMAGED = Path(__file__).parents[3] / "crash" / "damaged"
 KINDS = ("sqlite", "jsonfile")
@@ -248,7 +248,7 @@ def test_a_repair_writes_over_nothing_and_needs_a_store_without_owner(
 
 
 def test_a_group_without_the_end_of_a_send_is_found() -> None:
-    who = Who("m", 1)
+    who = MessageRef("m", 1)
     topic = Passed(1, 1, 1, who, 50, None, 3, b"x")
     plain = Copied(1, 2, 1, who, 50, 0, 0, 1)
     forward = Passed(1, 3, 1, who, 50, None, 1, b"")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Declared, Sent, Who
+from unibus.core.lifecycle.state.changes import Declared, MessageRef, Sent
+from unibus.core.lifecycle.state.state import StoreState
 from unibus.errors import StoreBusy
-from unibus.stores.journals import sqlite
-from unibus.stores.journals.sqlite import SqliteJournal
+from unibus.stores.sqlite import journal as sqlite
+from unibus.stores.sqlite.journal import SqliteJournal
 
 SECOND = 1_000_000_000
 
@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> str:
 @pytest.fixture
 def journal(path: str) -> Iterator[SqliteJournal]:
     journal = SqliteJournal(path, history_age_s=100, history_bytes=10_000)
-    journal.load(Book(0))
+    journal.load(StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     yield journal
     journal.close()
@@ -31,7 +31,7 @@ def journal(path: str) -> Iterator[SqliteJournal]:
 def fill(journal: SqliteJournal, count: int, at_ns: int = 0, size: int = 10) -> None:
     """One group per message, the first of them with seq 2."""
     for number in range(1, count + 1):
-        sent = Sent(at_ns + number * SECOND, 1, number, Who(f"m{number}", size), 50, 0, 0, None, b"x" * size)
+        sent = Sent(at_ns + number * SECOND, 1, number, MessageRef(f"m{number}", size), 50, 0, 0, None, b"x" * size)
         journal.append(number + 1, [sent], False)
 
 
@@ -79,7 +79,7 @@ def test_cursors_and_sizes_survive_a_restart(journal: SqliteJournal, path: str) 
     size = journal.size_bytes()
     journal.close()
     again = SqliteJournal(path)
-    again.load(Book(0))
+    again.load(StoreState(0))
     assert again.cursors() == {"capture": 2}
     assert again.size_bytes() == size
     again.close()

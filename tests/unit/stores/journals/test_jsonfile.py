@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from unibus.clock import Clock
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Declared, SavedEntry, Sent, Who
-from unibus.core.life.commands import (
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import (
     DEAD_LETTER,
     SET_SESSION_STATE,
     Advance,
@@ -23,20 +22,21 @@ from unibus.core.life.commands import (
     SessionCommand,
     Settle,
 )
-from unibus.core.life.entity import QUEUE, SUBSCRIPTION, TOPIC
-from unibus.core.life.envelope import send_of
-from unibus.core.life.states import ACTIVE
-from unibus.core.message import Message
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.changes import Change, Declared, MessageRef, SavedEntry, Sent
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.core.lifecycle.state.states import ACTIVE
 from unibus.errors import StoreBusy, StoreDamaged, StoreFailed, StoreUnavailable, StoreVersion
-from unibus.stores.durability import Durability
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journal import EntityRow, Slice, Summary
-from unibus.stores.journals import jsonfile_log
-from unibus.stores.journals.jsonfile import JsonFileJournal
-from unibus.stores.journals.jsonfile_files import RealFiles, SyncFailed
-from unibus.stores.journals.jsonfile_state import FORMAT, sealed
-from unibus.stores.reserve import Reserve
-from unibus.stores.store import Wish
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.files.disk import RealFiles, SyncFailed
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.jsonfile import log as jsonfile_log
+from unibus.stores.jsonfile.journal import JsonFileJournal
+from unibus.stores.jsonfile.state import FORMAT, sealed
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.journal import EntityRow, SnapshotSlice, Summary
+from unibus.stores.seam.store import ClaimRequest
 
 SECOND = 1_000_000_000
 NOW_NS = 1_760_000_000 * SECOND
@@ -110,7 +110,7 @@ def full(folder: Path) -> Iterator[EmbeddedStore]:
     run(store, Declare("prices/Subscriptions/audit", SUBSCRIPTION, {}))
     run(store, send("orders", {"n": 1, "text": "zwölf"}), send("orders", b"\xff\x00"), send("orders", "dead"))
     run(store, send("a/b", [1, 2], session_id="c-1"), send("prices", 3.5, dedup_key="k"), Advance("relay", 0, 7))
-    (taken,) = store.claim(Wish("orders", 1)).wait(10)
+    (taken,) = store.claim(ClaimRequest("orders", 1)).wait(10)
     run(store, Settle(DEAD_LETTER, "orders", taken.sequence, taken.token))
     lock = store.accept("a/b", "c-1", "me").wait(10)
     assert lock is not None
@@ -212,7 +212,7 @@ def test_a_message_that_did_not_change_is_not_written_again(full: EmbeddedStore,
 
 
 def test_the_file_of_a_queue_goes_with_its_last_message(full: EmbeddedStore, folder: Path) -> None:
-    full.claim(Wish("prices/Subscriptions/audit", 5, lock=False)).wait(10)
+    full.claim(ClaimRequest("prices/Subscriptions/audit", 5, lock=False)).wait(10)
     run(full, Drop("orders"))
     snapshot(full)
     found = {name for name in names(folder) if name.startswith("messages/")}
@@ -235,21 +235,21 @@ def test_a_queue_that_is_made_anew_under_its_name_has_the_file(full: EmbeddedSto
 def test_two_entities_of_one_name_have_a_file_each(folder: Path) -> None:
     """One was deleted while the snapshot was being taken, and made anew."""
     journal = JsonFileJournal(str(folder))
-    journal.load(Book(0))
+    journal.load(StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "q", QUEUE, {}), Declared(0, 2, 0, "Q", QUEUE, {})], True)
-    saved = SavedEntry(Who("m", 4), 50, ACTIVE, 0, 0, 0, 0, 0)
+    saved = SavedEntry(MessageRef("m", 4), 50, ACTIVE, 0, 0, 0, 0, 0)
     entities = [EntityRow(1, "q", QUEUE, {}, 1), EntityRow(2, "Q", QUEUE, {}, 1)]
-    part = Slice([(1, 1, saved, b"old "), (2, 1, saved, b"new ")], [], entities)
+    part = SnapshotSlice([(1, 1, saved, b"old "), (2, 1, saved, b"new ")], [], entities)
     journal.append(3, [], True, part)
-    journal.append(3, [], True, Slice(last=Summary(2, 2, entities, [], {}, {}, [], [], {})))
+    journal.append(3, [], True, SnapshotSlice(last=Summary(2, 2, entities, [], {}, {}, [], [], {})))
     journal.close()
     assert {name for name in names(folder) if name.startswith("messages/")} == {
         "messages/queue_q.json",
         "messages/queue_Q~2.json",
     }
-    again, book = JsonFileJournal(str(folder)), Book(0)
-    assert again.load(book) == 2
-    entries = [book.entities[number].entries[1] for number in (1, 2)]
+    again, state = JsonFileJournal(str(folder)), StoreState(0)
+    assert again.load(state) == 2
+    entries = [state.entities[number].entries[1] for number in (1, 2)]
     assert list(again.bodies(entries).values()) == [b"old ", b"new "]
     again.close()
 
@@ -313,7 +313,7 @@ def test_a_log_without_its_state_is_damaged(full: EmbeddedStore, folder: Path) -
 def test_the_domain_is_that_of_the_beginning(folder: Path) -> None:
     JsonFileJournal(str(folder), domain="north").close()
     journal = JsonFileJournal(str(folder), domain="south")
-    journal.load(Book(0))
+    journal.load(StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     assert journal.events_after(0, 10, {})[0][0].domain == "north"
     journal.close()
@@ -381,7 +381,7 @@ class OneSync(RealFiles):
 def test_a_sync_that_failed_is_not_tried_again(folder: Path) -> None:
     files = OneSync()
     journal = JsonFileJournal(str(folder), files=files)
-    journal.load(Book(0))
+    journal.load(StoreState(0))
     files.failing = True
     change: Change = Declared(0, 1, 0, "orders", 1, {})
     with pytest.raises(StoreFailed, match="bus could not be written: Input/output error"):
@@ -405,7 +405,7 @@ def test_a_group_is_one_write_and_one_sync(folder: Path) -> None:
 
     files = Counting()
     journal = JsonFileJournal(str(folder), files=files)
-    journal.load(Book(0))
+    journal.load(StoreState(0))
     files.writes = files.syncs = 0
     changes: list[Change] = [Declared(0, number, 0, f"q{number}", 1, {}) for number in range(1, 51)]
     journal.append(1, changes, True)
@@ -424,7 +424,7 @@ def journal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JsonFileJ
     """Segments of five changes or so."""
     monkeypatch.setattr(jsonfile_log, "SEGMENT_BYTES", 1_000)
     journal = JsonFileJournal(str(folder), history_age_s=100, history_bytes=5_000)
-    journal.load(Book(0))
+    journal.load(StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     yield journal
     journal.close()
@@ -433,7 +433,7 @@ def journal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JsonFileJ
 def fill(journal: JsonFileJournal, count: int, size: int = 10) -> None:
     """One group per message, the first of them with seq 2, a second apart."""
     for number in range(1, count + 1):
-        sent = Sent(number * SECOND, 1, number, Who(f"m{number}", size), 50, 0, 0, None, b"x" * size)
+        sent = Sent(number * SECOND, 1, number, MessageRef(f"m{number}", size), 50, 0, 0, None, b"x" * size)
         journal.append(number + 1, [sent], False)
 
 
@@ -488,7 +488,7 @@ def test_cursors_sizes_and_the_oldest_survive_a_restart(journal: JsonFileJournal
     size = journal.size_bytes()
     journal.close()
     again = JsonFileJournal(str(folder))
-    again.load(Book(0))
+    again.load(StoreState(0))
     assert again.cursors() == {"capture": 2}
     assert (again.size_bytes(), again.oldest_seq()) == (size, 1)
     again.close()
@@ -599,13 +599,13 @@ def scripted(folder: Path) -> tuple[JsonFileJournal, ScriptedFiles]:
     files = ScriptedFiles()
     folder.mkdir()
     journal = JsonFileJournal(str(folder), files=files, reserve=OnePiece(files))
-    journal.load(Book(0))
+    journal.load(StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     return journal, files
 
 
 def a_group(first: int) -> list[Change]:
-    return [Sent(NOW_NS, 1, each, Who(f"m{each}", 3), 50, 0, 0, None, b"abc") for each in (first, first + 1)]
+    return [Sent(NOW_NS, 1, each, MessageRef(f"m{each}", 3), 50, 0, 0, None, b"abc") for each in (first, first + 1)]
 
 
 def test_a_group_that_was_cut_short_is_cut_off_and_written_again(folder: Path) -> None:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unibus.core.codec import decode, encode
-from unibus.core.life.changes import Change, Copied, Passed, Sent, Who
-from unibus.core.life.envelope import overlay_of
-from unibus.core.message import Message
+from unibus.core.codec.codec import decode, encode
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.envelope import overrides_of
+from unibus.core.lifecycle.state.changes import Change, Copied, MessageRef, Passed, Sent
 from unibus.errors import StoreVersion
-from unibus.stores.journals.jsonfile_forms import instant_of, instant_text
-from unibus.stores.journals.jsonfile_lines import CHANGES, is_whole, line_of, op_of, read_line, sealed
+from unibus.stores.jsonfile.forms import instant_of, instant_text
+from unibus.stores.jsonfile.lines import CHANGES, is_whole, line_of, op_of, read_line, sealed
 
 AT_NS = 1_760_000_000_123_456_789
 MESSAGE = encode(Message.new("orders", {"n": 1, "text": "zwölf"}, 20))
@@ -27,7 +27,7 @@ VALUES: dict[Any, Any] = {
     int: 7,
     str: 'te"xt\n',
     bytes: b"\x00\xff token",
-    Who: Who("id-1", 3, "session", "correlation", "trace"),
+    MessageRef: MessageRef("id-1", 3, "session", "correlation", "trace"),
     str | None: "some",
     bytes | None: b"\x80",
 }
@@ -40,7 +40,7 @@ def sample(kind: Any) -> Any:
         if name == "settings":
             values[name] = {"a": 1, "b": 1.0, "c": None, "d": True, "e": "x"}
         elif name == "overlay":
-            values[name] = overlay_of({"reason": "because", "at": datetime(2026, 1, 1, tzinfo=UTC), "raw": b"\xff"})
+            values[name] = overrides_of({"reason": "because", "at": datetime(2026, 1, 1, tzinfo=UTC), "raw": b"\xff"})
         elif name == "data":
             values[name] = MESSAGE
         else:
@@ -83,7 +83,7 @@ def test_the_names_of_operations_do_not_change() -> None:
 
 
 def sent(data: bytes) -> Sent:
-    return Sent(AT_NS, 1, 1, Who("m", len(data)), 50, 0, 0, None, data)
+    return Sent(AT_NS, 1, 1, MessageRef("m", len(data)), 50, 0, 0, None, data)
 
 
 bodies = st.recursive(
@@ -136,7 +136,7 @@ def test_bytes_that_only_mean_the_same_are_kept_as_they_are() -> None:
 )
 def test_headers_of_a_settlement_keep_their_type(value: Any) -> None:
     change = sample(Copied)
-    change.overlay = overlay_of({"h": value})
+    change.overlay = overrides_of({"h": value})
     assert back(change) == change
 
 
@@ -149,7 +149,7 @@ def test_headers_that_json_cannot_hold_are_kept_too() -> None:
 
 
 def test_a_message_that_was_passed_on_without_data_has_none() -> None:
-    change = Passed(AT_NS, 1, 1, Who("m", 0), 50, None, 2, b"")
+    change = Passed(AT_NS, 1, 1, MessageRef("m", 0), 50, None, 2, b"")
     assert back(change) == change
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unibus.core.life.entity import DEAD_LETTERS, QUEUE, SUBSCRIPTION, TOPIC
-from unibus.stores.journals.jsonfile_names import STEM_CHARS_MAX, name_of, stem_of
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, QUEUE, SUBSCRIPTION, TOPIC
+from unibus.stores.jsonfile.names import STEM_CHARS_MAX, name_of, stem_of
 
 parts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=15)
 

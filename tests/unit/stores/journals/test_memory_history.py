@@ -4,7 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from unibus.core.life.changes import (
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import DEAD_LETTER, SET_SESSION_STATE, Declare
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.changes import (
     Copied,
     DeadLettered,
     Declared,
@@ -17,17 +20,14 @@ from unibus.core.life.changes import (
     SessionStated,
     SessionTaken,
 )
-from unibus.core.life.commands import DEAD_LETTER, SET_SESSION_STATE, Declare
-from unibus.core.life.entity import SUBSCRIPTION
-from unibus.core.life.envelope import send_of
-from unibus.core.message import Message
+from unibus.core.lifecycle.state.entity import SUBSCRIPTION
 from unibus.limits import MEMORY_HISTORY_BYTES_DEFAULT
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.memory import MemoryJournal
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.memory import MemoryJournal
 from unibus.stores.opening import open_store
-from unibus.stores.store import Wish
+from unibus.stores.seam.store import ClaimRequest
+from unibus.testing.clock.virtual_clock import VirtualClock
 from unibus.testing.contracts.rig import Rig
-from unibus.testing.virtual_clock import VirtualClock
 
 LIMIT = 200_000
 LARGE = "x" * 10_000
@@ -136,7 +136,7 @@ def consumers(rig: Rig) -> None:
     rig.queue("q", max_delivery_count=1_000)
     rig.send("q")
     for number in range(TIMES):
-        [claimed] = rig.store.claim(Wish("q", 1, True, consumer=LARGE + str(number))).wait()
+        [claimed] = rig.store.claim(ClaimRequest("q", 1, True, consumer=LARGE + str(number))).wait()
         rig.abandon(claimed)
 
 

@@ -10,21 +10,21 @@ import pytest
 
 from tests.unit.bus.rigs import NoTimers
 from unibus.clock import SYSTEM_CLOCK
-from unibus.core.life.commands import Declare
-from unibus.core.life.entity import QUEUE
+from unibus.core.lifecycle.commands import Declare
+from unibus.core.lifecycle.state.entity import QUEUE
 from unibus.errors import StoreBusy, StoreDamaged, StoreUnavailable, StoreVersion
-from unibus.stores.embedded import EmbeddedStore
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.journals.sqlite_file import (
+from unibus.stores.engine.embedded import EmbeddedStore
+from unibus.stores.sqlite.file import (
     APPLICATION_ID,
     PRAGMAS,
-    Transaction,
+    SqliteTransaction,
     is_no_space,
     migrations,
     newest_version,
     open_file,
     translated,
 )
+from unibus.stores.sqlite.journal import SqliteJournal
 
 
 def opened(path: Path) -> apsw.Connection:
@@ -122,7 +122,7 @@ def test_a_failed_transaction_leaves_nothing_and_raises_its_own_error(tmp_path: 
 
 
 def _insert_twice(connection: apsw.Connection) -> None:
-    with Transaction(connection):
+    with SqliteTransaction(connection):
         connection.execute("INSERT INTO meta VALUES ('a', 1)")
         connection.execute("INSERT INTO meta VALUES ('a', 2)")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Change, Completed, Declared, Processed, Sent, Who
-from unibus.stores.journals import trace_index
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.journals.trace_index import crc_of, find
+from unibus.core.lifecycle.state.changes import Change, Completed, Declared, MessageRef, Processed, Sent
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.stores.sqlite import trace_index
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.stores.sqlite.trace_index import crc_of, find
 
 NAMES = {1: "orders"}
 
@@ -32,9 +32,9 @@ class Writer:
             self._append([Declared(0, 1, 0, "orders", 1, {})])
 
     def _open(self) -> SqliteJournal:
-        journal, book = SqliteJournal(str(self._path), history_bytes=0), Book(10**9)
-        journal.load(book)
-        self._seq = int(book.seq)
+        journal, state = SqliteJournal(str(self._path), history_bytes=0), StoreState(10**9)
+        journal.load(state)
+        self._seq = int(state.seq)
         return journal
 
     def again(self) -> None:
@@ -51,7 +51,7 @@ class Writer:
 
     def _life(self) -> list[Change]:
         self._sequence += 1
-        who = Who(f"m{self._chance.randint(1, 20)}", 1)
+        who = MessageRef(f"m{self._chance.randint(1, 20)}", 1)
         return [
             Sent(0, 1, self._sequence, who, 50, 0, 0, None, b"x"),
             Processed(0, 1, self._sequence, "key"),

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from unibus.core.life.book import Book
-from unibus.core.life.changes import Declared, Sent, Who
-from unibus.stores.journals import sqlite
-from unibus.stores.journals.sqlite import SqliteJournal
-from unibus.stores.journals.wal_room import BEGIN_BYTES, STEP_BYTES, WalRoom
+from unibus.core.lifecycle.state.changes import Declared, MessageRef, Sent
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.stores.sqlite import journal as sqlite
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.stores.sqlite.wal_room import BEGIN_BYTES, STEP_BYTES, WalRoom
 
 GROUP_BYTES = 20_000
 CHECKPOINT_BYTES = 16_000_000
@@ -20,15 +20,15 @@ def a_long_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "CHECKPOINT_BYTES", CHECKPOINT_BYTES)
 
 
-def opened(path: Path) -> tuple[SqliteJournal, Book]:
-    journal, book = SqliteJournal(str(path)), Book(10**9)
-    journal.load(book)
-    return journal, book
+def opened(path: Path) -> tuple[SqliteJournal, StoreState]:
+    journal, state = SqliteJournal(str(path)), StoreState(10**9)
+    journal.load(state)
+    return journal, state
 
 
 def fill(journal: SqliteJournal, first: int, count: int) -> None:
     for number in range(first, first + count):
-        sent = Sent(number, 1, number, Who(f"m{number}", GROUP_BYTES), 50, 0, 0, None, bytes(GROUP_BYTES))
+        sent = Sent(number, 1, number, MessageRef(f"m{number}", GROUP_BYTES), 50, 0, 0, None, bytes(GROUP_BYTES))
         journal.append(number + 1, [sent], True)
 
 
@@ -52,12 +52,12 @@ def test_what_was_written_is_found_and_nothing_else(tmp_path: Path) -> None:
     later = after_a_crash(path, tmp_path / "later")
     journal.close()
     for crashed, count in ((left, 60), (later, 100)):
-        again, book = opened(crashed)
-        assert list(book.entities[1].entries) == list(range(1, count + 1))
+        again, state = opened(crashed)
+        assert list(state.entities[1].entries) == list(range(1, count + 1))
         fill(again, count + 1, 40)
         again.close()
-        last, book = opened(crashed)
-        assert len(book.entities[1].entries) == count + 40
+        last, state = opened(crashed)
+        assert len(state.entities[1].entries) == count + 40
         last.close()
 
 

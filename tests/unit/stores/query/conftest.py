@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.stores.query.result import Value
 
 Asked: TypeAlias = Callable[..., list[tuple[Value, ...]]]

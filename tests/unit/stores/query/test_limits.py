@@ -7,12 +7,12 @@ import apsw
 import pytest
 
 from tests.unit.stores.query.conftest import Asked
-from unibus.bus.sync_bus import SyncMessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.errors import QueryInvalid, QueryStopped, UsageError
 from unibus.stores.query import growth
-from unibus.stores.query.asking import Query
 from unibus.stores.query.growth import growth_of
 from unibus.stores.query.guard import CANCELLED, GROWTH_BYTES_MAX, MEMORY, SIZE, TIME, UNSEEN_BYTES, Guard
+from unibus.stores.query.run_query import Query
 
 
 class World:
@@ -107,7 +107,7 @@ def test_a_growth_that_was_not_ours_is_forgiven_twice(
     """Others allocate in the same library: at every third look there is more than before."""
     looks = itertools.count()
     monkeypatch.setattr(apsw, "memory_used", lambda: min(next(looks) // 3, doubts) * 70_000_000)
-    query = Query(sync_bus._hub.queues().store, "SELECT y FROM (SELECT id AS y FROM messages)", (), 10, 10, 256)
+    query = Query(sync_bus._runtime.queues().store, "SELECT y FROM (SELECT id AS y FROM messages)", (), 10, 10, 256)
     if doubts == 2:
         assert len(query.run()) == 0
     else:

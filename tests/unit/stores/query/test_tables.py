@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from tests.unit.stores.query.conftest import Asked
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.life.entity import Entry
-from unibus.core.life.events import Event
-from unibus.core.payload import Payload, SerializationFormat
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.core.envelope.payload import Payload, SerializationFormat
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import QueryInvalid
 from unibus.stores.query import query
-from unibus.stores.query.source import LOOKUPS_MAX, PAGE_BODIES, PAGE_EVENTS
+from unibus.stores.query.table_source import LOOKUPS_MAX, PAGE_BODIES, PAGE_EVENTS
 from unibus.stores.query.tables import DEAD_LETTERS, EVENTS, MESSAGES, OUTGOING
-from unibus.stores.store import Store
+from unibus.stores.seam.store import Store
 
 
-def bury(bus: SyncMessageBus, queue: str, reason: str, description: str = "") -> None:
+def dead_letter(bus: SyncMessageBus, queue: str, reason: str, description: str = "") -> None:
     bus.receive_batch(queue, 1, timeout=0)[0].dead_letter(reason, description)
 
 
@@ -86,7 +86,7 @@ def test_states_and_statuses(bus: SyncMessageBus, ask: Asked) -> None:
     bus.send_many("q", ["done", "dead", "deferred", "locked", "active"])
     bus.send("q", "scheduled", delay=3_600)
     bus.receive_batch("q", 1, timeout=0)[0].complete()
-    bury(bus, "q", "Broken")
+    dead_letter(bus, "q", "Broken")
     bus.receive_batch("q", 1, timeout=0)[0].defer()
     bus.receive_batch("q", 1, timeout=0, consumer="me")
     assert sorted(ask("SELECT payload, status, state, delivery_count, consumer FROM messages"), key=str) == [
@@ -171,7 +171,7 @@ def mixed(bus: SyncMessageBus) -> None:
     for queue in ("b", "a", "c"):
         bus.send_many(queue, range(4))
         bus.receive_batch(queue, 1, timeout=0)[0].complete()
-        bury(bus, queue, "Broken")
+        dead_letter(bus, queue, "Broken")
 
 
 CONDITIONS = (
@@ -260,7 +260,7 @@ def test_joining_many_by_id_builds_an_index(bus: SyncMessageBus) -> None:
     bus.send_many("q", range(2 * LOOKUPS_MAX))
     for message in bus.receive_batch("q", LOOKUPS_MAX, timeout=0):
         message.complete()
-    watched = Watched(bus._hub.queues().store)
+    watched = Watched(bus._runtime.queues().store)
     joined = "SELECT count(*) FROM messages a JOIN messages b ON a.id = b.id"
     assert query(watched, joined).run().scalar() == 2 * LOOKUPS_MAX  # type: ignore[arg-type]
     assert watched.calls.count("events of one") == LOOKUPS_MAX - 1
@@ -281,11 +281,11 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def held(self, entity: str | None = None) -> list[Entry]:
+    def held(self, entity: str | None = None) -> list[StoredMessage]:
         self.calls.append(f"held {entity}")
         return self._store.held(entity)
 
-    def data_of(self, entries: Sequence[Entry]) -> dict[Entry, bytes]:
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         self.calls.append("data")
         return self._store.data_of(entries)
 
@@ -324,14 +324,14 @@ READS = {
 @pytest.mark.parametrize("sql", READS)
 def test_no_more_is_read_than_is_needed(sql: str, bus: SyncMessageBus) -> None:
     mixed(bus)
-    watched = Watched(bus._hub.queues().store)
+    watched = Watched(bus._runtime.queues().store)
     query(watched, sql).run()  # type: ignore[arg-type]
     assert watched.calls == READS[sql]
 
 
 def test_bodies_are_read_for_columns_of_the_body_only(bus: SyncMessageBus) -> None:
     mixed(bus)
-    watched = Watched(bus._hub.queues().store)
+    watched = Watched(bus._runtime.queues().store)
     on_disk = any(entry.data is None for entry in watched.held())
     cheap = "id, priority, correlation_id, local_sequence, status, channel, state, delivery_count, size, session_id, "
     query(watched, f"SELECT {cheap} trace_id, enqueued_at, expires_at, consumer FROM messages").run()  # type: ignore[arg-type]
@@ -345,7 +345,7 @@ def test_bodies_are_read_for_columns_of_the_body_only(bus: SyncMessageBus) -> No
 
 def test_every_column_of_a_dead_letter(bus: SyncMessageBus) -> None:
     sent = bus.send("orders", {"id": 1})
-    bury(bus, "orders", "Broken", "no good")
+    dead_letter(bus, "orders", "Broken", "no good")
     (row,) = bus.query_messages("SELECT * FROM dead_letters").dicts()
     assert tuple(row) == tuple(DEAD_LETTERS)
     assert json.loads(str(row.pop("message_data")))["body"] == {"id": 1}
@@ -380,7 +380,7 @@ def test_dead_letters_that_were_forwarded(bus: SyncMessageBus, ask: Asked) -> No
     bus.create_queue("q", forward_dead_letters_to="trash")
     bus.send("q", 1)
     bus.send("Trash", "alive")
-    bury(bus, "q", "Broken")
+    dead_letter(bus, "q", "Broken")
     assert ask("SELECT channel, source FROM dead_letters") == [("Trash", "q")]
     assert ask("SELECT channel, status, count(*) FROM messages GROUP BY 1, 2") == [("Trash", "pending", 2)]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from unibus.bus.broker import EntityInfo
+from unibus.bus.api.broker import EntityInfo
 from unibus.endpoints.http.administration.properties import TOPIC
 from unibus.endpoints.http.service import Service
 

@@ -1,11 +1,11 @@
 """Create, update, read, delete and list queues, topics and subscriptions."""
 
-from unibus.bus.broker import EntityInfo
-from unibus.bus.entity_shapes import declared
+from unibus.bus.api.broker import EntityInfo
+from unibus.bus.entities.shapes import declared
 from unibus.codecs.atom.descriptions import EntityDescription, RuleDescription
 from unibus.endpoints.http.administration.answers import entities_response, entity_response
 from unibus.endpoints.http.administration.forwarding import check_targets
-from unibus.endpoints.http.administration.paging import Page, Window
+from unibus.endpoints.http.administration.paging import AtomPage, PageWindow
 from unibus.endpoints.http.administration.places import check_family, entity_path, wanted_kind
 from unibus.endpoints.http.administration.properties import (
     KINDS,
@@ -126,6 +126,6 @@ async def list_subscriptions(service: Service, request: Request) -> Response:
 
 
 async def _listed(service: Service, request: Request, kind: str, topic: str | None, title: str) -> Response:
-    window = Window.of(request)
+    window = PageWindow.of(request)
     found = await service.broker.entities(kind, topic, window.skip, window.top + 1)
-    return await entities_response(service, request, Page.of(window, found), title)
+    return await entities_response(service, request, AtomPage.of(window, found), title)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
-from unibus.bus.azure_names import CORRELATION
-from unibus.bus.broker import EntityInfo
+from unibus.bus.api.broker import EntityInfo
+from unibus.bus.entities.azure_names import CORRELATION
 from unibus.core.access.rules import rules_of_text
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter
-from unibus.core.life.declaring import has_setting
-from unibus.core.life.entity import KIND_NAMES
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.declaring import has_setting
+from unibus.core.lifecycle.state.entity import KIND_NAMES
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.endpoints.http.administration.properties import SUBSCRIPTION
 from unibus.endpoints.http.administration.times import time_text
 

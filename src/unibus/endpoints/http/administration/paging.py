@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Window:
+class PageWindow:
     skip: int
     top: int
 
     @classmethod
-    def of(cls, request: Request) -> "Window":
+    def of(cls, request: Request) -> "PageWindow":
         top = _number(request, "$top", TOP_DEFAULT)
         if top < 1:
             raise UsageError(f"$top is {top}", "1 or more")
@@ -30,15 +30,15 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Page(Generic[T]):
+class AtomPage(Generic[T]):
     """`more`: another page follows."""
 
-    window: Window
+    window: PageWindow
     items: Sequence[T]
     more: bool
 
     @classmethod
-    def of(cls, window: Window, found: Sequence[T]) -> "Page[T]":
+    def of(cls, window: PageWindow, found: Sequence[T]) -> "AtomPage[T]":
         """`found` has one item more than the window where another page follows."""
         return cls(window, found[: window.top], len(found) > window.top)
 

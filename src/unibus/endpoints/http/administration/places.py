@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from unibus.core.life.entity import SUBSCRIPTIONS, subscription_path
+from unibus.core.lifecycle.state.entity import SUBSCRIPTIONS, subscription_path
 from unibus.endpoints.http.administration.properties import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.endpoints.http.request import Request
 from unibus.errors import EntityNotFound, UsageError

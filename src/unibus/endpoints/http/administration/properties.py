@@ -11,12 +11,12 @@ Elements of counts, times and availability are read-only, and ignored: clients s
 from collections.abc import Mapping
 from typing import Final
 
-from unibus.bus.azure_names import PROPERTIES, STATUSES, TIMES
-from unibus.bus.broker import EntityInfo
+from unibus.bus.api.broker import EntityInfo
+from unibus.bus.entities.azure_names import PROPERTIES, STATUSES, TIMES
+from unibus.bus.entities.iso_duration import FOREVER, LONGEST_S, duration_s, duration_text
 from unibus.codecs.atom import schema
 from unibus.codecs.atom.descriptions import EntityDescription
-from unibus.core.iso_duration import FOREVER, LONGEST_S, duration_s, duration_text
-from unibus.core.life.settings import DEFAULTS, checked_settings, detects_duplicates
+from unibus.core.lifecycle.state.settings import DEFAULTS, checked_settings, detects_duplicates
 from unibus.endpoints.http.administration.access import descriptions_of, rules_of
 from unibus.endpoints.http.administration.forwarding import TARGETS, target_address, target_name
 from unibus.endpoints.http.administration.times import time_text

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from unibus.bus.azure_names import CORRELATION
+from unibus.bus.entities.azure_names import CORRELATION
 from unibus.codecs.atom import schema
 from unibus.codecs.atom.descriptions import (
     ActionDescription,
@@ -10,11 +10,11 @@ from unibus.codecs.atom.descriptions import (
     RuleDescription,
     TypedValue,
 )
-from unibus.core.cold import HeaderValue
-from unibus.core.fields import checked_headers
+from unibus.core.envelope.fields import checked_headers
+from unibus.core.envelope.message_properties import HeaderValue
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
-from unibus.core.life.rules import DEFAULT_RULE, Rule, checked_rule_name
+from unibus.core.lifecycle.state.rules import DEFAULT_RULE, Rule, checked_rule_name
 from unibus.endpoints.http.administration.times import time_text
 from unibus.endpoints.http.administration.typed_values import typed, value_of
 from unibus.errors import BusError, ConfigInvalid

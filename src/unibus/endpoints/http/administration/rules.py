@@ -1,10 +1,10 @@
 """Create, update, read, delete and list the rules of a subscription."""
 
-from unibus.bus.entity_shapes import declared_rule
+from unibus.bus.entities.shapes import declared_rule
 from unibus.codecs.atom.descriptions import EntityDescription, RuleDescription
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.endpoints.http.administration.answers import rule_response, rules_response
-from unibus.endpoints.http.administration.paging import Page, Window
+from unibus.endpoints.http.administration.paging import AtomPage, PageWindow
 from unibus.endpoints.http.administration.places import entity_path
 from unibus.endpoints.http.administration.rule_descriptions import rule_of
 from unibus.endpoints.http.administration.submitted import is_update, submitted
@@ -49,6 +49,6 @@ async def delete_rule(service: Service, request: Request) -> Response:
 
 async def list_rules(service: Service, request: Request) -> Response:
     subscription = entity_path(request)
-    window = Window.of(request)
+    window = PageWindow.of(request)
     found = await service.broker.rules(subscription, window.skip, window.top + 1)
-    return rules_response(service, request, subscription, Page.of(window, found))
+    return rules_response(service, request, subscription, AtomPage.of(window, found))

@@ -14,9 +14,9 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
+from unibus.bus.entities.iso_duration import duration_s, duration_text
 from unibus.codecs.atom.descriptions import TypedValue
-from unibus.core.cold import HeaderValue, Int32
-from unibus.core.iso_duration import duration_s, duration_text
+from unibus.core.envelope.message_properties import HeaderValue, Int32
 from unibus.errors import ConfigInvalid
 
 _INT32_MIN: Final = -(2**31)

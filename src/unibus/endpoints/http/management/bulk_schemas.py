@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from unibus.bus.management.dead_letters import PAGE_MAX
-from unibus.bus.management.job_records import ERRORS_MAX, JOBS_MAX, RATE_PER_S_MIN
+from unibus.bus.management.jobs.dead_letters import PAGE_MAX
+from unibus.bus.management.jobs.job_records import ERRORS_MAX, JOBS_MAX, RATE_PER_S_MIN
 from unibus.endpoints.http.management.dead_letters import AGE_S_MIN
 from unibus.limits import BATCH_COMMANDS_MAX, RATE_PER_S_MAX
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.broker import Broker, HealthStatus
-from unibus.bus.management.entities import EntityWatch, Totals
-from unibus.bus.management.server import NAME, ServerStatus, build, reasons_of
+from unibus.bus.api.broker import Broker, HealthStatus
+from unibus.bus.management.settings.entities import EntityWatch, Totals
+from unibus.bus.management.settings.server import NAME, ServerStatus, build, reasons_of
 from unibus.bus.management.wake import Wake
 from unibus.endpoints.http.live import KEEP_ALIVE, KEEP_ALIVE_S, RETRY, event, live_response
 from unibus.endpoints.http.management.query import flag, whole

@@ -7,10 +7,10 @@ at every dead-lettered message.
 import re
 from typing import Final
 
-from unibus.bus.broker import ANSWER_BYTES_MAX
+from unibus.bus.api.broker import ANSWER_BYTES_MAX
 from unibus.bus.dead_letters.steps import walk
-from unibus.bus.management.dead_letters import PAGE_MAX, FilterRecord, groups, key_of, page
-from unibus.bus.management.job_work import in_thread
+from unibus.bus.management.jobs.dead_letters import PAGE_MAX, FilterRecord, groups, key_of, page
+from unibus.bus.management.jobs.job_work import in_thread
 from unibus.endpoints.http.messages.query_values import whole_number
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management import entities as readings
-from unibus.bus.management.entities import DEAD_LETTERS, KINDS, EntityWatch, Listing, page_of
-from unibus.bus.management.event_feed import joined
+from unibus.bus.management.history.event_feed import joined
+from unibus.bus.management.settings import entities as readings
+from unibus.bus.management.settings.entities import DEAD_LETTERS, KINDS, EntityListing, EntityWatch, page_of
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.live import KEEP_ALIVE, KEEP_ALIVE_S, RETRY, live_response
 from unibus.endpoints.http.management.query import flag, whole
@@ -31,7 +31,7 @@ async def listed(service: Service, request: Request) -> Response:
             raise UsageError(f"kind is {kind!r:.40}", f"use {', '.join(ALL_KINDS)}")
     is_visible = service.authorization.viewer(request, Right.LISTEN)
     top, settings = whole(request, "top", TOP_DEFAULT, 1, TOP_MAX), flag(request, "settings")
-    listing = Listing(service.broker, dict.fromkeys(kinds), request.query.get("prefix", ""))
+    listing = EntityListing(service.broker, dict.fromkeys(kinds), request.query.get("prefix", ""))
     after = request.query.get("after", "")
     return json_response(await asyncio.to_thread(page_of, listing, after, top, settings, is_visible))
 

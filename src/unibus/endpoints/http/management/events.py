@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.broker import Broker
-from unibus.bus.management.event_feed import EventFeed, Page
-from unibus.bus.management.event_search import Search
-from unibus.bus.management.events import ALL, EventFilter, record_of
-from unibus.core.life.events import Event
+from unibus.bus.api.broker import Broker
+from unibus.bus.management.history.event_feed import EventFeed, EventFeedPage
+from unibus.bus.management.history.event_search import Search
+from unibus.bus.management.history.events import ALL, EventFilter, record_of
+from unibus.core.lifecycle.events import Event
 from unibus.endpoints.http.live import KEEP_ALIVE_S, RETRY, event, live_response
 from unibus.endpoints.http.management.query import WHOLE_MAX, in_thread, whole
 from unibus.endpoints.http.request import Request, Response, json_response
@@ -88,7 +88,7 @@ async def _tail(feed: EventFeed, wanted: EventFilter, after: int) -> AsyncGenera
             seq = newest
         wrote_s = time.monotonic()
         while feed.failure is None:
-            found: Page | None
+            found: EventFeedPage | None
             if feed.is_behind(seq):
                 found = await feed.catch_up(seq)
                 if found.after > seq:

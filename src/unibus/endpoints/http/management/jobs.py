@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management.job_records import AT_REST, JobRecord, JobRequest
+from unibus.bus.management.jobs.job_records import AT_REST, JobRecord, JobRequest
 from unibus.endpoints.http.live import KEEP_ALIVE, KEEP_ALIVE_S, RETRY, event, live_response
 from unibus.endpoints.http.messages.query_values import whole_number
 from unibus.endpoints.http.request import Request, Response, json_response

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from unibus.core.wire import base64_bytes
+from unibus.core.codec.wire import base64_bytes
 from unibus.counting import counted
 from unibus.endpoints.bodies import JSON_TYPE
 from unibus.endpoints.http.messages.batch_items import Item, decode_items

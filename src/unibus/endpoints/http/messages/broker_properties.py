@@ -20,12 +20,12 @@ from typing import Final
 
 import msgspec
 
-from unibus.core.deadletter import SOURCE_HEADER
-from unibus.core.fields import SECONDS_MAX
-from unibus.core.life.claiming import Claimed
-from unibus.core.life.states import DEFERRED, SCHEDULED
-from unibus.core.message import Message
-from unibus.core.priority import Priority
+from unibus.core.envelope.fields import SECONDS_MAX
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.priority import Priority
+from unibus.core.flow.deadletter import SOURCE_HEADER
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.state.states import DEFERRED, SCHEDULED
 from unibus.endpoints.http.dates import http_date, instant, iso_date
 from unibus.endpoints.http.messages.lock_tokens import token_text
 from unibus.endpoints.http.unknown_names import UnknownNames
@@ -185,15 +185,15 @@ def properties_of(claimed: Claimed, message: Message, is_header: bool) -> dict[s
         found["TimeToLive"] = _seconds(int(claimed.expires_ns) - enqueued_ns)
     if message.priority != Priority.NORMAL:
         found["Priority"] = int(message.priority)
-    cold = message.cold
-    if cold is not None:
+    properties = message.properties
+    if properties is not None:
         for name, field in _TEXTS.items():
-            text = getattr(cold, field)
+            text = getattr(properties, field)
             if text is not None and not (is_header and name == "ContentType"):
                 found[name] = text
-        if cold.scheduled_at_ns:
-            found["ScheduledEnqueueTimeUtc"] = date(int(cold.scheduled_at_ns))
-        source = cold.headers.get(SOURCE_HEADER)
+        if properties.scheduled_at_ns:
+            found["ScheduledEnqueueTimeUtc"] = date(int(properties.scheduled_at_ns))
+        source = properties.headers.get(SOURCE_HEADER)
         if isinstance(source, str):
             found["DeadLetterSource"] = source
     return found

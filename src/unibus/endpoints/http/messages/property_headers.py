@@ -8,7 +8,7 @@
 
 Not everything fits: a header has no case in its name, cannot be called Content-Length, and knows neither bytes nor
 decimals. So one more header, `unibus-properties`, holds a JSON object with whatever the headers do not give back
-exactly, with the tags of `core/wire.py`. Senders may use it too; it counts before the headers.
+exactly, with the tags of `core/codec/wire.py`. Senders may use it too; it counts before the headers.
 """
 
 import math
@@ -21,8 +21,8 @@ from uuid import UUID
 
 import msgspec
 
-from unibus.core.cold import HeaderValue, Int32
-from unibus.core.wire import tagged, untagged
+from unibus.core.codec.wire import tagged, untagged
+from unibus.core.envelope.message_properties import HeaderValue, Int32
 from unibus.endpoints.http.dates import has_offset, http_text, instant
 from unibus.endpoints.http.messages.broker_properties import header_text
 from unibus.endpoints.http.messages.standard_headers import is_standard

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.broker import Broker, Claimed, SessionLock
-from unibus.core.life.commands import RELEASE
+from unibus.bus.api.broker import Broker, Claimed, SessionLock
+from unibus.core.lifecycle.commands import RELEASE
 from unibus.endpoints.http.messages.query_values import (
     checked_count,
     count_of,
@@ -87,14 +87,14 @@ async def _release(broker: Broker, claimed: list[Claimed]) -> None:
                 return
 
 
-class ReceiveRequest(msgspec.Struct):
+class ReceiveParameters(msgspec.Struct):
     """The body of POST receive; all of it may be left out."""
 
     max_count: int | float = 1
     receive_mode: str = "PeekLock"
 
 
-_decode: Final = msgspec.json.Decoder(ReceiveRequest).decode
+_decode: Final = msgspec.json.Decoder(ReceiveParameters).decode
 
 
 async def receive_list(service: Service, request: Request) -> Response:
@@ -102,7 +102,7 @@ async def receive_list(service: Service, request: Request) -> Response:
 
 
 async def list_of_session(service: Service, request: Request, session: SessionLock | None) -> Response:
-    wanted = request.json_as(_decode) if request.body.strip() else ReceiveRequest()
+    wanted = request.json_as(_decode) if request.body.strip() else ReceiveParameters()
     count = checked_count("max_count", wanted.max_count)
     lock = locks(wanted.receive_mode, "receive_mode")
     return list_response(service.broker, await wait_and_claim(service, request, count, lock, session))

@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
-from unibus.bus.broker import Broker, Claimed
-from unibus.core.message import Message
-from unibus.core.wire import base64_text
+from unibus.bus.api.broker import Broker, Claimed
+from unibus.core.codec.wire import base64_text
+from unibus.core.envelope.message import Message
 from unibus.endpoints.bodies import wire_body
 from unibus.endpoints.http.messages.broker_properties import HEADER, header_text, properties_of
 from unibus.endpoints.http.messages.lock_tokens import token_text
@@ -27,18 +27,18 @@ _PRINTABLE: Final = re.compile(r"[\t -~]{1,1024}", re.ASCII)
 
 def message_response(broker: Broker, request: Request, claimed: Claimed, status: int) -> Response:
     message = broker.decode(claimed)
-    cold = message.cold
-    body, content_type = wire_body(message.body, None if cold is None else cold.content_type)
+    properties = message.properties
+    body, content_type = wire_body(message.body, None if properties is None else properties.content_type)
     headers = [(HEADER, header_text(properties_of(claimed, message, True)))]
     if claimed.until_ns:
         path = f"{request.root}{entity_path(request.place.family, request.entity)}"
         headers.append(
             ("Location", f"{request.base_url}{path}/messages/{claimed.sequence}/{token_text(claimed.token)}")
         )
-    if cold is not None:
-        if cold.headers:
-            headers += headers_of_properties(cold.headers)
-        for name, text in (("traceparent", cold.traceparent), ("tracestate", cold.tracestate)):
+    if properties is not None:
+        if properties.headers:
+            headers += headers_of_properties(properties.headers)
+        for name, text in (("traceparent", properties.traceparent), ("tracestate", properties.tracestate)):
             if text is not None and _PRINTABLE.fullmatch(text):
                 headers.append((name, text))
     if not _PRINTABLE.fullmatch(content_type):
@@ -57,8 +57,8 @@ def list_response(broker: Broker, claimed: list[Claimed], status: int = 200) -> 
 
 
 def json_message(claimed: Claimed, message: Message) -> dict[str, object]:
-    cold = message.cold
-    body, content_type = wire_body(message.body, None if cold is None else cold.content_type)
+    properties = message.properties
+    body, content_type = wire_body(message.body, None if properties is None else properties.content_type)
     found: dict[str, object] = {}
     try:
         found["Body"] = body.decode()

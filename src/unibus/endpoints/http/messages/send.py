@@ -11,7 +11,7 @@ SequenceNumber. A message that duplicate detection knows already answers 201 too
 
 from typing import Final
 
-from unibus.bus.broker import SendResult
+from unibus.bus.api.broker import SendResult
 from unibus.endpoints.http.messages.batch import messages_of_batch
 from unibus.endpoints.http.messages.broker_properties import HEADER, fields_of_header, header_text
 from unibus.endpoints.http.messages.envelope import message_of_envelope

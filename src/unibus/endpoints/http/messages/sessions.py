@@ -13,7 +13,7 @@ sessions; these are ours.
 
 from urllib.parse import quote
 
-from unibus.bus.broker import Broker, SessionLock
+from unibus.bus.api.broker import Broker, SessionLock
 from unibus.endpoints.http.dates import http_date, instant, iso_date
 from unibus.endpoints.http.messages.broker_properties import HEADER, header_text
 from unibus.endpoints.http.messages.lock_tokens import token_bytes, token_text

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from unibus.core.cold import HeaderValue
-from unibus.core.fields import checked_headers
-from unibus.core.life.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER
+from unibus.core.envelope.fields import checked_headers
+from unibus.core.envelope.message_properties import HeaderValue
+from unibus.core.lifecycle.commands import ABANDON, COMPLETE, DEAD_LETTER, DEFER
 from unibus.endpoints.http.dates import http_date, iso_date
 from unibus.endpoints.http.messages.broker_properties import HEADER, header_text
 from unibus.endpoints.http.messages.lock_tokens import token_bytes

@@ -11,7 +11,7 @@ All of them are open without a key, so they give counts and states, and no names
 
 from typing import Final
 
-from unibus.bus.broker import HealthStatus
+from unibus.bus.api.broker import HealthStatus
 from unibus.endpoints.error_body import JSON
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service

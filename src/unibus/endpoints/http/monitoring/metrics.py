@@ -7,8 +7,8 @@ slices: the loop serves other requests in between, so a scrape of 10,000 entitie
 from collections.abc import Callable
 from typing import Final
 
-from unibus.bus.broker import Broker, EntityInfo, HealthStatus
-from unibus.core.deadletter import SUB_QUEUE
+from unibus.bus.api.broker import Broker, EntityInfo, HealthStatus
+from unibus.core.flow.deadletter import SUB_QUEUE
 from unibus.endpoints.http.monitoring.exposition import CONTENT_TYPE, Family, labels_of
 from unibus.endpoints.http.monitoring.process import process_families
 from unibus.endpoints.http.overview import Slices, all_entities

@@ -8,17 +8,17 @@ import pytest
 from tests.unit.endpoints.asgi_client import HOST, Answer, AsgiClient
 from tests.unit.endpoints.http.applications import dispatchers
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.administration.table import ADMINISTRATION
-from unibus.endpoints.http.app import Asgi
-from unibus.endpoints.http.operation import Table
+from unibus.endpoints.http.application.app import Asgi
+from unibus.endpoints.http.operation import OperationTable
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.statistics import Statistics
 from unibus.errors import Forbidden
 
-TABLE = Table(ADMINISTRATION)
+TABLE = OperationTable(ADMINISTRATION)
 SERVICE_BUS = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
 ATOM = "{http://www.w3.org/2005/Atom}"
 

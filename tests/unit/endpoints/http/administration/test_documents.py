@@ -1,9 +1,9 @@
 """The OpenAPI document of the administration."""
 
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.endpoints.http.administration.table import ADMINISTRATION
-from unibus.endpoints.http.app import application
-from unibus.endpoints.http.operation import COMMON, Table
+from unibus.endpoints.http.application.app import application
+from unibus.endpoints.http.operation import COMMON, OperationTable
 from unibus.endpoints.http.routing import place_of
 from unibus.endpoints.http.service import Service
 
@@ -11,7 +11,7 @@ from tests.unit.endpoints.http.administration.conftest import Gate, Quiet, Servi
 
 
 async def test_every_operation_is_documented(broker: Broker) -> None:
-    document = application(Service(Serving(broker), Gate(), Quiet(), 1), Table(ADMINISTRATION)).openapi()
+    document = application(Service(Serving(broker), Gate(), Quiet(), 1), OperationTable(ADMINISTRATION)).openapi()
     paths = document["paths"]
     assert sum(len(methods) for methods in paths.values()) == sum(len(row.documented) for row in ADMINISTRATION)
     identifiers = [operation["operationId"] for methods in paths.values() for operation in methods.values()]

@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.endpoints.http.administration.conftest import ATOM, Client, Gate, described
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.core.access.rules import AuthorizationRule
 from unibus.endpoints.http.administration.times import time_text

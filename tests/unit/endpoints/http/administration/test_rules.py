@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from tests.unit.endpoints.http.administration.conftest import ATOM, Client, described
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.filters.actions import SqlRuleAction
 from unibus.core.filters.filters import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
-from unibus.core.life.rules import Rule
+from unibus.core.lifecycle.state.rules import Rule
 
 JSON = {"content-type": "application/json", "accept": "application/json"}
 UPDATE = {"if-match": "*"}

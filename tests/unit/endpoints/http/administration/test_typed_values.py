@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from unibus.codecs.atom.descriptions import TypedValue
-from unibus.core.cold import HeaderValue, Int32
+from unibus.core.envelope.message_properties import HeaderValue, Int32
 from unibus.endpoints.http.administration.typed_values import typed, value_of
 from unibus.errors import ConfigInvalid
 

@@ -10,17 +10,17 @@ from typing import Any
 from tests.unit.endpoints.asgi_client import Answer, AsgiClient
 from tests.unit.endpoints.http.applications import dispatchers
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
-from unibus.endpoints.http.management.bulk_table import BULK
-from unibus.endpoints.http.operation import Table
+from unibus.endpoints.http.management.tables.bulk import BULK
+from unibus.endpoints.http.operation import OperationTable
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.statistics import Statistics
 from unibus.errors import StoreUnavailable
 from unibus.testing import VirtualClock
 
-TABLE = Table(BULK)
+TABLE = OperationTable(BULK)
 QUEUE = "orders"
 
 
@@ -115,7 +115,7 @@ class Operators:
             await self.clock.advance_async(1.1)
             await asyncio.wait_for(changed.wait(), 10)
 
-    async def bury(self, count: int, reason: str = "Broken", queue: str = QUEUE) -> list[str]:
+    async def dead_letter(self, count: int, reason: str = "Broken", queue: str = QUEUE) -> list[str]:
         """So many dead-lettered messages; their ids."""
         sent = await self.bus.send_many(queue, [{"number": at} for at in range(count)])
         for message in await self.bus.receive_batch(queue, count, timeout=0):

@@ -12,17 +12,17 @@ import pytest
 from tests.unit.endpoints.asgi_client import Answer, AsgiClient, Connection
 from tests.unit.endpoints.http.applications import dispatchers
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
-from unibus.endpoints.http.management.table import MANAGEMENT
-from unibus.endpoints.http.operation import Table
+from unibus.endpoints.http.management.tables.table import MANAGEMENT
+from unibus.endpoints.http.operation import OperationTable
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.statistics import Statistics
 from unibus.errors import BusError, Forbidden
 from unibus.testing import VirtualClock
 
-TABLE = Table(MANAGEMENT)
+TABLE = OperationTable(MANAGEMENT)
 BODY_BYTES_MAX = 4_000_000
 
 

@@ -12,13 +12,13 @@ from tests.unit.endpoints.asgi_client import Answer, AsgiClient, Connection
 from tests.unit.endpoints.http.applications import dispatchers
 from tests.unit.endpoints.http.namespace import ALL, HOST, rule
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rules import AuthorizationRule
 from unibus.core.access.token import make_token
-from unibus.endpoints.http.app import Asgi
+from unibus.endpoints.http.application.app import Asgi
+from unibus.endpoints.http.application.observation import Observation
+from unibus.endpoints.http.application.operations import TABLE
 from unibus.endpoints.http.authorization import SasAuthorization
-from unibus.endpoints.http.observation import Observation
-from unibus.endpoints.http.operations import TABLE
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.endpoints.server_control import ServerControl

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.endpoints.http.management.live_client import Live
 from tests.unit.endpoints.http.namespace import ALL, rule
 from unibus import MessageBus
-from unibus.bus.broker import Broker
-from unibus.bus.management import entities as records
-from unibus.bus.management.server import ServerStatus
+from unibus.bus.api.broker import Broker
+from unibus.bus.management.settings import entities as records
+from unibus.bus.management.settings.server import ServerStatus
 from unibus.endpoints.log_lines import log_event
 from unibus.endpoints.log_memory import BYTES_MAX, ERRORS_MAX, LINES_MAX, RecentLog
 from unibus.testing import VirtualClock

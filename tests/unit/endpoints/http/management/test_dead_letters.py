@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.unit.endpoints.http.management.bulk import QUEUE, Operators, operators
-from unibus.bus.management import dead_letters
-from unibus.bus.management.dead_letters import DeadLetterPage, FilterRecord, key_of
+from unibus.bus.management.jobs import dead_letters
+from unibus.bus.management.jobs.dead_letters import DeadLetterPage, FilterRecord, key_of
 from unibus.errors import UsageError
 
 
@@ -33,11 +33,11 @@ async def pages(http: Operators, query: str) -> list[DeadLetterPage]:
 
 async def test_pages_go_by_key_in_the_order_of_the_deaths(http: Operators) -> None:
     await http.bus.create_queue("billing")
-    wanted = await http.bury(3)
+    wanted = await http.dead_letter(3)
     await http.clock.advance_async(1)
-    wanted += await http.bury(3, queue="billing")
+    wanted += await http.dead_letter(3, queue="billing")
     await http.clock.advance_async(1)
-    wanted += await http.bury(1)
+    wanted += await http.dead_letter(1)
     found = await pages(http, "top=2")
     assert [[item.id for item in page.items] for page in found] == [wanted[:2], wanted[2:4], wanted[4:6], wanted[6:]]
     listed = await http.bus.dead_letter_queue().list_messages()
@@ -45,7 +45,7 @@ async def test_pages_go_by_key_in_the_order_of_the_deaths(http: Operators) -> No
 
 
 async def test_a_page_goes_on_where_its_last_message_was_although_that_is_gone(http: Operators) -> None:
-    ids = await http.bury(4)
+    ids = await http.dead_letter(4)
     (first, *_) = await pages(http, "top=2")
     await http.bus.dead_letter_queue().discard_message(ids[1])
     rest = await http.get(f"dead-letters?top=2&after={quote(str(first.next))}")
@@ -54,7 +54,7 @@ async def test_a_page_goes_on_where_its_last_message_was_although_that_is_gone(h
 
 
 async def test_a_record_has_what_dlq_ls_prints_and_a_body_only_where_it_is_asked_for(http: Operators) -> None:
-    (message_id,) = await http.bury(1)
+    (message_id,) = await http.dead_letter(1)
     (letter,) = await http.bus.dead_letter_queue().list_messages()
     (page,) = await pages(http, "")
     (item,) = page.items
@@ -71,9 +71,9 @@ async def test_a_record_has_what_dlq_ls_prints_and_a_body_only_where_it_is_asked
 
 
 async def test_every_part_of_a_filter_is_a_parameter(http: Operators) -> None:
-    first = await http.bury(2, "Poison")
+    first = await http.dead_letter(2, "Poison")
     await http.clock.advance_async(100)
-    second = await http.bury(1, "Timeout")
+    second = await http.dead_letter(1, "Timeout")
 
     async def ids(query: str) -> list[str]:
         return [item.id for page in await pages(http, query) for item in page.items]
@@ -111,7 +111,7 @@ async def test_a_parameter_that_is_none_of_its_kind_is_refused_by_name(http: Ope
 async def test_a_page_is_bounded_in_bytes_and_has_one_message_at_least(
     http: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = await http.bury(5)
+    ids = await http.dead_letter(5)
     monkeypatch.setattr("unibus.endpoints.http.management.dead_letters.ANSWER_BYTES_MAX", 2_500)
     found = await pages(http, "")
     assert [len(page.items) for page in found] == [2, 2, 1]
@@ -122,11 +122,11 @@ async def test_a_page_is_bounded_in_bytes_and_has_one_message_at_least(
 
 async def test_groups_count_by_queue_and_reason(http: Operators, monkeypatch: pytest.MonkeyPatch) -> None:
     await http.bus.create_queue("billing")
-    await http.bury(2, "Poison")
+    await http.dead_letter(2, "Poison")
     oldest_ns = http.broker.now_ns()
     await http.clock.advance_async(1)
-    await http.bury(3, "Timeout")
-    await http.bury(1, "Poison", "billing")
+    await http.dead_letter(3, "Timeout")
+    await http.dead_letter(1, "Poison", "billing")
     found = await http.get("dead-letters/groups")
     counted = [(group["entity"].partition("/")[0], group["reason"], group["count"]) for group in found["groups"]]
     assert counted == [("billing", "Poison", 1), ("orders", "Timeout", 3), ("orders", "Poison", 2)]
@@ -139,7 +139,7 @@ async def test_groups_count_by_queue_and_reason(http: Operators, monkeypatch: py
 
 
 def test_a_key_is_read_as_it_was_written() -> None:
-    key = dead_letters.Key(17, "a:b/$DeadLetterQueue", 3)
+    key = dead_letters.DeadLetterKey(17, "a:b/$DeadLetterQueue", 3)
     assert key_of(key.text()) == key
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.endpoints.http.management.live_client import ROOT, Live, Stream, until
 from tests.unit.endpoints.http.namespace import LOOPBACK, rule
 from unibus import MessageBus
-from unibus.bus.broker import Broker
-from unibus.bus.management import entities as records
-from unibus.bus.management.entities import Changes, EntityWatch
+from unibus.bus.api.broker import Broker
+from unibus.bus.management.settings import entities as records
+from unibus.bus.management.settings.entities import Changes, EntityWatch
 from unibus.core.access.rules import rules_text
 from unibus.errors import StoreFailed
 from unibus.testing import VirtualClock

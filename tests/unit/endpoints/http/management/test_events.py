@@ -7,11 +7,11 @@ import pytest
 
 from tests.unit.endpoints.http.management.live_client import Live, until
 from unibus import MessageBus
-from unibus.bus.broker import Broker
-from unibus.bus.management import event_feed
-from unibus.bus.management.event_feed import FOUND_MAX, EventFeed, Page
-from unibus.bus.management.events import EventFilter
-from unibus.core.life.events import Event
+from unibus.bus.api.broker import Broker
+from unibus.bus.management.history import event_feed
+from unibus.bus.management.history.event_feed import FOUND_MAX, EventFeed, EventFeedPage
+from unibus.bus.management.history.events import EventFilter
+from unibus.core.lifecycle.events import Event
 from unibus.endpoints.http.management import events
 from unibus.errors import StoreFailed
 from unibus.testing import VirtualClock
@@ -152,7 +152,7 @@ async def test_many_tails_share_one_reading(live: Live) -> None:
 
 def test_a_page_does_not_grow_with_the_filters_of_its_tails() -> None:
     found = [Event(at, 0, "q", "orders", "sent", at) for at in range(1, 4)]
-    page = Page(0, 3, found, [b"%d" % event.seq for event in found])
+    page = EventFeedPage(0, 3, found, [b"%d" % event.seq for event in found])
     for number in range(300):
         assert page.pieces_for(EventFilter("ord*", where=[f"session_id=s{number}"]), 0) == []
         assert page.pieces_for(EventFilter("*"), 0) == [b"123"]

@@ -13,12 +13,13 @@ import pytest
 
 from tests.unit.endpoints.asgi_client import Connection
 from tests.unit.endpoints.http.management.conftest import Api, same_error
-from unibus.bus import exporting
-from unibus.bus.export_lines import checked_contents
-from unibus.bus.exporting import Exporting, source_of
-from unibus.bus.management import exports, pipes
+from unibus.bus.history import export as exporting
+from unibus.bus.history.export import Exporting, source_of
+from unibus.bus.history.export_lines import checked_contents
+from unibus.bus.management import pipes
+from unibus.bus.management.messages import exports
 from unibus.errors import DecodeError, EntityNotFound, RateLimited, RequestTimeout, StoreFailed, UsageError
-from unibus.stores.reader import OpenStoreReader
+from unibus.stores.seam.store_view import OpenStoreReader
 
 
 class Fixed(datetime):

@@ -14,20 +14,20 @@ import msgspec
 import pytest
 
 from tests.unit.endpoints.http.management.conftest import Api, same_error
-from unibus.bus.export_lines import EntityLine, MessageLine, SessionLine, checked_contents, encode_line
-from unibus.bus.exporting import Exporting
-from unibus.bus.importing import Importing
-from unibus.bus.outbox import Row, packed
-from unibus.bus.outbox_sqlite import SqliteOutbox, SqliteTable
-from unibus.bus.relay import NAME_POSITION, Relay
-from unibus.bus.relay_route import Relayed, StoreRelay
-from unibus.bus.sync_bus import SyncMessageBus
-from unibus.core.life.commands import Send
-from unibus.core.life.envelope import send_of
-from unibus.core.message import Message
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.history.export import Exporting
+from unibus.bus.history.export_lines import EntityLine, MessageLine, SessionLine, checked_contents, encode_line
+from unibus.bus.history.import_ import Importing
+from unibus.bus.outbox.outbox import OutboxRow, packed
+from unibus.bus.outbox.relay import NAME_POSITION, Relay
+from unibus.bus.outbox.relay_route import Relayed, StoreRelay
+from unibus.bus.outbox.sqlite import SqliteOutbox, SqliteTable
+from unibus.core.envelope.message import Message
+from unibus.core.lifecycle.commands import Send
+from unibus.core.lifecycle.envelope import send_of
 from unibus.errors import DecodeError, EntityExists, EntityNotFound, PositionMoved, SessionLocked, UsageError
-from unibus.stores.pending import Pending, answered
-from unibus.stores.reader import OpenStoreReader
+from unibus.stores.seam.pending import Pending, resolved
+from unibus.stores.seam.store_view import OpenStoreReader
 
 NAME = "import/" + "0" * 64
 T = TypeVar("T")
@@ -78,11 +78,11 @@ class Remote:
         raw = [msgspec.Raw(encode_line(line)) for line in lines]
         return self._call("POST", f"import?name={name or NAME}", {"phase": phase, "before": before, "lines": raw})
 
-    def advance(self, name: str, before: int, to: int, row: Row | None) -> Pending[list[object]]:
+    def advance(self, name: str, before: int, to: int, row: OutboxRow | None) -> Pending[list[object]]:
         given: dict[str, object] = {"source": name.removeprefix("outbox/"), "before": before, "to": to}
         if row is not None:
             given |= {"batch": base64.b64encode(row.batch).decode(), "crc": row.crc}
-        return answered(self._call("POST", "relay", given)["results"])
+        return resolved(self._call("POST", "relay", given)["results"])
 
 
 async def beside(call: Callable[[], T]) -> T:
@@ -109,7 +109,7 @@ def exported(tmp_path: Path) -> bytes:
         bus.entities.update("off", status="disabled")
         next(iter(bus.receive("orders", timeout=0))).dead_letter("why")
         lines: list[bytes] = []
-        Exporting(OpenStoreReader(bus._hub.queues().store), lines.append, lambda done, total: None).run()
+        Exporting(OpenStoreReader(bus._runtime.queues().store), lines.append, lambda done, total: None).run()
     return b"".join(lines)
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.unit.endpoints.http.management.bulk import QUEUE, Operators, operators
 from unibus import MessageBus
-from unibus.bus.broker import Broker
-from unibus.bus.management import job_run
-from unibus.bus.management.job_file import JobFile, path_of
-from unibus.bus.management.jobs import Jobs
+from unibus.bus.api.broker import Broker
+from unibus.bus.management.jobs import job_run
+from unibus.bus.management.jobs.job_file import JobFile, path_of
+from unibus.bus.management.jobs.jobs import Jobs
 from unibus.errors import StoreUnavailable
 from unibus.stores.opening import open_store
 from unibus.testing import VirtualClock
@@ -40,7 +40,7 @@ async def http(url: str) -> AsyncIterator[Operators]:
 
 async def begun(http: Operators, count: int = 5) -> list[str]:
     """A job that has moved one of so many messages, and waits for its rate."""
-    ids = await http.bury(count)
+    ids = await http.dead_letter(count)
     await http.post("jobs", {"kind": "retry", "filter": {}, "rate": 1}, 201)
     await http.running(1)
     return ids
@@ -168,8 +168,8 @@ async def test_a_list_that_cannot_be_written_does_not_stop_the_work(
     def full(*given: object) -> None:
         raise OSError(28, "No space left on device")
 
-    await http.bury(5)
-    monkeypatch.setattr("unibus.bus.management.job_file.replace", full)
+    await http.dead_letter(5)
+    monkeypatch.setattr("unibus.bus.management.jobs.job_file.replace", full)
     with caplog.at_level(logging.WARNING, "unibus"):
         done = await http.job(kind="discard", filter={})
     assert (done["state"], done["counts"]["discarded"]) == ("done", 5)
@@ -183,11 +183,11 @@ async def test_progress_is_written_at_most_once_a_second(http: Operators, monkey
         JobFile, "save", lambda self, last, jobs: states.append((jobs[0].record.state, jobs[0].record.done))
     )
     http.service.jobs = Jobs(http.service, lambda: now_s[0])
-    await http.bury(10)
+    await http.dead_letter(10)
     await http.job(kind="discard", filter={})
     assert states == [("queued", 0), ("running", 0), ("done", 10)]
     states.clear()
-    await http.bury(4)
+    await http.dead_letter(4)
     await http.post("jobs", {"kind": "discard", "filter": {}, "rate": 1}, 201)
     await http.running(2)
     now_s[0] += 1
@@ -203,7 +203,7 @@ async def test_a_job_survives_a_store_that_failed(folder: Path, taking_effect: b
         await bus.create_queue(QUEUE)
         http = Operators("front", clock)
         http.use(bus)
-        await http.bury(7)
+        await http.dead_letter(7)
         store.fail_at(2, taking_effect=taking_effect)
         failed = await http.job(kind="retry", filter={})
         assert (failed["state"], failed["done"]) == ("interrupted", 2)
@@ -252,7 +252,7 @@ async def test_a_job_is_not_resumed_on_an_older_state_of_the_store(http: Operato
 
 async def test_a_job_fails_by_an_error_of_its_own_and_may_be_resumed(http: Operators) -> None:
     await http.bus.create_queue("review")
-    await http.bury(3)
+    await http.dead_letter(3)
     await http.post("jobs", {"kind": "redirect", "filter": {}, "target": "review", "rate": 1}, 201)
     await http.running(1)
     await http.post("jobs/pause?id=1")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.endpoints.http.management.bulk import QUEUE, Operators, operators
-from unibus.bus.management import job_records, job_run
+from unibus.bus.management.jobs import job_records, job_run
 
 
 @pytest.fixture(params=["front-memory", "front-sqlite", "fastapi-memory"])
@@ -33,8 +33,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_retry_brings_back_what_the_filter_takes(http: Operators) -> None:
-    await http.bury(3, "Poison")
-    await http.bury(2, "Timeout")
+    await http.dead_letter(3, "Poison")
+    await http.dead_letter(2, "Timeout")
     made = await http.post("jobs", {"kind": "retry", "filter": {"reason": "poison"}}, 201)
     assert (made["id"], made["kind"], made["state"], made["total"], made["by"]) == (
         1,
@@ -54,7 +54,7 @@ async def test_a_retry_brings_back_what_the_filter_takes(http: Operators) -> Non
 
 async def test_redirect_and_discard(http: Operators) -> None:
     await http.bus.create_queue("review")
-    ids = await http.bury(4)
+    ids = await http.dead_letter(4)
     done = await http.job(kind="redirect", filter={"ids": ids[:2]}, target="review")
     assert done["counts"]["redirected"] == 2
     assert await http.counts("review") == (2, 0)
@@ -63,9 +63,9 @@ async def test_redirect_and_discard(http: Operators) -> None:
 
 
 async def test_rules_decide_and_each_is_counted(http: Operators) -> None:
-    await http.bury(2, "Poison")
-    await http.bury(3, "Timeout")
-    await http.bury(1, "Odd")
+    await http.dead_letter(2, "Poison")
+    await http.dead_letter(3, "Timeout")
+    await http.dead_letter(1, "Odd")
     rules = json.dumps([{"action": "discard", "reason": "poison"}, {"action": "retry", "reason": "timeout"}])
     tried = await http.job(kind="rules", filter={}, rules=rules, dry_run=True)
     assert (tried["by_rule"], tried["state"], await http.counts()) == ([2, 3, 1], "done", (0, 6))
@@ -76,7 +76,7 @@ async def test_rules_decide_and_each_is_counted(http: Operators) -> None:
 
 
 async def test_a_purge_removes_messages_of_one_entity_and_skips_the_locked(http: Operators) -> None:
-    await http.bury(2)
+    await http.dead_letter(2)
     await http.bus.send_many(QUEUE, range(5))
     await http.bus.send(QUEUE, "later", delay=100)
     await http.bus.receive_batch(QUEUE, 1, timeout=0)
@@ -95,8 +95,8 @@ async def test_a_purge_removes_messages_of_one_entity_and_skips_the_locked(http:
 async def test_what_cannot_go_is_an_error_of_that_message_and_the_first_are_listed(
     http: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unibus.bus.management.job_work.ERRORS_MAX", 2)
-    ids = await http.bury(3)
+    monkeypatch.setattr("unibus.bus.management.jobs.job_work.ERRORS_MAX", 2)
+    ids = await http.dead_letter(3)
     await http.bus.create_topic("news")
     done = await http.job(kind="redirect", filter={}, target="news")
     assert (done["state"], done["counts"]["errors"], done["done"]) == ("done", 3, 3)
@@ -106,7 +106,7 @@ async def test_what_cannot_go_is_an_error_of_that_message_and_the_first_are_list
 
 
 async def test_what_was_brought_back_too_often_is_left_for_a_person(http: Operators) -> None:
-    await http.bury(2)
+    await http.dead_letter(2)
     done = await http.job(kind="retry", filter={}, max_recoveries=0)
     assert (done["counts"]["manual_review"], done["done"]) == (2, 2)
     done = await http.job(kind="retry", filter={}, max_recoveries=0, force=True)
@@ -141,7 +141,7 @@ async def test_what_was_brought_back_too_often_is_left_for_a_person(http: Operat
 async def test_a_request_that_cannot_be_is_refused_by_the_name_of_its_field(
     memory: Operators, body: dict[str, object], word: str
 ) -> None:
-    await memory.bury(1)
+    await memory.dead_letter(1)
     answer = await memory.ask("POST", "jobs", body)
     assert answer.status == 400
     assert word in answer.body.decode()
@@ -166,12 +166,12 @@ async def test_names_that_do_not_exist_are_not_found(memory: Operators) -> None:
 async def test_the_last_hundred_are_listed_and_more_unfinished_ones_are_refused(
     memory: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("unibus.bus.management.jobs.JOBS_MAX", "unibus.bus.management.job_records.JOBS_MAX"):
+    for name in ("unibus.bus.management.jobs.jobs.JOBS_MAX", "unibus.bus.management.jobs.job_records.JOBS_MAX"):
         monkeypatch.setattr(name, 2)
     for _ in range(3):
         await memory.job(kind="discard", filter={})
     assert [job["id"] for job in (await memory.get("jobs"))["jobs"]] == [3, 2]
-    await memory.bury(30)
+    await memory.dead_letter(30)
     for _ in range(2):
         await memory.post("jobs", {"kind": "retry", "filter": {}, "rate": 1}, 201)
     answer = await memory.ask("POST", "jobs", {"kind": "retry", "filter": {}})
@@ -183,7 +183,7 @@ async def test_the_last_hundred_are_listed_and_more_unfinished_ones_are_refused(
 
 
 async def test_a_job_is_paused_between_two_batches_and_goes_on(http: Operators, small_steps: None) -> None:
-    await http.bury(9)
+    await http.dead_letter(9)
     await http.post("jobs", {"kind": "retry", "filter": {}, "rate": 1}, 201)
     await http.running(1)
     paused = await http.post("jobs/pause?id=1")
@@ -200,13 +200,13 @@ async def test_a_job_is_paused_between_two_batches_and_goes_on(http: Operators, 
 async def test_a_message_that_dies_again_is_not_moved_again_by_a_job_that_is_resumed(
     http: Operators, small_steps: None
 ) -> None:
-    await http.bury(4)
+    await http.dead_letter(4)
     await http.post("jobs", {"kind": "retry", "filter": {}, "rate": 1}, 201)
     await http.running(1)
     await http.post("jobs/pause?id=1")
     (again,) = await http.bus.receive_batch(QUEUE, 1, timeout=0)
     await again.dead_letter("Broken", "once more")
-    other = await http.bury(1)
+    other = await http.dead_letter(1)
     await http.post("jobs/resume?id=1")
     done = await http.finished(1)
     assert (done["state"], done["counts"]["retried"], done["total"]) == ("done", 4, 4)
@@ -215,7 +215,7 @@ async def test_a_message_that_dies_again_is_not_moved_again_by_a_job_that_is_res
 
 
 async def test_what_others_took_while_it_was_paused_is_counted_as_gone(http: Operators, small_steps: None) -> None:
-    ids = await http.bury(4)
+    ids = await http.dead_letter(4)
     await http.post("jobs", {"kind": "discard", "filter": {}, "rate": 1}, 201)
     await http.running(1)
     await http.post("jobs/pause?id=1")
@@ -226,7 +226,7 @@ async def test_what_others_took_while_it_was_paused_is_counted_as_gone(http: Ope
 
 
 async def test_a_cancelled_job_stays_so(http: Operators, small_steps: None) -> None:
-    await http.bury(9)
+    await http.dead_letter(9)
     await http.post("jobs", {"kind": "retry", "filter": {}, "rate": 1}, 201)
     await http.running(1)
     cancelled = await http.post("jobs/cancel?id=1")
@@ -239,7 +239,7 @@ async def test_a_cancelled_job_stays_so(http: Operators, small_steps: None) -> N
 
 
 async def test_one_job_runs_at_a_time_and_no_message_is_moved_by_two(memory: Operators, small_steps: None) -> None:
-    await memory.bury(5)
+    await memory.dead_letter(5)
     await memory.post("jobs", {"kind": "retry", "filter": {}, "rate": 1}, 201)
     await memory.running(1)
     second = await memory.post("jobs", {"kind": "discard", "filter": {}}, 201)
@@ -254,7 +254,7 @@ async def test_one_job_runs_at_a_time_and_no_message_is_moved_by_two(memory: Ope
 
 
 async def test_a_dry_run_does_not_wait_for_its_rate(memory: Operators) -> None:
-    await memory.bury(30)
+    await memory.dead_letter(30)
     done = await memory.job(kind="discard", filter={}, dry_run=True, rate=0.001)
     assert (done["state"], done["counts"]["discarded"], await memory.counts()) == ("done", 30, (0, 30))
 
@@ -263,7 +263,7 @@ async def test_a_dry_run_does_not_wait_for_its_rate(memory: Operators) -> None:
 
 
 async def test_a_live_answer_shows_progress_until_the_job_rests(memory: Operators, small_steps: None) -> None:
-    await memory.bury(2)
+    await memory.dead_letter(2)
     await memory.post("jobs", {"kind": "retry", "filter": {}, "rate": 1}, 201)
     connection = memory.client.connect()
     live = asyncio.create_task(memory.client.run(connection, "GET", "/unibus/v1/jobs/live?id=1"))
@@ -282,7 +282,7 @@ def test_every_state_of_a_record_is_known() -> None:
 
 
 async def test_the_audit_says_what_a_job_does_and_where(memory: Operators) -> None:
-    await memory.bury(1)
+    await memory.dead_letter(1)
     await memory.job(kind="redirect", filter={"queue": QUEUE}, target=QUEUE, dry_run=True)
     await memory.job(kind="purge", entity=QUEUE)
     assert (await memory.ask("POST", "jobs/cancel?id=9")).status == 404

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from tests.unit.endpoints.http.management.conftest import Api, same_error
-from unibus.bus.management.documents import message_of_document, outgoing_of
-from unibus.bus.management.peeking import PeekedPage
-from unibus.bus.management.receiving import ReceivedMessage
+from unibus.bus.management.messages.documents import message_of_document, outgoing_of
+from unibus.bus.management.messages.peeking import PeekedPage
+from unibus.bus.management.messages.receiving import ReceivedMessage
 from unibus.core.access.rights import Right
-from unibus.core.life.envelope import message_of
-from unibus.core.message import same_message
-from unibus.core.pattern import Pattern
+from unibus.core.envelope.message import same_message
+from unibus.core.lifecycle.envelope import message_of
+from unibus.core.topics.pattern import Pattern
 from unibus.errors import (
     DecodeError,
     EntityNotFound,

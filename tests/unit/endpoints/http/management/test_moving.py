@@ -3,9 +3,9 @@
 import pytest
 
 from tests.unit.endpoints.http.management.conftest import Api, same_error
-from unibus.bus.management import moving
+from unibus.bus.management.messages import moving
 from unibus.core.access.rights import Right
-from unibus.core.life.envelope import message_of
+from unibus.core.lifecycle.envelope import message_of
 from unibus.errors import DecodeError, EntityNotFound, Forbidden, MessageNotFound, SessionRequired, UsageError
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.unit.endpoints.http.management.conftest import Api, same_error
-from unibus.bus.management import replaying
-from unibus.bus.management.replaying import Replays
+from unibus.bus.management.messages import replaying
+from unibus.bus.management.messages.replaying import Replays
 from unibus.errors import DecodeError, EntityNotFound, SessionRequired, UsageError
-from unibus.stores import replay_index
+from unibus.stores.seam import replay_index
 
 
 async def stored(api: Api, count: int) -> None:

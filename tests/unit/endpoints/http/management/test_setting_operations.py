@@ -6,11 +6,11 @@ import json
 import pytest
 
 from tests.unit.endpoints.http.management.conftest import Api, same_error
-from unibus.bus.entity_file import planned
-from unibus.bus.entity_shapes import wanted_entities
-from unibus.bus.namespace_access import StoredRules
-from unibus.endpoints.http.management.table import MANAGEMENT
-from unibus.endpoints.http.observation import administrative
+from unibus.bus.entities.access import StoredRules
+from unibus.bus.entities.file import planned
+from unibus.bus.entities.shapes import wanted_entities
+from unibus.endpoints.http.application.observation import administrative
+from unibus.endpoints.http.management.tables.table import MANAGEMENT
 from unibus.errors import ConfigInvalid, DecodeError, EntityExists, EntityNotFound, UsageError
 
 FILE = json.dumps(
@@ -135,7 +135,7 @@ async def test_changes_at_the_same_time_are_all_kept(api: Api) -> None:
 
 
 async def test_pages_of_access_go_by_the_name_of_the_entity(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unibus.bus.management.access.PAGE_MAX", 2)
+    monkeypatch.setattr("unibus.bus.management.settings.access.PAGE_MAX", 2)
     for name in ("a", "b", "c"):
         await api.broker.create("queue", name, {})
         await api.post(f"access/add?entity={name}", {"name": "r", "rights": ["Send"]})

@@ -10,16 +10,16 @@ import pytest
 from tests.unit.endpoints.asgi_client import Answer, AsgiClient
 from tests.unit.endpoints.http.applications import dispatchers
 from unibus import MessageBus
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.messages.table import MESSAGES
-from unibus.endpoints.http.operation import Table
+from unibus.endpoints.http.operation import OperationTable
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.statistics import Statistics
 from unibus.testing import VirtualClock
 
-TABLE = Table(MESSAGES)
+TABLE = OperationTable(MESSAGES)
 BODY_BYTES_MAX = 1_000_000
 
 

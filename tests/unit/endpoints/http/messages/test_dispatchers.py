@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.endpoints.asgi_client import Answer, AsgiClient
 from tests.unit.endpoints.http.messages.conftest import TABLE, Held, Namespace
-from unibus.endpoints.http.app import application
+from unibus.endpoints.http.application.app import application
 from unibus.endpoints.http.service import Service
 
 CHANGING = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unibus.core.cold import HeaderValue, Int32
+from unibus.core.envelope.message_properties import HeaderValue, Int32
 from unibus.endpoints.http.dates import http_date, http_text, instant, iso_date
 from unibus.endpoints.http.messages.broker_properties import fields_of_header
 from unibus.endpoints.http.messages.lock_tokens import token_bytes, token_text

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 from tests.unit.endpoints.asgi_client import AsgiClient
 from tests.unit.endpoints.http.messages.conftest import BODY_BYTES_MAX, TABLE, Allowing, Held, Namespace, Noted
-from unibus.endpoints.http.app import application, documented_router
+from unibus.endpoints.http.application.app import application, documented_router
 from unibus.endpoints.http.service import Service
 
 

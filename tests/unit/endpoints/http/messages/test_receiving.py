@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.endpoints.http.messages.conftest import Namespace
 from unibus.core.access.rights import Right
-from unibus.core.payload import SerializationFormat, Serialized
+from unibus.core.envelope.payload import SerializationFormat, Serialized
 from unibus.endpoints.http.messages import receive
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.runner import while_connected

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.endpoints.http.messages.conftest import Namespace
 from unibus.core.access.rights import Right
-from unibus.core.message import Message
+from unibus.core.envelope.message import Message
 
 BATCH = {"content-type": "application/vnd.microsoft.servicebus.json"}
 
@@ -50,8 +50,12 @@ async def test_broker_properties_become_the_envelope(http: Namespace) -> None:
     message = await received(http)
     assert (message.id, message.subject, message.correlation_id, message.session_id) == ("m-1", "order", "c", "s")
     assert (message.reply_to, message.ttl, message.priority, message.type) == ("answers", 90.5, 3, "order.created")
-    assert message.cold is not None
-    assert (message.cold.to, message.cold.reply_to_session_id, message.cold.partition_key) == ("you", "rs", "s")
+    assert message.properties is not None
+    assert (message.properties.to, message.properties.reply_to_session_id, message.properties.partition_key) == (
+        "you",
+        "rs",
+        "s",
+    )
     assert message.delivery_count == 1
 
 

@@ -10,11 +10,11 @@ from tests.unit.endpoints.asgi_client import Answer
 from tests.unit.endpoints.http.applications import dispatchers
 from tests.unit.endpoints.http.namespace import LOOPBACK, Holding, ask
 from unibus import MessageBus
-from unibus.bus.broker import Broker
-from unibus.endpoints.http.app import Asgi
+from unibus.bus.api.broker import Broker
+from unibus.endpoints.http.application.app import Asgi
+from unibus.endpoints.http.application.observation import Observation, administrative
+from unibus.endpoints.http.application.operations import TABLE
 from unibus.endpoints.http.authorization import SasAuthorization
-from unibus.endpoints.http.observation import Observation, administrative
-from unibus.endpoints.http.operations import TABLE
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.testing import VirtualClock

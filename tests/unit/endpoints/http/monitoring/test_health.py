@@ -10,7 +10,7 @@ import pytest
 from tests.unit.endpoints.asgi_client import Answer
 from tests.unit.endpoints.http.monitoring.conftest import Rig
 from tests.unit.endpoints.http.namespace import ELSEWHERE
-from unibus.bus.broker import Broker, EntityInfo
+from unibus.bus.api.broker import Broker, EntityInfo
 from unibus.endpoints.http.overview import PAGE, Overview, Slices, all_entities
 from unibus.errors import StoreUnavailable
 

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.endpoints.http.monitoring.conftest import Rig
 from tests.unit.endpoints.http.namespace import ELSEWHERE, LOOPBACK, rule, token
-from unibus.bus.broker import EntityInfo, HealthStatus
-from unibus.bus.entities import rule_of
+from unibus.bus.api.broker import EntityInfo, HealthStatus
+from unibus.bus.entities.entities import rule_of
 from unibus.endpoints.http.monitoring.exposition import Family, labels_of
 from unibus.endpoints.http.monitoring.metrics import exposed
 from unibus.endpoints.http.overview import SLICE_NS, Slices

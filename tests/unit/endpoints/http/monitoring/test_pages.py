@@ -12,10 +12,10 @@ import pytest
 
 from tests.unit.endpoints.http.monitoring.conftest import Rig
 from tests.unit.endpoints.http.namespace import ALL, ELSEWHERE, LOOPBACK, ask, rule, token
-from unibus.endpoints.http.app import application
+from unibus.endpoints.http.application.app import application
+from unibus.endpoints.http.application.operations import TABLE
 from unibus.endpoints.http.monitoring.description import operations_of
 from unibus.endpoints.http.monitoring.docs_page import curl_line, docs_page
-from unibus.endpoints.http.operations import TABLE
 from unibus.endpoints.http.service import Service
 
 CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nAAAA\nBBBB\n-----END CERTIFICATE-----\n"

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.endpoints.http.namespace import Holding, Namespace, Silent, ask
 from unibus.config.server_file import proof_of
 from unibus.core.access.rules import key_of
-from unibus.endpoints.http.app import front
+from unibus.endpoints.http.application.app import front
 from unibus.endpoints.http.authorization import SasAuthorization
 from unibus.endpoints.http.service import Service
 from unibus.endpoints.http.settings import HttpSettings

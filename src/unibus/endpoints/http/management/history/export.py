@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from unibus.bus.management.exports import Exports
+from unibus.bus.management.messages.exports import Exports
 from unibus.endpoints.http.management.forms import values_of
 from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.runner import while_connected

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management.imports import ImportRequest, PositionRecord, checked_position, import_piece
-from unibus.bus.management.relays import RelayRequest, relay_answer, relay_row
+from unibus.bus.management.messages.imports import ImportRequest, PositionRecord, checked_position, import_piece
+from unibus.bus.management.messages.relays import RelayRequest, relay_answer, relay_row
 from unibus.endpoints.http.management.forms import body_as, required
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service

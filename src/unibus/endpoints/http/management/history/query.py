@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management.queries import Queries, QueryRequest, pieces_of
+from unibus.bus.management.history.queries import Queries, QueryRequest, pieces_of
 from unibus.endpoints.http.management.forms import body_as
 from unibus.endpoints.http.management.streams import JSON_TYPE, drawn
 from unibus.endpoints.http.request import Request, Response

@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management.peeking import PAGE_MAX
-from unibus.bus.management.replaying import Replays, ReplaySendRequest
+from unibus.bus.management.messages.peeking import PAGE_MAX
+from unibus.bus.management.messages.replaying import Replays, ReplaySendRequest
 from unibus.endpoints.http.management.forms import number_of, required
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.routing import named_entity

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from unibus.bus.management.traces import trace
-from unibus.core.fields import plain_text
+from unibus.bus.management.history.traces import trace
+from unibus.core.envelope.fields import plain_text
 from unibus.endpoints.http.management.forms import required
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management.moving import MoveRequest, RemoveRequest, move, remove
+from unibus.bus.management.messages.moving import MoveRequest, RemoveRequest, move, remove
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.management.forms import entity_of
 from unibus.endpoints.http.request import Request, Response, json_response

@@ -1,6 +1,6 @@
 """GET messages: by sequence, in whatever state, whole or as previews."""
 
-from unibus.bus.management.peeking import PAGE_MAX, PREVIEW_CHARS_MAX, peek
+from unibus.bus.management.messages.peeking import PAGE_MAX, PREVIEW_CHARS_MAX, peek
 from unibus.endpoints.http.management.forms import entity_of, number_of
 from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.broker import Claimed
-from unibus.bus.management.receiving import (
+from unibus.bus.api.broker import Claimed
+from unibus.bus.management.messages.receiving import (
     ReceiveRequest,
     RenewRequest,
     SettleRequest,

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management.sending import SendRequest, send
+from unibus.bus.management.messages.sending import SendRequest, send
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.management.forms import body_as, entity_of, flag_of
 from unibus.endpoints.http.request import Request, Response, json_response

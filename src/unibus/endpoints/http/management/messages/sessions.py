@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.broker import SessionLock
-from unibus.bus.management.receiving import (
+from unibus.bus.api.broker import SessionLock
+from unibus.bus.management.messages.receiving import (
     AcceptRequest,
     RenewedSession,
     SessionRequest,

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management.access import (
+from unibus.bus.management.settings.access import (
     AddRequest,
-    RemoveRequest,
+    RemoveRuleRequest,
     RotateRequest,
     add,
     all_rules,
@@ -22,7 +22,7 @@ from unibus.endpoints.http.service import Service
 
 _adding: Final = msgspec.json.Decoder(AddRequest).decode
 _rotating: Final = msgspec.json.Decoder(RotateRequest).decode
-_removing: Final = msgspec.json.Decoder(RemoveRequest).decode
+_removing: Final = msgspec.json.Decoder(RemoveRuleRequest).decode
 
 
 async def list_access(service: Service, request: Request) -> Response:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from unibus.bus.management.declaring import DeclareRequest, declare
+from unibus.bus.management.settings.declaring import DeclareRequest, declare
 from unibus.endpoints.http.management.forms import body_as, entity_of
 from unibus.endpoints.http.management.settings.turns import Turns
 from unibus.endpoints.http.request import Request, Response, json_response

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from unibus.bus.entity_shapes import declared_rule
-from unibus.core.life.rules import Rule
+from unibus.bus.entities.shapes import declared_rule
+from unibus.core.lifecycle.state.rules import Rule
 from unibus.endpoints.http.administration.json_forms import rule_shape
 from unibus.endpoints.http.management.forms import entity_of
 from unibus.endpoints.http.request import Request, Response, json_response

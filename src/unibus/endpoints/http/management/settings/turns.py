@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from unibus.bus.broker import Broker
+from unibus.bus.api.broker import Broker
 
 T = TypeVar("T")
 

@@ -1,0 +1,376 @@
+# mypyc: compiled
+"""The durable operations for protocol servers: entity names and lock tokens in, claimed messages and results out.
+
+    HTTP, AMQP, ZeroMQ ──▶ Broker ──▶ store
+                             │
+                             └──▶ listeners of this process, blocked publishers, tracing, rate limits
+
+A server speaks for clients that it knows only by what they send, so nothing here depends on who calls: no transaction
+around the call, no object for a received message, no queue that is created because it was named. Every
+operation is for one event loop, and answers with a Pending or a coroutine. A refusal may come at once or with the
+answer: the value of a Pending is never read before it is done. On a server the store's own thread commits, so that a
+slow disk never stops the loop (decision 0023).
+
+`endpoints` may not import the stores: what it needs of them has its name here.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from unibus.bus.api.broker_entities import EntityOperations
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.rate_limits import RateLimits
+from unibus.bus.health import HealthStatus
+from unibus.bus.queues.operations import Queues
+from unibus.bus.queues.receivers import BATCH_MAX, WantedSession, leave, release, until_async
+from unibus.core.envelope.fields import plain_text
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.message_properties import HeaderValue
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import (
+    BY_TOKEN,
+    LEAVE_SESSION,
+    RENEW_SESSION,
+    SET_SESSION_STATE,
+    SETTLEMENTS,
+    Cancel,
+    Command,
+    Renew,
+    SendResult,
+    SessionCommand,
+    Settle,
+)
+from unibus.core.lifecycle.envelope import message_of, overrides_of, send_of
+from unibus.core.lifecycle.state.entity import TOPIC, Entity
+from unibus.errors import MessageNotFound, UsageError
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.pending import Pending, resolved
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth
+
+__all__ = ["Broker", "Claimed", "EntityInfo", "HealthStatus", "Pending", "SendResult", "SessionLock", "StoreHealth"]
+
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Messages of so many bytes are enough for one answer. A client may ask for a thousand of 100 MB each: nothing could
+hold such an answer, and nothing else would be served while it is written."""
+
+_VERBS = {name: verb for verb, name in SETTLEMENTS.items()}
+
+
+class Broker(EntityOperations):
+    """The operations of one bus and its store. `commits_on_loop` is for programs whose loop has nothing else to do."""
+
+    def __init__(self, bus: MessageBus, *, commits_on_loop: bool = False) -> None:
+        super().__init__(bus._runtime)
+        self._bus = bus
+        self.answer_bytes_max = ANSWER_BYTES_MAX
+        self._limits = RateLimits()
+        self._store.pace.on_loops = commits_on_loop
+
+    def now_ns(self) -> int:
+        """The time of the store: what ends of locks are compared with."""
+        return self._queues.now_ns()
+
+    def health(self) -> HealthStatus:
+        return self._bus.health_check()
+
+    # Sending
+
+    def message(self, entity: str, body: object, fields: Mapping[str, object]) -> Message:
+        """A message for an entity that exists. Fields are those of `MessageBus.send`, `message_id` and `delay` too."""
+        return self._queues.message(self.find(entity).name, body, dict(fields))
+
+    def messages(
+        self, entity: str, given: Iterable[tuple[object, Mapping[str, object]]], is_new: bool = False
+    ) -> list[Message]:
+        """The same for several, each a body with its fields. `is_new`: for a queue that is created with them."""
+        name = entity if is_new else self.find(entity).name
+        return [self._queues.message(name, body, dict(fields)) for body, fields in given]
+
+    def send(self, entity: str, message: Message) -> Pending[SendResult]:
+        """Store a message in a queue, or for the subscriptions of a topic."""
+        return self._send(entity, [message]).map(_first)
+
+    def send_many(
+        self, entity: str, messages: Iterable[Message], durability: Durability | None = None
+    ) -> Pending[list[SendResult]]:
+        """All of them, or none. `durability` asks for another level than that of the store."""
+        given = list(messages)
+        return self._send(entity, given, durability).map(_sent) if given else resolved([])
+
+    def _send(
+        self, entity: str, messages: list[Message], durability: Durability | None = None
+    ) -> Pending[list[object]]:
+        found = self.find(entity)
+        named = [_for(message, found.name) for message in messages]
+        if found.settings.sends_per_s:
+            self._limits.admit_messages(found, named, self._store.catalog, self.now_ns())
+        watcher = self._queues.watcher
+        store = partial(self._store_in, found, durability)
+        return store(named) if watcher is None else watcher.watch_send(found.name, named, store)
+
+    def _store_in(self, found: Entity, durability: Durability | None, messages: list[Message]) -> Pending[list[object]]:
+        commands = [send_of(message, found.name) for message in messages]
+        if found.kind == TOPIC and self._runtime.durable is not None:
+            pending = self._runtime.durable.send(found.name, messages, commands, durability)
+            if pending is not None:
+                return pending
+        return self._store.apply(commands, durability)
+
+    def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
+        """Take back scheduled messages: all of them, or MessageNotFound."""
+        commands: list[Command] = [Cancel(entity, _sequence(entity, each)) for each in sequences]
+        return self._store.apply(commands).map(_nothing) if commands else resolved(None)
+
+    # Receiving
+
+    async def receive(
+        self,
+        entity: str,
+        count: int = 1,
+        *,
+        lock: bool = True,
+        timeout_s: float | None = 0.0,
+        consumer: str = "",
+        session: SessionLock | None = None,
+        interrupted: asyncio.Event | None = None,
+    ) -> list[Claimed]:
+        """Up to `count` messages as soon as there is one; none after `timeout_s` seconds (None: waits without end).
+
+        Fewer where they are large: the one that reaches ANSWER_BYTES_MAX is the last. Without `lock` they are removed.
+        A cancelled call releases what it has claimed, without counting a delivery.
+        `interrupted` ends the waiting as the time-out does.
+        """
+        _check_count(count)
+        held = None if session is None else (session.session_id, session.token)
+        request = ClaimRequest(
+            entity, count, lock, plain_text("the consumer", consumer), held, (), self.answer_bytes_max
+        )
+        return await _watched(self._queues, entity, self._claim(request, timeout_s, interrupted))
+
+    async def receive_deferred(
+        self,
+        entity: str,
+        sequences: Iterable[int],
+        *,
+        lock: bool = True,
+        consumer: str = "",
+        session: SessionLock | None = None,
+    ) -> list[Claimed]:
+        """Deferred messages by their sequences: all of them, or MessageNotFound.
+
+        MessageTooLarge, and none, for several with more than ANSWER_BYTES_MAX together. One alone may have any size.
+        """
+        wanted = tuple(_sequence(entity, each) for each in sequences)
+        _check_count(len(wanted))
+        held = None if session is None else (session.session_id, session.token)
+        request = ClaimRequest(
+            entity, len(wanted), lock, plain_text("the consumer", consumer), held, wanted, self.answer_bytes_max
+        )
+        return await _watched(self._queues, entity, _claimed(self._queues, self._look(request)))
+
+    async def _claim(
+        self, request: ClaimRequest, timeout_s: float | None, interrupted: asyncio.Event | None
+    ) -> list[Claimed]:
+        limited = self._store.catalog.find(request.entity)
+        if limited is None or not limited.settings.receives_per_s:
+            look = partial(self._look, request)
+            return await until_async(self._queues, request.entity, look, timeout_s, _claimed, interrupted)
+        allowed = self._limits.admit_receives(limited, request.count, self.now_ns())
+        found: list[Claimed] = []
+        try:
+            look = partial(self._look, msgspec.structs.replace(request, count=allowed))
+            found = await until_async(self._queues, request.entity, look, timeout_s, _claimed, interrupted)
+        finally:
+            self._limits.refund_receives(limited, allowed - len(found), self.now_ns())
+        return found
+
+    def _look(self, request: ClaimRequest) -> Pending[list[Claimed]]:
+        pending = self._store.claim(request)
+        if not request.lock:
+            self._queues.renewals.settled(request.entity)
+        return pending
+
+    def peek(
+        self, entity: str, from_sequence: int = 0, count: int = 1, session_id: str | None = None
+    ) -> Pending[list[Claimed]]:
+        """Messages in order of sequence, in whatever state. Their lock tokens are empty: they are not the caller's.
+
+        Fewer than `count` where they are large: the one that reaches ANSWER_BYTES_MAX is the last.
+        """
+        _check_count(count)
+        return self._store.peek(entity, max(0, from_sequence), count, session_id, self.answer_bytes_max)
+
+    def decode(self, claimed: Claimed) -> Message:
+        return message_of(claimed)
+
+    # Settling
+
+    def settle(
+        self,
+        verb: int | str,
+        token: bytes,
+        *,
+        entity: str = "",
+        message_id: str = "",
+        reason: str = "",
+        description: str = "",
+        properties: Mapping[str, HeaderValue] | None = None,
+    ) -> Pending[None]:
+        """End a lock in one of the ways of SETTLEMENTS, by number or name. LockLost if it has ended already.
+
+        With `entity` or `message_id` they have to be those of the message, else MessageNotFound, and the lock stays.
+        """
+        command = Settle(_verb(verb), entity, BY_TOKEN, _token(token))
+        command.message_id = message_id
+        command.reason = reason
+        command.description = description
+        command.overlay = overrides_of(dict(properties)) if properties else None
+        watcher = self._queues.watcher
+        place = self._store.catalog.entity_of_lock(token)
+        if watcher is None:
+            pending = self._store.apply([command])
+        else:
+            pending = watcher.watch_settle(
+                int(command.verb), place or entity, message_id, lambda: self._store.apply([command])
+            )
+        self._queues.renewals.settled(place)
+        return pending.map(_nothing)
+
+    def renew(self, token: bytes, *, entity: str = "", message_id: str = "") -> Pending[int]:
+        """Let a lock begin again from now; gives its new end. Inside of a session that is the session's lock."""
+        command = Renew(entity, BY_TOKEN, _token(token))
+        command.message_id = message_id
+        return self._store.apply([command]).map(_number)
+
+    # Sessions
+
+    async def accept_session(
+        self,
+        entity: str,
+        session_id: str | None = None,
+        *,
+        timeout_s: float | None = 0.0,
+        consumer: str = "",
+        interrupted: asyncio.Event | None = None,
+    ) -> SessionLock:
+        """Lock a session: this one, or the next that is free and has messages. Waits up to `timeout_s` seconds.
+
+        After that, or once `interrupted` is set, SessionLocked, or SessionNotFound where none was named.
+        """
+        wanted = WantedSession(self._queues, entity, session_id, consumer)
+        found = await until_async(self._queues, entity, wanted.look, timeout_s, _accepted, interrupted)
+        return wanted.found(found)
+
+    def renew_session(self, lock: SessionLock) -> Pending[int]:
+        """The new end of the lock. Only entity, id and token of a lock are looked at, here and in the other calls."""
+        return self._store.apply([_of_session(RENEW_SESSION, lock)]).map(_number)
+
+    def release_session(self, lock: SessionLock) -> Pending[None]:
+        """Free a session. What was received from it and not settled goes back to its place."""
+        return self._store.apply([_of_session(LEAVE_SESSION, lock)]).map(_nothing)
+
+    def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
+        return self._store.session_state(lock)
+
+    def set_session_state(self, lock: SessionLock, state: bytes | None) -> Pending[None]:
+        command = _of_session(SET_SESSION_STATE, lock)
+        if state is not None and not isinstance(state, bytes):
+            raise UsageError(f"a session state is bytes, not {type(state).__name__}", "encode it first")
+        command.state = state
+        return self._store.apply([command]).map(_nothing)
+
+    def sessions(self, entity: str, *, updated_after_ns: int = 0, skip: int = 0, top: int = 100) -> Pending[list[str]]:
+        """Ids of sessions that have messages or a state; or only of those whose state was set after an instant."""
+        if skip < 0 or not 1 <= top <= BATCH_MAX:
+            raise UsageError(f"{top} sessions from {skip} on", f"skip is 0 or more, top from 1 to {BATCH_MAX}")
+        return self._store.catalog.sessions(entity, updated_after_ns, skip, top)
+
+
+async def _watched(queues: Queues, entity: str, claiming: Coroutine[object, object, list[Claimed]]) -> list[Claimed]:
+    watcher = queues.watcher
+    return await claiming if watcher is None else await watcher.watch_claim(entity, claiming)
+
+
+async def _claimed(queues: Queues, pending: Pending[list[Claimed]]) -> list[Claimed]:
+    try:
+        return await pending
+    except asyncio.CancelledError:
+        pending.on_done(partial(_release, queues))  # What it claims is known with the answer.
+        raise
+
+
+def _release(queues: Queues, pending: Pending[list[Claimed]]) -> None:
+    if pending.error is None:
+        release(queues, pending.value)
+
+
+async def _accepted(queues: Queues, pending: Pending[SessionLock | None]) -> SessionLock | None:
+    try:
+        return await pending
+    except asyncio.CancelledError:
+        pending.on_done(partial(_leave, queues))
+        raise
+
+
+def _leave(queues: Queues, pending: Pending[SessionLock | None]) -> None:
+    if pending.error is None and pending.value is not None:
+        leave(queues, pending.value)
+
+
+def _for(message: Message, entity: str) -> Message:
+    """The message under the exact name of its entity: names have no case for clients, and channels have."""
+    if message.channel == entity:
+        return message
+    other = restored(message.id, entity, message.body, message.timestamp_ns, message.properties)
+    other.priority = message.priority
+    return other
+
+
+def _of_session(verb: int, lock: SessionLock) -> SessionCommand:
+    return SessionCommand(verb, lock.entity, lock.session_id, _token(lock.token))
+
+
+def _check_count(count: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= BATCH_MAX:
+        raise UsageError(f"{count!r} messages", f"a whole number from 1 to {BATCH_MAX}")
+
+
+def _sequence(entity: str, sequence: int) -> int:
+    if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence < 2**63:
+        raise MessageNotFound(f"{entity!r} has no message #{sequence!r:.40}", "give the sequence of a message")
+    return sequence
+
+
+def _verb(verb: int | str) -> int:
+    number = _VERBS.get(verb, 0) if isinstance(verb, str) else verb
+    if number not in SETTLEMENTS:
+        raise UsageError(f"a message cannot be settled by {verb!r:.40}", f"use {', '.join(SETTLEMENTS.values())}")
+    return number
+
+
+def _token(token: bytes) -> bytes:
+    if not isinstance(token, bytes):
+        raise UsageError(f"a lock token is bytes, not {type(token).__name__}")
+    return token
+
+
+def _first(results: list[object]) -> SendResult:
+    return _sent(results)[0]
+
+
+def _sent(results: list[object]) -> list[SendResult]:
+    return [result for result in results if isinstance(result, SendResult)]
+
+
+def _number(results: list[object]) -> int:
+    until_ns = results[0]
+    assert isinstance(until_ns, int)
+    return until_ns
+
+
+def _nothing(results: object) -> None:
+    return None

@@ -1,0 +1,127 @@
+"""The process's own bus, for code that cannot be handed one: configure, get, shut down.
+
+Nothing in unibus uses it by itself.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Generator, Mapping
+
+from unibus.bus.api.message_bus import MessageBus
+from unibus.errors import BusError, ConfigInvalid, StoreUnavailable
+from unibus.stores.seam.forked import renew_in_child
+
+log = logging.getLogger("unibus")
+_lock = threading.Lock()
+renew_in_child(_lock)
+_bus: MessageBus | None = None
+_leaving: list[MessageBus] = []  # Those that `shutdown_message_bus` was called for and that are not closed yet.
+
+_BACKENDS = ("in_memory", "memory", "redis")
+_KNOWN = ("backend", "redis_url", "stream_prefix", "worker_count", "strict", "allow_degraded")
+
+
+def configure_message_bus(bus: MessageBus | str | None = None) -> MessageBus:
+    """Make this bus, or one for this URL, the process's own, and give it back. The one before is not closed."""
+    global _bus
+    chosen = bus if isinstance(bus, MessageBus) else MessageBus(bus)
+    with _lock:
+        _bus = chosen
+    return chosen
+
+
+def get_message_bus() -> MessageBus:
+    """The process's own bus; made in memory at the first call if nobody configured one."""
+    global _bus
+    with _lock:
+        if _bus is None:
+            _bus = MessageBus()
+        return _bus
+
+
+def shutdown_message_bus() -> Awaitable[None]:
+    """Close the process's own bus and forget it. Await the result on an event loop; without one it has happened.
+
+    A call that was interrupted is finished by the next one.
+    """
+    global _bus
+    with _lock:
+        if _bus is not None:
+            _leaving.append(_bus)
+            _bus = None
+        buses = list(_leaving)
+    closing = _close(buses)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(closing)
+        return NothingToAwait()
+    return closing
+
+
+def messaging_settings(settings: Mapping[str, object] | None) -> dict[str, object]:
+    """The `messaging` block with its defaults filled in; unknown keys are refused."""
+    given = dict(settings or {})
+    block = given.get("messaging", given)
+    chosen = dict(block) if isinstance(block, Mapping) else given
+    unknown = [name for name in chosen if name not in _KNOWN]
+    if unknown:
+        raise ConfigInvalid(f"messaging has no setting {unknown[0]!r}", f"known are {', '.join(_KNOWN)}")
+    chosen.setdefault("backend", "in_memory")
+    if chosen["backend"] not in _BACKENDS and "://" not in str(chosen["backend"]):
+        raise ConfigInvalid(f"unknown backend {chosen['backend']!r}", f"use {', '.join(_BACKENDS)} or a URL")
+    if chosen["backend"] == "redis":
+        chosen.setdefault("redis_url", os.environ.get("REDIS_URL", "redis://localhost:6379/0"))
+        chosen.setdefault("stream_prefix", "atlas_bus")
+    return chosen
+
+
+def setup_message_bus(settings: Mapping[str, object] | None = None, logger: logging.Logger | None = None) -> MessageBus:
+    """Build the bus that the settings describe and make it the process's own.
+
+    A store that cannot be opened is an error. Only `allow_degraded: true` falls back to memory, with a warning.
+    """
+    chosen = messaging_settings(settings)
+    logger = logger or log
+    try:
+        bus = _built(chosen)
+    except StoreUnavailable as error:
+        if not chosen.get("allow_degraded"):
+            raise
+        logger.warning("messages are kept in memory only, as allow_degraded says: %s", error)
+        bus = _built({**chosen, "backend": "in_memory"})
+        bus.degraded = str(error)
+    return configure_message_bus(bus)
+
+
+def _built(chosen: Mapping[str, object]) -> MessageBus:
+    url = chosen["redis_url"] if chosen["backend"] == "redis" else chosen["backend"]
+    count = chosen.get("worker_count")
+    if isinstance(count, int):
+        return MessageBus(url, worker_count=count, strict=bool(chosen.get("strict")))
+    return MessageBus(url, strict=bool(chosen.get("strict")))
+
+
+async def _close(buses: list[MessageBus]) -> None:
+    for bus in buses:
+        try:
+            await bus.close()
+        except BusError:
+            _forget(bus)  # It closed, with an error.
+            raise
+        _forget(bus)
+
+
+def _forget(bus: MessageBus) -> None:
+    with _lock:
+        if bus in _leaving:
+            _leaving.remove(bus)
+
+
+class NothingToAwait:
+    """Something that may be awaited and has happened already."""
+
+    def __await__(self) -> Generator[object, None, None]:
+        yield from ()

@@ -1,0 +1,83 @@
+# mypyc: compiled
+"""How often clients of a server may send to an entity, or receive from it: a token bucket per entity and operation.
+
+The rates are settings of the entity (`max_sends_per_second`, `max_receives_per_second`); without them nothing is
+counted. A bucket holds two seconds of its rate. Time is an argument, so that a test can move it. The Python API of the
+process that owns the store is not limited: its channels have limits of their own.
+"""
+
+import math
+from typing import Final
+
+from unibus.core.envelope.message import Message
+from unibus.core.flow.limiter import TokenBucket
+from unibus.core.lifecycle.envelope import send_of
+from unibus.core.lifecycle.state.entity import Entity
+from unibus.errors import RateLimited
+from unibus.stores.seam.catalog import Catalog
+
+SEND: Final = "send"
+RECEIVE: Final = "receive"
+BUCKETS_MAX: Final = 20_000
+"""More than a store has entities by default. Beyond, all are forgotten: a full bucket is the same as a new one."""
+
+
+class RateLimits:
+    """The buckets of one server."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[tuple[int, str], tuple[float, TokenBucket]] = {}
+
+    def admit_sends(self, entity: Entity, count: int, now_ns: int) -> None:
+        """Take the tokens for all of them, or raise RateLimited and take none."""
+        rate = entity.settings.sends_per_s
+        if rate:
+            bucket = self._bucket(entity, SEND, rate, now_ns)
+            if not bucket.try_acquire(count, now_ns):
+                raise _limited(entity, SEND, bucket.wait_s(count, now_ns))
+
+    def admit_messages(self, entity: Entity, messages: list[Message], catalog: Catalog, now_ns: int) -> None:
+        """The same. Duplicates need no rate: a client may repeat what it sent and has no answer for."""
+        try:
+            self.admit_sends(entity, len(messages), now_ns)
+        except RateLimited:
+            keyed = any(
+                [message.properties is not None and message.properties.dedup_key is not None for message in messages]
+            )
+            if not entity.settings.dedup_ns and not keyed:
+                raise
+            new = catalog.count_new([send_of(message, entity.name) for message in messages])
+            if new:
+                self.admit_sends(entity, new, now_ns)
+
+    def admit_receives(self, entity: Entity, count: int, now_ns: int) -> int:
+        """How many messages may be received now, up to `count`: so many tokens are taken. RateLimited for none."""
+        rate = entity.settings.receives_per_s
+        if not rate:
+            return count
+        bucket = self._bucket(entity, RECEIVE, rate, now_ns)
+        allowed = min(count, int(bucket.available(now_ns)))
+        if allowed < 1 or not bucket.try_acquire(allowed, now_ns):
+            raise _limited(entity, RECEIVE, bucket.wait_s(1, now_ns))
+        return allowed
+
+    def refund_receives(self, entity: Entity, count: int, now_ns: int) -> None:
+        """Tokens that were taken for messages that did not come."""
+        rate = entity.settings.receives_per_s
+        if rate and count > 0:
+            self._bucket(entity, RECEIVE, rate, now_ns).refund(count)
+
+    def _bucket(self, entity: Entity, operation: str, rate: float, now_ns: int) -> TokenBucket:
+        key = (entity.number, operation)
+        found = self._buckets.get(key)
+        if found is None or found[0] != rate:
+            if len(self._buckets) >= BUCKETS_MAX:
+                self._buckets.clear()
+            found = (rate, TokenBucket(rate, None, now_ns))
+            self._buckets[key] = found
+        return found[1]
+
+
+def _limited(entity: Entity, operation: str, wait_s: float) -> RateLimited:
+    hint = f"try again in {wait_s:.3f} s" if math.isfinite(wait_s) else "more than its burst: send fewer at once"
+    return RateLimited(f"{entity.name!r} is over its {operation} rate", hint, wait_s)

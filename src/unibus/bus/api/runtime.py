@@ -1,0 +1,288 @@
+"""One bus, put together: the exchange, its channels, its subscriptions, the places where handlers run.
+
+Everything that both faces share lives here, in calls that never wait; the faces add how to wait.
+"""
+
+import os
+import random
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from unibus.bus.build_kind import log_plain_build
+from unibus.bus.execution.executors import HandlerExecutors, report
+from unibus.bus.execution.outcomes import BusDeliveryOutcomes
+from unibus.bus.health import HealthStatus, health_of
+from unibus.bus.persistent.channels import DurableChannels
+from unibus.bus.persistent.publishing import groups_of, unsettled
+from unibus.bus.pubsub.delivery import SlotRunner
+from unibus.bus.pubsub.exchange import Exchange
+from unibus.bus.pubsub.group import INSIDE, wake_all
+from unibus.bus.pubsub.registry import Registry
+from unibus.bus.queues.operations import Queues
+from unibus.bus.queues.receivers import claim
+from unibus.bus.settings import BusConfig
+from unibus.bus.shutdown import at_exit
+from unibus.bus.shutdown.forked import become_forked, refuse
+from unibus.bus.shutdown.steps import Shutdown
+from unibus.bus.shutdown.unhandled import DROPPED
+from unibus.bus.subscriptions.drain import Drain
+from unibus.bus.subscriptions.subscriptions import Subscriptions
+from unibus.bus.timers import ThreadTimers, Timers
+from unibus.capture.child import CaptureChild, capture_folder
+from unibus.clock import SYSTEM_CLOCK, Clock
+from unibus.core.atomic import LOCK
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.stamp import IdGenerator, set_default_id_generator
+from unibus.core.flow.deadletter import sub_queue
+from unibus.core.flow.expiry import is_expired
+from unibus.core.flow.metrics import MetricsSnapshot, total
+from unibus.core.lifecycle.envelope import message_of
+from unibus.errors import ChannelNotFound, StoreUnavailable, UsageError
+from unibus.stores.opening import open_store
+from unibus.stores.seam.forked import on_fork
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, Store
+
+if TYPE_CHECKING:
+    from unibus.bus.outbox.registry import Outboxes
+
+DROPPED_S: Final = 1.0
+"""How long dropping a bus may hold up its thread. Its file is released long before that, as a rule."""
+
+
+def new_id_generator(clock: Clock) -> IdGenerator:
+    """A random prefix of 64 bits: unique to this bus, in this process, in this life of it."""
+    return IdGenerator(os.urandom(8).hex() + "-", clock.wall_ns)
+
+
+set_default_id_generator(new_id_generator(SYSTEM_CLOCK))
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: set_default_id_generator(new_id_generator(SYSTEM_CLOCK)))
+
+
+class BusRuntime:
+    """The parts of one bus."""
+
+    def __init__(self, config: BusConfig, clock: Clock | None = None) -> None:
+        clock = clock or SYSTEM_CLOCK
+        self.config = config
+        self.clock = clock
+        self.exchange = Exchange(new_id_generator(clock), clock)
+        self.registry = Registry(self.exchange, config)
+        self.timers: Timers = clock.timers(self._is_resting) or ThreadTimers(clock, report)
+        self.outcomes = BusDeliveryOutcomes(self.exchange, self.timers, random.random)
+        self.delivery = SlotRunner(self.outcomes)
+        self.places = HandlerExecutors(self.delivery, config.worker_count)
+        self.subscriptions = Subscriptions(self.exchange, self.registry, self.places, self.outcomes)
+        self.quiet = Drain(self.registry, self.outcomes, self.places)
+        self.shutdown = Shutdown(
+            self.exchange, self.registry, self.outcomes, self.delivery, self.places, self.timers, self.quiet
+        )
+        self.durable: DurableChannels | None = None
+        self.on_store: Callable[[], None] | None = None  # Called when the bus has got a store.
+        self._queues: Queues | None = None
+        self._outboxes: Outboxes | None = None
+        self.exchange.delivery = self.delivery
+        self.exchange.provider = self.registry
+        self.outcomes.orphaned = self.subscriptions.orphaned
+        self.outcomes.dead_letter_queue = self.registry.dead_letter_queue
+        self.registry.dead_letter_evicted = self.outcomes.dead_letter
+        self.registry.is_insider = self.is_insider
+        at_exit.open_buses.add(self.shutdown)
+        log_plain_build()
+        me = weakref.ref(self)
+        self._fork_mark = on_fork(lambda pid: _leave_to_parent(me(), pid))
+
+    # Stores
+
+    def open_store(self, store: object, by_default: bool) -> None:
+        """Let the bus stand on a store: an open one, or the one that a URL names."""
+        folder = capture_folder(store) if isinstance(store, str) else None
+        opened = open_store(store, self.clock, self.timers) if isinstance(store, str) else cast(Store, store)
+        self.shutdown.store = opened
+        self._queues = Queues(opened, self.exchange, self.timers, self.config.strict)
+        self.durable = DurableChannels(self._queues, self.exchange, self.registry, self.places, self.outcomes)
+        self.durable.by_default = by_default
+        self.registry.patterns.stored = opened
+        self.registry.names.store = opened
+        self.registry.names.is_persistent = self.durable.takes
+        self.registry.names.claimed = self._queues.named.clear
+        self._queues.check_entity = self.registry.names.check_entity
+        self.registry.patterns.is_durable = by_default
+        self.shutdown.durable = self.durable
+        if folder is not None:
+            try:
+                self.shutdown.capture = CaptureChild(cast(str, store), folder)
+            except OSError as error:
+                opened.close()  # No other code can: there is no bus that has it.
+                raise StoreUnavailable(
+                    f"the capture into {folder} could not be started: {error.strerror or error}",
+                    "leave ?capture= out, or let this process start others",
+                ) from error
+        if self.on_store is not None:
+            self.on_store()
+
+    def queues(self) -> Queues:
+        """The durable verbs. A bus in memory gets a store in memory with the first of them."""
+        queues = self._queues
+        if queues is not None and not self.exchange.closed:
+            return queues
+        self.registry.check_open("sent or received")
+        with LOCK:
+            if self._queues is None:
+                self.open_store("memory://", False)
+        assert self._queues is not None
+        return self._queues
+
+    def outboxes(self) -> "Outboxes":
+        """Messages in databases of the user's own. Only who has one needs sqlite3."""
+        from unibus.bus.outbox.registry import Outboxes
+
+        queues = self.queues()
+        with LOCK:
+            if self._outboxes is None:
+                self._outboxes = Outboxes(queues.store, self.exchange)
+                self.shutdown.outboxes = self._outboxes
+        return self._outboxes
+
+    def has_store(self) -> bool:
+        return self._queues is not None
+
+    def health(self, degraded: str) -> HealthStatus:
+        store = None if self._queues is None else self._queues.store.health()
+        return health_of(self.exchange.closed, self.delivery.paused, degraded, store, len(self.exchange.channels))
+
+    # Channels
+
+    def queue_size(self, name: str) -> int | None:
+        """Messages that wait, retries included: those of the fullest reliable group, or what is kept. None if unknown.
+
+        On a persistent channel: what its slowest group has not settled.
+        """
+        stored = self._stored(name)
+        if stored:
+            return max(unsettled(info) for info in stored)
+        channel = self.exchange.channels.get(name)
+        if channel is None:
+            return None
+        waiting = [group.depth() for group in channel.groups if group.bound == 0]
+        return max([len(channel.kept), *waiting])
+
+    def pop(self, name: str) -> Message | None:
+        """Take the next message by hand: one that is kept, else one that waits for the channel's first group."""
+        channel = self.exchange.channels.get(name)
+        stored = self._stored(name)
+        if stored or channel is None:
+            return self._pop_stored(name, stored)
+        for queue in [channel.kept, *[group.queue for group in channel.groups if group.bound == 0]]:
+            while (message := queue.pop()) is not None:
+                channel.blocked.grant()
+                if not is_expired(message.expires_ns, self.clock.wall_ns()):
+                    return message
+                self.outcomes.expired("", message)
+        return None
+
+    def _stored(self, name: str) -> list[EntityInfo]:
+        """What the store holds of a persistent channel; nothing for any other."""
+        if self.durable is None or self._queues is None or not self.durable.takes(name):
+            return []
+        return groups_of(self._queues.store, name)
+
+    def _pop_stored(self, name: str, stored: list[EntityInfo]) -> Message | None:
+        """From the first group that has one. It is gone for good when this returns."""
+        for info in stored:
+            if info.name == name:
+                if info.active:
+                    raise UsageError(
+                        f"the messages of {name!r} are kept for its first group", "subscribe one, then pop or receive"
+                    )
+            elif info.active:
+                request = ClaimRequest(info.name, 1, lock=False)
+                for claimed in claim(self.queues(), request).wait():
+                    return message_of(claimed)
+        return None
+
+    def dead_letters(self, name: str) -> list[Message]:
+        """Those of its groups, in the store, and those of who only listens."""
+        letters = self._dead_letters_in_memory(name)
+        for info in self._stored(name):
+            if info.dead:
+                letters += self.queues().peek(sub_queue(info.name), info.dead, 0).wait()
+        return letters
+
+    def _dead_letters_in_memory(self, name: str) -> list[Message]:
+        with LOCK:
+            channel = self.exchange.channels.get(sub_queue(name))
+            if channel is None:
+                return []
+            letters = channel.kept.drain()
+            channel.keep(letters)
+            return letters
+
+    def metrics(self, name: str | None = None) -> MetricsSnapshot:
+        if name is None:
+            return total(self.registry.metrics())
+        channel = self.exchange.channels.get(name)
+        if channel is None:
+            raise ChannelNotFound(f"there is no channel {name!r}")
+        return total([channel.metrics])
+
+    def set_idempotency(self, ttl_s: float) -> None:
+        self.config = replace(self.config, idempotency_ttl=ttl_s)
+        self.registry.set_config(self.config)
+
+    def unsubscribe(self, subscription: object) -> bool:
+        found = self.subscriptions.find(subscription)
+        for each in found:
+            each.cancel()
+        return bool(found)
+
+    def _is_resting(self) -> bool:
+        return self.delivery.paused or self.quiet.is_resting()
+
+    # Life
+
+    def is_insider(self) -> bool:
+        """Whether the caller is one of our handlers while the bus drains: it may still publish."""
+        consumer = INSIDE.get()
+        return self.shutdown.draining and consumer is not None and consumer.bus is self.exchange
+
+    def start(self, worker_count: int | None) -> None:
+        checked = None if worker_count is None else BusConfig(worker_count=worker_count).worker_count
+        self.places.start(checked)
+        for group in self.registry.groups():
+            wake_all(group)
+
+
+def _leave_to_parent(runtime: BusRuntime | None, pid: int) -> None:
+    """In a forked child: refuse everything, and hand over nothing more. Takes no lock, see stores/seam/forked.py."""
+    if not isinstance(runtime, BusRuntime):
+        return  # The child of a child: it is a ForkedHub already.
+    runtime.exchange.closed = True
+    runtime.delivery.paused = True
+    runtime.places.pool.stopped = True
+    runtime.registry.opened_by = pid
+    if runtime._queues is not None:
+        runtime._queues.renewals.leave_to_parent(partial(refuse, pid))
+    if runtime.shutdown.capture is not None:
+        runtime.shutdown.capture.leave_to_parent()
+    runtime.shutdown.closing.is_done = True  # There is nothing to close, at once or at the end of the child.
+    become_forked(runtime, runtime.exchange, runtime.registry, runtime.shutdown, pid)
+
+
+class BusFinalizer:
+    """Ends a bus that was dropped without being closed, or whose `close()` was cut short. Only the bus may hold it."""
+
+    def __init__(self, runtime: BusRuntime) -> None:
+        self._runtime = runtime
+
+    def __del__(self) -> None:
+        shutdown = self._runtime.shutdown
+        closing = shutdown.closing
+        if not closing.is_done and threading.main_thread().is_alive():
+            if not closing.is_at_work():
+                shutdown.end = DROPPED
+            closing.release(DROPPED_S)

@@ -1,0 +1,239 @@
+"""The workers of a bus that stands on a MessageBackend.
+
+A message is acknowledged only after its handler returned, or after it is in another place: requeued, or in the
+dead-letter topic. A worker that is cancelled in the middle of a handler puts its message back. Nothing else ends a
+worker but the end of the program: what a handler raises is a failed delivery, and what the backend raises is logged,
+counted and tried again (backend_settling.py).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from typing import Final, cast
+
+from unibus.bus.compat.backend_settling import BackendCounts, BackendSettling, ends_program, is_cancelled
+from unibus.bus.compat.backends import MessageBackend
+from unibus.bus.dead_letter_copy import dead_letter
+from unibus.bus.execution.handlers import plan_for
+from unibus.bus.pubsub.delivery import call
+from unibus.bus.pubsub.group import Consumer, Group
+from unibus.bus.settings import SubscribeOptions
+from unibus.bus.subscriptions.subscriptions import next_number
+from unibus.clock import Clock
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.views import BusMessage
+from unibus.core.flow.deadletter import (
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    PAYLOAD_MISMATCH,
+    Verdict,
+    after_failure,
+    is_sub_queue,
+    sub_queue,
+)
+from unibus.core.flow.retry import RetryPolicy
+from unibus.core.topics.pattern import EXACT
+from unibus.errors import BusError, ConfigInvalid, LoopMismatch, PayloadMismatch
+
+log = logging.getLogger("unibus")
+
+READ_AGAIN_S: Final = 1.0
+"""How long a worker waits after its backend failed to read."""
+
+
+Work = Callable[[Consumer, Message], Awaitable[None]]
+"""How a handler is called: on the loop, or in a thread."""
+
+
+class BackendSubscription:
+    """The handle of one subscription. It may be awaited, which does no more than give it back."""
+
+    def __init__(
+        self, topic: str, number: int, tasks: "list[asyncio.Task[None]]", counts: BackendCounts | None = None
+    ) -> None:
+        self.id = number
+        self.channel = topic
+        self._tasks = tasks
+        self._counts = counts or BackendCounts()
+
+    @property
+    def errors(self) -> int:
+        """Deliveries that failed: the handler raised, or could not be called."""
+        return self._counts.errors
+
+    @property
+    def backend_errors(self) -> int:
+        """Calls of the backend that failed. Each was tried again."""
+        return self._counts.backend_errors
+
+    @property
+    def active(self) -> bool:
+        return any(not task.done() for task in self._tasks)
+
+    def cancel(self) -> "asyncio.Future[list[object]]":
+        """Stop the workers. Awaiting the result waits for their end."""
+        for task in self._tasks:
+            task.cancel()
+        return cast("asyncio.Future[list[object]]", asyncio.gather(*self._tasks, return_exceptions=True))
+
+    def __await__(self) -> Generator[object, None, "BackendSubscription"]:
+        yield from ()
+        return self
+
+
+async def _result_of(closing: "asyncio.Task[BusError | None]") -> BusError | None:
+    return await asyncio.shield(closing)
+
+
+class BackendWorkers:
+    """All workers of one bus on its backend."""
+
+    def __init__(self, backend: MessageBackend, clock: Clock, chance: Callable[[], float]) -> None:
+        self.backend = backend
+        self._clock = clock
+        self._chance = chance
+        self._settling = BackendSettling(backend)
+        self._subscriptions: dict[int, BackendSubscription] = {}
+        self._closing: asyncio.Task[BusError | None] | None = None
+
+    def subscribe(
+        self,
+        topic: object,
+        handler: Callable[..., object],
+        retry: RetryPolicy,
+        concurrency: int,
+        options: SubscribeOptions,
+    ) -> BackendSubscription:
+        refused = sorted(set(options) - {"group", "retry_backoff", "retry_jitter"})
+        if options.get("match") == EXACT:  # What every subscription here is.
+            refused.remove("match")
+        if not isinstance(topic, str) or refused:
+            what = refused[0] if refused else "a pattern"
+            raise ConfigInvalid(f"a bus on a backend cannot do {what}", "leave it out, or use the bus in memory")
+        plan = plan_for(handler)
+        number = next_number()
+        consumer = Consumer(number, Group(number, options.get("group") or plan.name, 0), handler, plan.shape)
+        consumer.convert = plan.convert
+        consumer.retry = retry
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise LoopMismatch(
+                "a bus on a backend subscribes on a running loop", "call it inside of async def"
+            ) from None
+        work = self._work_async if plan.is_async else self._work_in_thread
+        counts = BackendCounts()
+        tasks = [loop.create_task(self._worker(topic, consumer, work, counts)) for _ in range(concurrency)]
+        self._subscriptions[number] = BackendSubscription(topic, number, tasks, counts)
+        return self._subscriptions[number]
+
+    def unsubscribe(self, wanted: object) -> bool:
+        number = wanted.id if isinstance(wanted, BackendSubscription) else wanted
+        found = [each for each in self._subscriptions.values() if number in (each.id, each.channel)]
+        for each in found:
+            del self._subscriptions[each.id]
+            each.cancel()
+        return bool(found)
+
+    async def close(self) -> BusError | None:
+        """End the workers, then the backend; gives the error of the latter.
+
+        One task does it for all callers. A caller that is cancelled leaves it at work: a worker that is cancelled a
+        second time could not put its message back.
+        """
+        closing = self._closing
+        if closing is None or closing.cancelled() or closing.get_loop().is_closed():
+            closing = self._closing = asyncio.get_running_loop().create_task(self._close(), name="unibus-close")
+        loop = closing.get_loop()
+        if loop is asyncio.get_running_loop():
+            return await asyncio.shield(closing)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_result_of(closing), loop))
+
+    async def _close(self) -> BusError | None:
+        ending = [subscription.cancel() for subscription in self._subscriptions.values()]
+        await asyncio.gather(*ending)
+        self._subscriptions.clear()
+        try:
+            await self.backend.close()
+        except Exception as error:
+            failure = BusError(f"the backend could not be closed: {error!r}", "see the cause")
+            failure.__cause__ = error
+            return error if isinstance(error, BusError) else failure
+        return None
+
+    async def _work_async(self, consumer: Consumer, message: Message) -> None:
+        await cast(Awaitable[object], call(consumer, message))
+
+    async def _work_in_thread(self, consumer: Consumer, message: Message) -> None:
+        raised = await asyncio.to_thread(_raised_by, consumer, message)
+        if raised is not None:
+            raise raised
+
+    async def _worker(self, topic: str, consumer: Consumer, work: Work, counts: BackendCounts) -> None:
+        while not is_cancelled():  # A handler may have caught the cancellation that was meant for its worker.
+            view = await self._next(topic, counts)
+            view.message.delivery_count += 1
+            try:
+                is_settled = await self._handled(consumer, view, work, counts)
+            except GeneratorExit:
+                raise  # The loop was closed: nothing can be awaited any more.
+            except BaseException as error:
+                # Ended in the handler, or while it waited for its retry: not lost, and not settled either.
+                await self._settling.put_back(view, counts)
+                if ends_program(error):
+                    raise
+                log.error("%r could not be settled, and is delivered again: %r", view.message, error)
+                continue
+            if is_settled:
+                await self._settling.acknowledge(view, counts)
+
+    async def _next(self, topic: str, counts: BackendCounts) -> BusMessage:
+        while True:
+            try:
+                return await self.backend.get(topic)
+            except BaseException as error:
+                if ends_program(error):
+                    raise
+                # A worker that ended here would look alive and get nothing any more.
+                counts.backend_errors += 1
+                log.error("the backend cannot read %r, trying again: %r", topic, error)
+                await asyncio.sleep(READ_AGAIN_S)
+
+    async def _handled(self, consumer: Consumer, view: BusMessage, work: Work, counts: BackendCounts) -> bool:
+        """Let the handler work. False if the message is in no place from which it could be acknowledged."""
+        try:
+            await work(consumer, view.message)
+        except BaseException as error:
+            if ends_program(error):
+                raise
+            counts.errors += 1
+            return await self._failed(consumer, view, error, counts)
+        return True
+
+    async def _failed(self, consumer: Consumer, view: BusMessage, error: BaseException, counts: BackendCounts) -> bool:
+        message = view.message
+        unfit = isinstance(error, PayloadMismatch)
+        if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.DEAD_LETTER:
+            return await self._bury(consumer, view, error, counts)
+        delay_ns: int = consumer.retry.delay_ns(message.delivery_count, self._chance())
+        await asyncio.sleep(delay_ns / 1e9)
+        return await self._settling.requeue(view, counts)
+
+    async def _bury(self, consumer: Consumer, view: BusMessage, error: BaseException, counts: BackendCounts) -> bool:
+        message = view.message
+        if is_sub_queue(message.channel):
+            log.error("%r failed as a dead letter and is dropped", message)
+            return True
+        reason = PAYLOAD_MISMATCH if isinstance(error, PayloadMismatch) else MAX_DELIVERY_COUNT_EXCEEDED
+        place, group = sub_queue(message.channel), consumer.group.name
+        letter = dead_letter(message, place, reason, error, group, self._clock.wall_ns())
+        log.warning("%r is a dead letter in %r (%s)", message, letter.channel, reason)
+        return await self._settling.dead_letter(view, letter, counts)
+
+
+def _raised_by(consumer: Consumer, message: Message) -> BaseException | None:
+    """Call the handler in its thread. What it raises is returned: a future refuses or changes some exceptions."""
+    try:
+        call(consumer, message)
+    except BaseException as error:
+        return error
+    return None

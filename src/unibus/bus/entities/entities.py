@@ -1,0 +1,263 @@
+"""`bus.entities`: everything that can be done to queues, topics, subscriptions and rules, by their names.
+
+One class for each face; the sync one waits for what the other gives. Called, each gives the list of all entities. Names
+follow the rules of Azure Service Bus here (entity_names.py), so that what is made can be served to its clients.
+"""
+
+from typing import TypeAlias
+
+from unibus.bus.entity_names import checked_path, checked_subscription
+from unibus.bus.names import folded_name
+from unibus.bus.queues.operations import Queues
+from unibus.core.filters.actions import SqlRuleAction
+from unibus.core.filters.filters import AZURE, Filter, SqlFilter
+from unibus.core.lifecycle.commands import Command, Declare, DropRule, SetRule
+from unibus.core.lifecycle.state.entity import (
+    DEAD_LETTERS,
+    KIND_NAMES,
+    NAMESPACE,
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    Entity,
+    subscription_path,
+)
+from unibus.core.lifecycle.state.rules import Rule, RuleSet, checked_rule_name, rules_of
+from unibus.core.lifecycle.state.settings import checked_settings
+from unibus.errors import EntityNotFound, UsageError
+from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store import EntityInfo
+
+PAGE = 100
+_KINDS = frozenset(name for kind, name in KIND_NAMES.items() if kind != NAMESPACE)
+
+Infos: TypeAlias = list[EntityInfo]
+Rules: TypeAlias = list[Rule]
+
+
+class Entities:
+    """Of the async face: what its verbs give can be awaited, and is durable then.
+
+    Settings are those of `create_queue`. A subscription is named by its path, `topic/Subscriptions/name`.
+    """
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    def __call__(self) -> Pending[Infos]:
+        """Every queue, topic and subscription with its settings and counts."""
+        return self._queues.store.entities()
+
+    def create_queue(self, name: str, **settings: object) -> Pending[None]:
+        """The same settings again are no change; others raise EntityExists."""
+        return self._declare(self._checked_name(name), QUEUE, settings)
+
+    def create_topic(self, name: str, **settings: object) -> Pending[None]:
+        return self._declare(self._checked_name(name), TOPIC, settings)
+
+    def create_subscription(self, topic: str, name: str, **settings: object) -> Pending[None]:
+        """`rules` may be given as a list of Rule; without it there is one rule, `$Default`, that takes everything."""
+        return self._declare(subscription_path(topic, checked_subscription(name)), SUBSCRIPTION, settings)
+
+    def _checked_name(self, name: str) -> str:
+        path = checked_path(name)
+        self._queues.check_entity(path)
+        return path
+
+    def _declare(self, name: str, kind: int, settings: dict[str, object]) -> Pending[None]:
+        return self._apply(Declare(name, kind, checked_settings(settings)))
+
+    def _apply(self, command: Command) -> Pending[None]:
+        return self._queues.outside_of_transactions().store.apply([command]).map(_nothing)
+
+    def update(self, name: str, **settings: object) -> Pending[None]:
+        """Change the settings that are named; the others stay."""
+        return self._queues.outside_of_transactions().update(name, settings)
+
+    def delete(self, name: str) -> Pending[None]:
+        """With everything in it."""
+        return self._queues.outside_of_transactions().delete(name)
+
+    def get(self, name: str) -> Pending[EntityInfo]:
+        """EntityNotFound if there is none. Case does not matter."""
+        folded_name(name)
+        return self._queues.store.catalog.entity(name).map(lambda info: _existing(info, name))
+
+    def exists(self, name: str) -> Pending[bool]:
+        folded_name(name)
+        return self._queues.store.catalog.entity(name).map(_is_listed)
+
+    # Rules
+
+    def create_rule(
+        self, topic: str, subscription: str, name: str, filter: Filter | str, action: SqlRuleAction | str | None = None
+    ) -> Pending[None]:
+        """Text is SQL. The rule stands beside those that are there: `$Default` has to be deleted to count no more."""
+        return self._set_rule(topic, subscription, rule_of(name, filter, action), False)
+
+    def update_rule(
+        self, topic: str, subscription: str, name: str, filter: Filter | str, action: SqlRuleAction | str | None = None
+    ) -> Pending[None]:
+        """Filter and action as they are from now on."""
+        return self._set_rule(topic, subscription, rule_of(name, filter, action), True)
+
+    def _set_rule(self, topic: str, subscription: str, rule: Rule, update: bool) -> Pending[None]:
+        return self._apply(SetRule(subscription_path(topic, subscription), rule, update))
+
+    def delete_rule(self, topic: str, subscription: str, name: str) -> Pending[None]:
+        """Without any rule a subscription gets nothing."""
+        return self._apply(DropRule(subscription_path(topic, subscription), name))
+
+    def get_rule(self, topic: str, subscription: str, name: str) -> Pending[Rule]:
+        path = subscription_path(topic, subscription)
+        catalog = self._queues.store.catalog
+        return catalog.rules(path).map(
+            lambda rules: named_rule(existing_rules(rules, path, catalog.find(path)), path, name)
+        )
+
+    def rules(self, topic: str, subscription: str, start: int = 0, top: int = PAGE) -> Pending[Rules]:
+        """By name, `top` of them from the one at `start`."""
+        _check_page(start, top)
+        path = subscription_path(topic, subscription)
+        catalog = self._queues.store.catalog
+        return catalog.rules(path).map(lambda rules: existing_rules(rules, path, catalog.find(path)).page(start, top))
+
+    # Last, because of its name.
+
+    def list(
+        self, kind: str | None = None, topic: str | None = None, start: int = 0, top: int = PAGE
+    ) -> Pending[Infos]:
+        """By name, `top` of them from the one at `start`; of one kind, or the subscriptions of one topic.
+
+        Dead-letter queues go with their entities, and are listed where their kind is asked for.
+        """
+        _check_page(start, top)
+        if kind is not None and kind not in _KINDS:
+            raise UsageError(f"there is no kind {kind!r:.40}", f"use {', '.join(sorted(_KINDS))}")
+        return self().map(lambda infos: _chosen(infos, kind, topic)[start : start + top])
+
+
+class SyncEntities:
+    """The same for programs without a loop: each verb returns once its effect is durable."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._entities = Entities(queues)
+
+    def __call__(self) -> Infos:
+        return self._entities().wait()
+
+    def create_queue(self, name: str, **settings: object) -> None:
+        self._entities.create_queue(name, **settings).wait()
+
+    def create_topic(self, name: str, **settings: object) -> None:
+        self._entities.create_topic(name, **settings).wait()
+
+    def create_subscription(self, topic: str, name: str, **settings: object) -> None:
+        self._entities.create_subscription(topic, name, **settings).wait()
+
+    def update(self, name: str, **settings: object) -> None:
+        self._entities.update(name, **settings).wait()
+
+    def delete(self, name: str) -> None:
+        self._entities.delete(name).wait()
+
+    def get(self, name: str) -> EntityInfo:
+        return self._entities.get(name).wait()
+
+    def exists(self, name: str) -> bool:
+        return self._entities.exists(name).wait()
+
+    def create_rule(
+        self, topic: str, subscription: str, name: str, filter: Filter | str, action: SqlRuleAction | str | None = None
+    ) -> None:
+        self._entities.create_rule(topic, subscription, name, filter, action).wait()
+
+    def update_rule(
+        self, topic: str, subscription: str, name: str, filter: Filter | str, action: SqlRuleAction | str | None = None
+    ) -> None:
+        self._entities.update_rule(topic, subscription, name, filter, action).wait()
+
+    def delete_rule(self, topic: str, subscription: str, name: str) -> None:
+        self._entities.delete_rule(topic, subscription, name).wait()
+
+    def get_rule(self, topic: str, subscription: str, name: str) -> Rule:
+        return self._entities.get_rule(topic, subscription, name).wait()
+
+    def rules(self, topic: str, subscription: str, start: int = 0, top: int = PAGE) -> Rules:
+        return self._entities.rules(topic, subscription, start, top).wait()
+
+    def list(self, kind: str | None = None, topic: str | None = None, start: int = 0, top: int = PAGE) -> Infos:
+        return self._entities.list(kind, topic, start, top).wait()
+
+
+def found(infos: Infos, name: str) -> EntityInfo:
+    folded = folded_name(name)
+    for info in infos:
+        if info.name.casefold() == folded:
+            return info
+    raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
+
+
+def _existing(info: EntityInfo | None, name: str) -> EntityInfo:
+    if info is None or not _is_listed(info):
+        raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
+    return info
+
+
+def _is_listed(info: EntityInfo | None) -> bool:
+    return info is not None and info.kind != KIND_NAMES[NAMESPACE]
+
+
+def rule_of(name: str, condition: Filter | str, action: SqlRuleAction | str | None) -> Rule:
+    if isinstance(condition, str):
+        condition = SqlFilter(condition)
+    elif not isinstance(condition, Filter):
+        raise UsageError(f"{condition!r:.60} is no filter", "give SQL, or one of the filters of unibus")
+    if isinstance(action, str):
+        action = SqlRuleAction(action)
+    elif action is not None and not isinstance(action, SqlRuleAction):
+        raise UsageError(f"{action!r:.60} is no action", "give SQL, or a SqlRuleAction")
+    return Rule(checked_rule_name(name), condition, action)
+
+
+def rules_of_info(info: EntityInfo) -> Rules:
+    """The rules of a subscription, as its settings hold them."""
+    text, mode = info.settings.get("rules"), info.settings.get("filter_mode")
+    return rules_of(text if isinstance(text, str) else None, mode if isinstance(mode, str) else AZURE)
+
+
+def existing_rules(rules: RuleSet | None, path: str, other: Entity | None) -> RuleSet:
+    """`other` is what has the name in place of a subscription."""
+    if rules is not None:
+        return rules
+    if other is None or other.kind == NAMESPACE:
+        raise EntityNotFound(f"there is no entity {path!r:.80}", "create it first")
+    raise EntityNotFound(f"{other.name!r} is a {KIND_NAMES[other.kind]}", "only subscriptions have rules")
+
+
+def named_rule(rules: RuleSet, path: str, name: str) -> Rule:
+    rule = rules.find(folded_name(name))
+    if rule is None:
+        raise EntityNotFound(f"{path!r} has no rule {name!r:.60}", "create it first")
+    return rule.copy()
+
+
+def _chosen(infos: Infos, kind: str | None, topic: str | None) -> Infos:
+    if topic is not None:
+        prefix = subscription_path(found(infos, topic).name, "").casefold()
+        infos = [info for info in infos if info.name.casefold().startswith(prefix)]
+    if kind is None:
+        # A dead-letter queue of a subscription begins with the topic's name, too.
+        infos = [info for info in infos if info.kind != KIND_NAMES[DEAD_LETTERS]]
+    else:
+        infos = [info for info in infos if info.kind == kind]
+    return sorted(infos, key=lambda info: info.name.casefold())
+
+
+def _check_page(start: int, top: int) -> None:
+    if start < 0 or top < 1:
+        raise UsageError(f"{top} of them from {start} on", "start is 0 or more, top 1 or more")
+
+
+def _nothing(results: object) -> None:
+    return None

@@ -1,0 +1,136 @@
+"""From a file that declares entities to what has to be done: create what is missing, update what differs.
+
+Nothing is ever deleted. The same file again finds nothing to do, and after a crash in between the rest. A plan can be
+looked at before it is carried out; conflicts are all named in it, and one with conflicts is not carried out at all.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from unibus.bus.entities.entities import rules_of_info
+from unibus.bus.entities.shapes import WantedEntity, wanted_entities
+from unibus.core.lifecycle.commands import Declare
+from unibus.core.lifecycle.state.changes import Settings
+from unibus.core.lifecycle.state.entity import KIND_NAMES
+from unibus.core.lifecycle.state.rules import Rule, text_of
+from unibus.core.lifecycle.state.settings import shown
+from unibus.errors import EntityExists, UsageError
+from unibus.stores.seam.store import EntityInfo, Store
+
+CREATE: Final = "create"
+UPDATE: Final = "update"
+SAME: Final = "same"
+_FIXED: Final = ("requires_session", "enable_partitioning")
+_FORWARDS: Final = ("forward_to", "forward_dead_letters_to")
+
+
+@dataclass(frozen=True)
+class DeclareStep:
+    """What is done to one entity. `settings` are those that it gets; `before` has their values as they are now."""
+
+    action: str
+    name: str
+    kind: int
+    settings: Settings = field(repr=False)
+    before: Settings = field(default_factory=dict, repr=False)
+
+    def as_record(self) -> dict[str, object]:
+        """For people and programs, without keys."""
+        return {
+            "action": self.action,
+            "name": self.name,
+            "kind": KIND_NAMES[self.kind],
+            "settings": shown(self.settings),
+            "before": shown(self.before),
+        }
+
+
+@dataclass(frozen=True)
+class DeclarePlan:
+    steps: list[DeclareStep]
+    conflicts: list[str]
+
+
+def read_entity_file(path: str | Path) -> list[WantedEntity]:
+    """What the file declares. UsageError if it cannot be read, ConfigInvalid names what is wrong in it."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", "name a file of JSON") from error
+    try:
+        return wanted_entities(content)
+    except UsageError as error:
+        raise type(error)(f"{path}, {error.what}", error.hint) from error
+
+
+def planned(infos: list[EntityInfo], wanted: list[WantedEntity]) -> DeclarePlan:
+    here = {info.name.casefold(): info for info in infos}
+    names = {*here, *[each.name.casefold() for each in wanted]}
+    plan = DeclarePlan([], [])
+    for each in wanted:
+        plan.conflicts.extend(_lost_ways(each, names))
+        info = here.get(each.name.casefold())
+        if info is None:
+            settings: Settings = dict(each.settings)
+            if each.rules is not None:
+                settings["rules"] = text_of(each.rules)
+            plan.steps.append(DeclareStep(CREATE, each.name, each.kind, settings))
+        elif info.kind != KIND_NAMES[each.kind]:
+            plan.conflicts.append(f"{each.name!r} is a {info.kind} here and a {KIND_NAMES[each.kind]} in the file")
+        else:
+            _compare(plan, each, info)
+    return plan
+
+
+def _compare(plan: DeclarePlan, wanted: WantedEntity, info: EntityInfo) -> None:
+    settings: Settings = {name: value for name, value in wanted.settings.items() if info.settings.get(name) != value}
+    for name in _FIXED:
+        if name in settings:
+            plan.conflicts.append(
+                f"{name} of {info.name!r} is {info.settings.get(name)!r} here and {settings[name]!r} in the file,"
+                " and cannot be changed"
+            )
+    if wanted.rules is not None:
+        now = rules_of_info(info)
+        if _by_name(now) != _by_name(wanted.rules):
+            settings["rules"] = _keeping_moments(now, wanted.rules)
+    before: Settings = {name: info.settings.get(name) for name in settings}
+    plan.steps.append(DeclareStep(UPDATE if settings else SAME, info.name, wanted.kind, settings, before))
+
+
+def _lost_ways(wanted: WantedEntity, names: set[str]) -> list[str]:
+    """Where it forwards to, if there will be no such entity."""
+    targets = [(name, wanted.settings.get(name)) for name in _FORWARDS]
+    return [
+        f"{name} of {wanted.name!r} is {target!r}, which is neither in the store nor in the file"
+        for name, target in targets
+        if isinstance(target, str) and target.casefold() not in names
+    ]
+
+
+def _by_name(rules: "list[Rule] | tuple[Rule, ...]") -> dict[str, Rule]:
+    return {rule.name.casefold(): rule for rule in rules}
+
+
+def _keeping_moments(now: list[Rule], wanted: tuple[Rule, ...]) -> str:
+    """Rules that were there stay as old as they are."""
+    known = _by_name(now)
+    rules = []
+    for rule in wanted:
+        old = known.get(rule.name.casefold())
+        rules.append(Rule(rule.name, rule.condition, rule.action, 0 if old is None else old.created_ns))
+    return text_of(rules)
+
+
+def declare_entities(store: Store, plan: DeclarePlan) -> None:
+    """Carry out a plan. EntityExists, before anything is done, names all conflicts."""
+    if plan.conflicts:
+        raise EntityExists(
+            f"nothing was declared: {'; '.join(plan.conflicts)}",
+            "change the file, or delete the entities that conflict with it",
+        )
+    for step in plan.steps:
+        if step.action != SAME:
+            command = Declare(step.name, step.kind, step.settings, step.action == UPDATE)
+            store.apply([command]).wait()

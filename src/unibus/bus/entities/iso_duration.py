@@ -1,0 +1,40 @@
+# mypyc: compiled
+"""Durations as ISO 8601 writes them: `PT1M`, `P14DT30M`, `PT0.5S`. Years and months have no length, and are refused."""
+
+import re
+from typing import Final
+
+from unibus.errors import ConfigInvalid
+
+_NUMBER: Final = r"(\d{1,15}(?:[.,]\d{1,15})?)"
+_FORM: Final = re.compile(rf"P(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?")
+_LENGTHS_S: Final = (604_800, 86_400, 3_600, 60, 1)
+_TICKS_PER_S: Final = 10_000_000
+
+FOREVER: Final = "P10675199DT2H48M5.4775807S"
+LONGEST_S: Final = 900_000_000_000
+"""Above this it is .NET's largest TimeSpan, FOREVER, and means: never."""
+
+
+def duration_s(text: str) -> float:
+    """In seconds."""
+    found = _FORM.fullmatch(text.strip().upper())
+    if found is None or not any([part is not None for part in found.groups()]):
+        raise ConfigInvalid(f"{text!r:.40} is no duration", "as in ISO 8601, for instance PT30S, PT5M, P14D")
+    parts = [0.0 if part is None else float(part.replace(",", ".")) for part in found.groups()]
+    return sum([length * part for length, part in zip(_LENGTHS_S, parts, strict=True)])
+
+
+def duration_text(seconds: float) -> str:
+    """As .NET writes it: days and shorter units, with up to seven decimals."""
+    ticks = round(seconds * _TICKS_PER_S)
+    whole, fraction = divmod(abs(ticks), _TICKS_PER_S)
+    days, rest = divmod(whole, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, units = divmod(rest, 60)
+    decimals = f".{fraction:07}".rstrip("0") if fraction else ""
+    date = f"{days}D" if days else ""
+    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
+    if units or decimals or not (date or time):
+        time += f"{units}{decimals}S"
+    return ("-" if ticks < 0 else "") + "P" + date + (f"T{time}" if time else "")

@@ -1,0 +1,355 @@
+"""The two shapes of a file that declares entities, read into one: what there shall be, checked, and nothing done.
+
+Our own, where settings have the names that `create_queue` has for them, and times are seconds or ISO 8601:
+
+    {"queues": {"orders": {"lock_duration": 30}},
+     "topics": {"news": {"default_ttl": "P1D", "subscriptions": {"red": {"rules": {"r": {"filter": "hue = 'red'"}}}}}}}
+
+And the Config.json of Microsoft's emulator: UserConfig.Namespaces[0] with lists of Queues and Topics. What a file does
+not name keeps its default, or stays as it is. What nobody here understands is an error that names it, never ignored.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from unibus.bus.entities.azure_names import CORRELATION, PROPERTIES, STATUSES, TIMES
+from unibus.bus.entities.commented_json import LinedObject, read_json
+from unibus.bus.entities.iso_duration import LONGEST_S, duration_s
+from unibus.bus.entity_names import checked_path, checked_subscription
+from unibus.core.envelope.fields import checked_headers
+from unibus.core.envelope.message_properties import HeaderValue
+from unibus.core.filters.actions import SqlRuleAction
+from unibus.core.filters.filters import CorrelationFilter, FalseFilter, Filter, SqlFilter, TrueFilter
+from unibus.core.lifecycle.state.changes import Settings
+from unibus.core.lifecycle.state.entity import KIND_NAMES, QUEUE, SUBSCRIPTION, TOPIC, subscription_path
+from unibus.core.lifecycle.state.rules import Rule, checked_rule_name
+from unibus.core.lifecycle.state.settings import checked_settings
+from unibus.errors import BusError, ConfigInvalid, UsageError
+from unibus.near_names import hint_for_name
+
+_FOLDED: Final = {name.casefold(): setting for name, setting in PROPERTIES.items()}
+_STATUSES: Final = {name.casefold(): status for name, status in STATUSES.items()}
+_CORRELATION: Final = {
+    **{name.casefold(): field for name, field in CORRELATION.items()},
+    "subject": "subject",
+    "properties": "properties",
+}
+_KINDS: Final = {name: kind for kind, name in KIND_NAMES.items()}
+
+
+@dataclass(frozen=True)
+class WantedEntity:
+    """An entity that a file declares. `rules` is None where the file says nothing of them."""
+
+    name: str
+    kind: int
+    settings: Settings
+    rules: tuple[Rule, ...] | None = None
+
+
+def wanted_entities(text: str | bytes) -> list[WantedEntity]:
+    """What a file declares: queues, then topics, each followed by its subscriptions."""
+    root = _mapping(read_json(text), "the file")
+    if any([key.casefold() == "userconfig" for key in root]):
+        found = _emulated(root)
+    else:
+        _only(root, ("queues", "topics"), "the file")
+        found = _own(root)
+    names: set[str] = set()
+    for wanted in found:
+        if wanted.name.casefold() in names:
+            raise ConfigInvalid(f"{wanted.name!r} is declared twice", "names that differ only by case are one name")
+        names.add(wanted.name.casefold())
+    return found
+
+
+def declared(name: str, kind: str, given: Mapping[str, object]) -> WantedEntity:
+    """One entity in our own shape, as the JSON of the administration API has it. Its name is not checked."""
+    number = _KINDS[kind]
+    return _subscription(name, given) if number == SUBSCRIPTION else _entity(name, number, given)
+
+
+def declared_rule(path: str, name: str, given: object) -> Rule:
+    """One rule of a subscription in our own shape."""
+    return _own_rule(path, name, given)
+
+
+# Our own shape
+
+
+def _own(root: Mapping[str, object]) -> list[WantedEntity]:
+    found: list[WantedEntity] = []
+    queues = _mapping(root.get("queues", {}), "queues")
+    for name, given in queues.items():
+        with _line_of(queues, name):
+            found.append(_entity(checked_path(name), QUEUE, _mapping(given, name)))
+    topics = _mapping(root.get("topics", {}), "topics")
+    for name, given in topics.items():
+        with _line_of(topics, name):
+            found += _own_topic(name, _mapping(given, name))
+    return found
+
+
+def _own_topic(name: str, topic: Mapping[str, object]) -> list[WantedEntity]:
+    subscriptions = _mapping(topic.get("subscriptions", {}), f"the subscriptions of {name!r}")
+    found = [_entity(checked_path(name), TOPIC, _without(topic, "subscriptions"))]
+    for own, settings in subscriptions.items():
+        with _line_of(subscriptions, own):
+            path = subscription_path(name, checked_subscription(own))
+            found.append(_subscription(path, _mapping(settings, path)))
+    return found
+
+
+def _subscription(path: str, given: Mapping[str, object]) -> WantedEntity:
+    settings = _without(given, "rules")
+    if given.get("rules") is None:
+        return _entity(path, SUBSCRIPTION, settings)
+    rules = _mapping(given["rules"], f"the rules of {path!r}")
+    listed = []
+    for name, each in rules.items():
+        with _line_of(rules, name):
+            listed.append(_own_rule(path, name, each))
+    return _entity(path, SUBSCRIPTION, settings, tuple(listed))
+
+
+def _own_rule(path: str, name: str, given: object) -> Rule:
+    where = f"rule {name!r} of {path!r}"
+    record = _mapping(given, where)
+    _only(record, ("filter", "action"), where)
+    try:
+        return Rule(
+            checked_rule_name(name),
+            _own_filter(record.get("filter", True), where),
+            _own_action(record.get("action"), where),
+        )
+    except BusError as error:
+        raise _inside(where, error) from error
+
+
+def _own_filter(given: object, where: str) -> Filter:
+    if isinstance(given, bool):
+        return TrueFilter() if given else FalseFilter()
+    if isinstance(given, str):
+        return SqlFilter(given)
+    record = _mapping(given, where)
+    if "sql" in record:
+        return SqlFilter(*_sql(record, where))
+    return _correlation(dict(record), where)
+
+
+def _own_action(given: object, where: str) -> SqlRuleAction | None:
+    if given is None:
+        return None
+    return SqlRuleAction(given) if isinstance(given, str) else SqlRuleAction(*_sql(_mapping(given, where), where))
+
+
+def _sql(record: Mapping[str, object], where: str) -> tuple[str, dict[str, HeaderValue]]:
+    """The long form of an expression, with the values of its parameters."""
+    _only(record, ("sql", "parameters"), where)
+    return _text(record.get("sql"), where), checked_headers(_mapping(record.get("parameters", {}), where))
+
+
+def _correlation(fields: dict[str, object], where: str) -> Filter:
+    properties = checked_headers(_mapping(fields.pop("properties", {}), where))
+    correlation_id = fields.pop("correlation_id", None)
+    known = frozenset(_CORRELATION.values())
+    _only(fields, known, where)
+    texts = {name: _text(value, where) for name, value in fields.items() if value is not None}
+    own = None if correlation_id is None else _text(correlation_id, where)
+    return CorrelationFilter(own, properties or None, **texts)
+
+
+# The emulator's
+
+
+def _emulated(root: Mapping[str, object]) -> list[WantedEntity]:
+    config = _folded(_folded(root, "the file").get("userconfig"), "UserConfig")
+    # A misspelt list would otherwise be a start without these entities.
+    _only(config, ("namespaces", "logging"), "UserConfig")
+    spaces = _items(config.get("namespaces"), "Namespaces")
+    if len(spaces) > 1:
+        raise ConfigInvalid(f"{len(spaces)} namespaces in one file", "a bus is one namespace: keep one of them")
+    found: list[WantedEntity] = []
+    for space in spaces:
+        namespace = _folded(space, "a namespace")
+        _only(namespace, ("name", "queues", "topics"), "the namespace")
+        for each in _items(namespace.get("queues"), "Queues"):
+            with _line_of(each):
+                queue, name = _named(each, "a queue", ())
+                found.append(_entity(checked_path(name), QUEUE, _properties(queue, name)))
+        for each in _items(namespace.get("topics"), "Topics"):
+            with _line_of(each):
+                found += _emulated_topic(each)
+    return found
+
+
+def _emulated_topic(given: object) -> list[WantedEntity]:
+    topic, name = _named(given, "a topic", ("subscriptions",))
+    found = [_entity(checked_path(name), TOPIC, _properties(topic, name))]
+    for each in _items(topic.get("subscriptions"), f"the subscriptions of {name!r}"):
+        with _line_of(each):
+            found.append(_emulated_subscription(name, each))
+    return found
+
+
+def _emulated_subscription(topic: str, given: object) -> WantedEntity:
+    subscription, own = _named(given, "a subscription", ("rules",))
+    path = subscription_path(topic, checked_subscription(own))
+    rules = []
+    for each in _items(subscription.get("rules"), f"the rules of {path!r}"):
+        with _line_of(each):
+            rules.append(_emulated_rule(path, each))
+    return _entity(path, SUBSCRIPTION, _properties(subscription, path), tuple(rules) if rules else None)
+
+
+def _properties(entity: Mapping[str, object], name: str) -> dict[str, object]:
+    """Named as ours. An empty name is none."""
+    written = entity.get("properties")
+    given = _folded(written, f"the properties of {name!r}")
+    settings = LinedObject(given.line)
+    for key, value in given.items():
+        if key not in _FOLDED:
+            own = next((each for each in written if each.casefold() == key), key) if isinstance(written, dict) else key
+            with _line_of(given, key):
+                hint = hint_for_name(own, PROPERTIES, "leave it out")
+                raise ConfigInvalid(f"{name!r} has a property {own!r:.60}, which is not known", hint)
+        settings[_FOLDED[key]] = None if value == "" and key.startswith("forward") else value
+        settings.lines[_FOLDED[key]] = given.lines.get(key, 0)
+    # Azure looks for duplicates where it is asked to, not where a window is given.
+    if settings.get("dedup_window") is not None:
+        settings.setdefault("duplicate_detection", False)
+    status = settings.get("status")
+    if isinstance(status, str):
+        settings["status"] = _STATUSES.get(status.casefold(), status)
+    if settings.get("user_metadata") == "":
+        settings["user_metadata"] = None
+    return settings
+
+
+def _emulated_rule(path: str, given: object) -> Rule:
+    record, name = _named(given, f"a rule of {path!r}", ())
+    where = f"rule {name!r} of {path!r}"
+    properties = _folded(record.get("properties"), where)
+    action = _folded(properties.get("action"), where).get("sqlexpression")
+    try:
+        condition = _emulated_filter(properties, where)
+        return Rule(
+            checked_rule_name(name), condition, SqlRuleAction(_text(action, where)) if action is not None else None
+        )
+    except BusError as error:
+        raise _inside(where, error) from error
+
+
+def _emulated_filter(properties: Mapping[str, object], where: str) -> Filter:
+    kind = str(properties.get("filtertype", "")).casefold()
+    if kind in ("sql", "sqlfilter"):
+        return SqlFilter(_text(_folded(properties.get("sqlfilter"), where).get("sqlexpression"), where))
+    if kind in ("correlation", "correlationfilter"):
+        given = _folded(properties.get("correlationfilter"), where)
+        _only(given, _CORRELATION, where)
+        return _correlation({_CORRELATION[key]: value for key, value in given.items() if value != ""}, where)
+    raise ConfigInvalid(f"FilterType {kind!r:.40} is not known", "use Sql or Correlation")
+
+
+# Both
+
+
+def _entity(name: str, kind: int, given: Mapping[str, object], rules: tuple[Rule, ...] | None = None) -> WantedEntity:
+    try:
+        timed: dict[str, object] = {}
+        for key, value in given.items():
+            with _line_of(given, key):
+                timed[key] = _seconds(key, value) if key in TIMES else value
+        return WantedEntity(name, kind, checked_settings(timed), rules)
+    except BusError as error:
+        # The words of the error begin with the setting that is wrong, or have it in quotes.
+        wrong = next((key for key in given if re.search(rf"\b{re.escape(key)}\b", error.what)), "")
+        with _line_of(given, wrong):
+            raise _inside(repr(name), error) from error
+
+
+def _seconds(key: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        seconds = duration_s(value)
+    except BusError as error:
+        raise ConfigInvalid(f"{key} is {value!r:.40}, which is no duration", error.hint) from error
+    return None if seconds > LONGEST_S else seconds
+
+
+def _inside(where: str, error: BusError) -> ConfigInvalid:
+    """With the entity or rule that it is about, after the line if it has one already."""
+    if where in error.what:
+        return ConfigInvalid(error.what, error.hint)
+    line, found, what = error.what.partition(": ") if error.what.startswith("line ") else ("", "", error.what)
+    return ConfigInvalid(f"{line}{found}{where}: {what}", error.hint)
+
+
+def _named(given: object, what: str, parts: tuple[str, ...]) -> tuple[LinedObject, str]:
+    """Its name and properties, and the parts that only such an entity has."""
+    record = _folded(given, what)
+    name = record.get("name")
+    if not isinstance(name, str):
+        raise ConfigInvalid(f"{what} has no name", 'each has a "Name"')
+    _only(record, ("name", "properties", *parts), repr(name))
+    return record, name
+
+
+@contextmanager
+def _line_of(given: object, name: str = "") -> Iterator[None]:
+    """Errors of the block name the line: of a name in an object of the file, or of the object. The innermost counts."""
+    try:
+        yield
+    except UsageError as error:
+        line = given.lines.get(name, 0) or given.line if isinstance(given, LinedObject) else 0
+        if not line or error.what.startswith("line "):
+            raise
+        raise type(error)(f"line {line}: {error.what}", error.hint) from error
+
+
+def _without(given: Mapping[str, object], name: str) -> LinedObject:
+    rest = LinedObject(given.line if isinstance(given, LinedObject) else 0)
+    rest.update({key: value for key, value in given.items() if key != name})
+    rest.lines.update(given.lines if isinstance(given, LinedObject) else {})
+    return rest
+
+
+def _folded(given: object, what: str) -> LinedObject:
+    """By names without case, as the emulator reads them."""
+    found = _mapping({} if given is None else given, what)
+    folded = LinedObject(found.line if isinstance(found, LinedObject) else 0)
+    folded.update({key.casefold(): value for key, value in found.items()})
+    if isinstance(found, LinedObject):
+        folded.lines.update({key.casefold(): line for key, line in found.lines.items()})
+    return folded
+
+
+def _mapping(given: object, what: str) -> Mapping[str, object]:
+    if not isinstance(given, dict):
+        raise ConfigInvalid(f"{what} is {given!r:.40}", "an object with names and values")
+    return given
+
+
+def _items(given: object, what: str) -> list[object]:
+    if given is None:
+        return []
+    if not isinstance(given, list):
+        raise ConfigInvalid(f"{what} is {given!r:.40}", "a list")
+    return given
+
+
+def _text(given: object, where: str) -> str:
+    if not isinstance(given, str):
+        raise ConfigInvalid(f"{where} has {given!r:.40} where text should be")
+    return given
+
+
+def _only(given: Mapping[str, object], known: Collection[str], where: str) -> None:
+    for key in given:
+        if key not in known:
+            with _line_of(given, key):
+                raise ConfigInvalid(f"{where} has {key!r:.60}, which is not known", hint_for_name(key, known))

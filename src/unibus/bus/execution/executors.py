@@ -1,0 +1,201 @@
+"""Where handlers run: the worker pool, the event loops they were subscribed from, and a loop of the bus's own."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Collection
+
+from unibus.bus.execution.event_loops import LoopExecutor
+from unibus.bus.execution.handlers import HandlerPlan
+from unibus.bus.execution.loop_thread import LoopThread
+from unibus.bus.execution.worker_pool import WorkerPool
+from unibus.bus.pubsub.delivery import SlotRunner
+from unibus.bus.pubsub.group import Consumer, Group, HandlerExecutor
+from unibus.core.atomic import LOCK
+
+log = logging.getLogger("unibus")
+
+
+def report(error: BaseException) -> None:
+    """What went wrong where nobody can catch it."""
+    log.error("in a worker: %r", error, exc_info=error)
+
+
+def _is_never(loop: asyncio.AbstractEventLoop) -> bool:
+    return False
+
+
+class HomeExecutor(HandlerExecutor):
+    """For async handlers that were subscribed outside of any loop: they run on whatever is the bus's loop then."""
+
+    def __init__(self, home: Callable[[], LoopExecutor], pool: WorkerPool) -> None:
+        super().__init__()
+        self._home = home
+        self._pool = pool
+
+    def launch(self, consumer: Consumer) -> bool:
+        try:
+            executor = self._home()
+        except BaseException as error:  # There is no thread for a loop of our own, or Ctrl-C interrupted its start.
+            self._pool.put_off(consumer)
+            if not isinstance(error, RuntimeError):
+                raise
+            self._pool.report_missing(error)
+            return True
+        if executor.loop.is_closed():
+            # The loop of the bus's own: the bus is closed, and there is no other loop to go to.
+            consumer.group.give_up(consumer)
+            return True
+        return executor.launch(consumer)
+
+
+class HandlerExecutors:
+    """The places of one bus. `home` is the loop that the bus was entered on."""
+
+    def __init__(self, delivery: SlotRunner, worker_count: int) -> None:
+        self.pool = WorkerPool(delivery, worker_count, report)
+        self.home: asyncio.AbstractEventLoop | None = None
+        self.adopts_loops = True  # False for the sync face: its callers block, so handlers need a loop of their own.
+        self._delivery = delivery
+        self._executors: dict[asyncio.AbstractEventLoop, LoopExecutor] = {}
+        self._loop_thread: LoopThread | None = None
+
+    def executor_for(self, plan: HandlerPlan) -> HandlerExecutor:
+        if not plan.is_async:
+            return self.pool
+        loop = self._running_loop()
+        return HomeExecutor(self._home_executor, self.pool) if loop is None else self._executor_on(loop)
+
+    def end_slots(self, consumer: Consumer) -> "list[asyncio.Task[None]]":
+        """Cancel what an async consumer is doing. The tasks of the caller's loop are given back to be waited for."""
+        return self._on_each_loop(lambda executor: executor.cancel(consumer))
+
+    def end_all_slots(
+        self, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
+    ) -> list[asyncio.AbstractEventLoop]:
+        """Cancel what async handlers are doing, from any thread. Gives the loops that were told.
+
+        Each calls `ended` on its own thread, when its slots have ended; one that does not run may never do so.
+        """
+        told: list[asyncio.AbstractEventLoop] = []
+        for loop, executor in list(self._executors.items()):
+            try:
+                loop.call_soon_threadsafe(_end_slots, executor, spared, ended)
+            except RuntimeError:
+                executor.abandon()  # It is closed, and ends nothing any more.
+            else:
+                told.append(loop)
+        return told
+
+    def _on_each_loop(self, action: "Callable[[LoopExecutor], list[asyncio.Task[None]]]") -> "list[asyncio.Task[None]]":
+        tasks: list[asyncio.Task[None]] = []
+        for executor in list(self._executors.values()):
+            if executor.loop.is_closed():
+                executor.abandon()
+            elif executor.is_here():
+                tasks += action(executor)
+            else:
+                try:
+                    executor.loop.call_soon_threadsafe(action, executor)
+                except RuntimeError:
+                    executor.abandon()  # It was closed in this very moment.
+        return tasks
+
+    def recover(self) -> None:
+        """Before a wait for handlers: let what closed loops hold, or what found no thread, be handled after all."""
+        self.abandon_closed_loops()
+        self.pool.wake_unserved()
+
+    def abandon_closed_loops(self) -> None:
+        """Take back what loops that were closed still hold: none of them reports it. May run handlers' `finally`."""
+        for executor in list(self._executors.values()):
+            if executor.loop.is_closed():
+                executor.abandon()
+
+    def can_run(self, group: Group, is_blocked: Callable[[asyncio.AbstractEventLoop], bool] = _is_never) -> bool:
+        """Whether its messages can be handled now: by workers, or on a loop that runs and is not blocked."""
+        return any(self._can_run(consumer.executor, is_blocked) for consumer in group.consumers)
+
+    def _can_run(
+        self, executor: HandlerExecutor | None, is_blocked: Callable[[asyncio.AbstractEventLoop], bool]
+    ) -> bool:
+        if executor is self.pool:
+            return True
+        loop = self.home if isinstance(executor, HomeExecutor) else None
+        if isinstance(executor, LoopExecutor):
+            loop = executor.loop
+        if loop is None or is_blocked(loop):
+            return False
+        # The thread of our own loop may have been started a moment ago, and not have come to run it.
+        own = self._loop_thread is not None and self._loop_thread.loop is loop
+        return loop.is_running() or (own and not loop.is_closed())
+
+    def is_on_workers(self, group: Group) -> bool:
+        """Whether its handlers run on worker threads, which end what they began also when the bus is gone."""
+        return all(consumer.executor is self.pool for consumer in group.consumers)
+
+    def are_at_rest(self) -> bool:
+        """Whether no handler is running on any loop, but for the one that asks."""
+        return all(executor.is_at_rest() for executor in list(self._executors.values()))
+
+    def start(self, worker_count: int | None) -> None:
+        if worker_count is not None:
+            self.pool.size = worker_count
+        self._delivery.paused = False
+        self.pool.start()
+
+    def pause(self, timeout_s: float | None, spared: Collection[threading.Thread] = ()) -> bool:
+        """Hand over nothing more. False if a thread was still busy at the time-out; see Pool.stop."""
+        self._delivery.paused = True
+        return self.pool.stop(timeout_s, list(spared))
+
+    def end_loop(
+        self,
+        timeout_s: float | None,
+        slots: "Collection[asyncio.Task[None]]",
+        threads: Collection[threading.Thread],
+    ) -> None:
+        """End the loop of the bus's own, if it has one; see LoopThread.stop."""
+        if self._loop_thread is not None:
+            self._loop_thread.stop(timeout_s, slots, threads)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop | None:
+        if not self.adopts_loops:
+            return None
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+
+    def _executor_on(self, loop: asyncio.AbstractEventLoop) -> LoopExecutor:
+        with LOCK:
+            if loop not in self._executors:
+                closed = [other for other in self._executors.values() if other.loop.is_closed() and other.is_empty()]
+                for other in closed:
+                    del self._executors[other.loop]
+                own = self._loop_thread is not None and self._loop_thread.loop is loop
+                self._executors[loop] = LoopExecutor(self._delivery, loop, report, own)
+            return self._executors[loop]
+
+    def _home_executor(self) -> LoopExecutor:
+        """The loop that the bus was entered on, else the running one, else a loop thread of its own."""
+        with LOCK:
+            if self.home is None or self.home.is_closed():
+                self.home = self._running_loop() or self._own_loop()
+            return self._executor_on(self.home)
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop_thread is None:
+            self._loop_thread = LoopThread()
+        return self._loop_thread.loop
+
+
+def _end_slots(
+    executor: LoopExecutor, spared: "list[asyncio.Task[None]]", ended: Callable[[asyncio.AbstractEventLoop], None]
+) -> None:
+    """On the loop's thread."""
+    tasks = executor.cancel_all(spared)
+    if tasks:
+        asyncio.gather(*tasks, return_exceptions=True).add_done_callback(lambda _: ended(executor.loop))
+    else:
+        ended(executor.loop)

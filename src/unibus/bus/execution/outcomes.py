@@ -1,0 +1,215 @@
+# mypyc: compiled
+"""What follows when a handler did anything else than return: retry, dead letter, expiry, reply.
+
+    raised ──▶ attempts left? ──yes──▶ timer ──▶ back at its place in the group's queue
+                    │no
+                    ▼
+               dead letter: the channel's dead_letter_channel, else `<channel>/$DeadLetterQueue`
+
+A message is in exactly one of these places at any time. It leaves its group only when a handler returned, or when it
+stands in the dead-letter channel.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Final, final
+
+from unibus.bus.dead_letter_copy import dead_letter, described, error_text
+from unibus.bus.execution.retries import PendingRetries
+from unibus.bus.pubsub.channel import Channel, Evicted
+from unibus.bus.pubsub.delivery import DeliveryOutcomes
+from unibus.bus.pubsub.exchange import REQUEST_HEADER, Exchange
+from unibus.bus.pubsub.group import Consumer, Group, wake
+from unibus.bus.timers import Timers
+from unibus.core.atomic import LOCK
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import MessageProperties
+from unibus.core.flow.deadletter import (
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    PAYLOAD_MISMATCH,
+    QUEUE_OVERFLOW,
+    TTL_EXPIRED,
+    Verdict,
+    after_failure,
+    target,
+    was_dead_lettered,
+)
+from unibus.core.flow.expiry import is_expired
+from unibus.core.flow.metrics import ChannelMetrics
+from unibus.counting import counted
+from unibus.errors import BusError, HandlerInvalid, PayloadMismatch
+
+log = logging.getLogger("unibus")
+
+UNANSWERED: Final = object()
+"""What a handler returns that was called and has no answer: who asks is told by others, or waits for the next try."""
+
+
+@final
+class BusDeliveryOutcomes(DeliveryOutcomes):
+    """The aftermath of one bus."""
+
+    def __init__(self, exchange: Exchange, timers: Timers, chance: Callable[[], float]) -> None:
+        self._exchange = exchange
+        self._timers = timers
+        self._chance = chance
+        self.retries = PendingRetries(exchange.monotonic_ns)
+        self.watchers: list[Callable[[], None]] = []  # Called when a slot went idle: whoever waits for quiet.
+        self.orphaned: Callable[[Group], None] | None = None  # Takes what a closed group still holds.
+        self.dead_letter_queue: Callable[[str], Channel] | None = None  # Finds or makes a dead-letter channel.
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        with LOCK:
+            self.watchers = [*self.watchers, watcher]
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        with LOCK:
+            self.watchers = [other for other in self.watchers if other is not watcher]
+
+    def metrics_of(self, channel: str) -> ChannelMetrics:
+        found = self._exchange.channels.get(channel)
+        return self._exchange.refused if found is None else found.metrics
+
+    def sampled(self, metrics: ChannelMetrics, message: Message) -> None:
+        metrics.dispatch_latency.record(max(0, self._exchange.wall_ns() - message.timestamp_ns))
+
+    def rested(self, group: Group) -> None:
+        if group.closed and group.queue.size and self.orphaned is not None:
+            self.orphaned(group)
+        for watcher in self.watchers:
+            watcher()
+
+    def is_alive(self, consumer: Consumer, message: Message) -> bool:
+        if not is_expired(message.expires_ns, self._exchange.wall_ns()):
+            return True
+        self.expired(consumer.group.name, message)
+        return False
+
+    def expired(self, group: str, message: Message) -> None:
+        self.metrics_of(message.channel).count("expired")
+        self._bury(group, message, TTL_EXPIRED, None)
+
+    def dead_letter(self, channel: Channel, evicted: list[Evicted]) -> None:
+        """What admission removed to make room: all of it, also after an inline handler that ends the program."""
+        failure: BaseException | None = None
+        for evicted_item in evicted:
+            try:
+                self._dead_letter_evicted_item(channel, evicted_item)
+            except BaseException as error:
+                failure = error if failure is None else failure
+        if failure is not None:
+            raise failure
+
+    def _dead_letter_evicted_item(self, channel: Channel, evicted_item: Evicted) -> None:
+        if evicted_item.expired:
+            self.expired("", evicted_item.message)
+        else:
+            channel.metrics.count("evicted")
+            self._bury("", evicted_item.message, QUEUE_OVERFLOW, None)
+
+    def failed(self, consumer: Consumer, message: Message, error: BaseException) -> None:
+        metrics = self.metrics_of(message.channel)
+        metrics.count("errors")
+        group = consumer.group
+        # No retry can make a payload fit.
+        unfit = isinstance(error, PayloadMismatch)
+        if after_failure(message.delivery_count, consumer.retry.deliveries_max, unfit) is Verdict.RETRY:
+            metrics.count("retried")
+            self._retry(consumer, message, error)
+        else:
+            self.dead(group, message, PAYLOAD_MISMATCH if unfit else MAX_DELIVERY_COUNT_EXCEEDED, error)
+
+    def _retry(self, consumer: Consumer, message: Message, error: BaseException) -> None:
+        group = consumer.group
+        log.info("%r failed in group %r and is tried again: %s", message, group.name, described(error))
+        again = message.copy()  # The other groups keep theirs, with their own count.
+        again.delivery_count = message.delivery_count + 1
+        back = consumer.requeue_back
+        delay_ns = consumer.retry.delay_ns(message.delivery_count, self._chance())
+        # Before `delay` and after `undelay`: each retry that the group counts is known here.
+        number = self.retries.add(group, delay_ns)
+        group.delay()
+
+        def due() -> None:
+            group.undelay(again, back)
+            self.retries.discard(number)
+            if group.closed:
+                self.rested(group)
+            else:
+                wake(group)
+
+        if delay_ns:
+            self._timers.after(delay_ns, due)
+        else:
+            due()
+
+    def dead(self, group: Group, message: Message, reason: str, error: BaseException) -> None:
+        if not self._bury(group.name, message, reason, error):
+            self.metrics_of(message.channel).count("discarded")
+            log.error("%r failed as a dead letter and is dropped (%s): %s", message, reason, error_text(error))
+        if group.metrics is not None:
+            self.reply_failure(message, reason, error)
+
+    def _bury(self, group: str, message: Message, reason: str, error: BaseException | None) -> bool:
+        """Move a message to where its channel's dead letters go, past every bound. False if they go nowhere."""
+        origin = self._exchange.channels.get(message.channel)
+        named = None if origin is None else origin.dead_letter_channel
+        place = target(message.channel, named or "", reason, was_dead_lettered(message.headers))
+        if not place or self.dead_letter_queue is None:
+            return False
+        letter = dead_letter(message, place, reason, error, group, self._exchange.wall_ns())
+        self.metrics_of(message.channel).count("dead_lettered")
+        log.warning(
+            "%r is a dead letter in %r after %s to group %r (%s): %s",
+            message,
+            place,
+            counted(message.delivery_count, "delivery", "deliveries"),
+            group,
+            reason,
+            described(error),
+            exc_info=error if log.isEnabledFor(logging.DEBUG) else None,
+        )
+        self._exchange.force(self.dead_letter_queue(place), letter)
+        return True
+
+    # Requests
+
+    def answered(self, consumer: Consumer, message: Message, result: object) -> None:
+        if result is UNANSWERED:
+            return
+        if isinstance(result, Coroutine):
+            result.close()
+            raise HandlerInvalid(
+                f"handler of group {consumer.group.name!r} returned a coroutine that nobody awaits",
+                "declare the handler itself with async def",
+            )
+        properties = message.properties
+        if (
+            properties is not None
+            and properties.reply_to is not None
+            and self._may_answer(consumer.group, message, result)
+        ):
+            self._reply(properties.reply_to, message, result, {})
+
+    def _may_answer(self, group: Group, message: Message, result: object) -> bool:
+        """Who listens by a pattern only listens. Where several are asked, one that returns nothing has no answer."""
+        channel = self._exchange.channels.get(message.channel)
+        alone = channel is None or len(channel.groups) <= 1  # None at all: a group of the store's, see feeds.py.
+        return group.metrics is not None and (result is not None or alone)
+
+    def _reply(self, reply_to: str, message: Message, body: object, headers: dict[str, str]) -> None:
+        properties = MessageProperties()
+        properties.correlation_id = message.correlation_id or message.id
+        properties.headers[REQUEST_HEADER] = message.id
+        for name, value in headers.items():
+            properties.headers[name] = value
+        try:
+            self._exchange.publish(reply_to, body, None, properties)
+        except BusError as error:
+            # The asker is gone or overrun. Its request was handled all the same.
+            log.warning("reply to %r could not be published: %s", reply_to, error)
+
+    def reply_failure(self, message: Message, reason: str, error: BaseException | None) -> None:
+        properties = message.properties
+        if properties is not None and properties.reply_to is not None:
+            self._reply(properties.reply_to, message, None, {"error_reason": reason, "error_text": error_text(error)})

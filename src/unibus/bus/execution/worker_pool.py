@@ -1,0 +1,272 @@
+# mypyc: compiled
+"""The worker pool: a few threads that run the slots of sync handlers.
+
+A thread that finds nothing to do parks on a lock of its own; whoever brings work opens one such lock. Nothing polls.
+
+A handler that blocks holds its thread, and enough of them would hold up everybody else's. So the pool grows beyond
+its size while work has waited for `PATIENCE_S` with every thread stuck; the extra threads leave when nothing is to do.
+
+A system may refuse to start a thread. A publish does not fail for that, its message is admitted: the work waits for the
+threads that run, and where none does, its slot is idle again and its group is remembered. The next thread that starts
+serves those groups, and each publish to one of them, each `drain` and `close` tries to start one.
+"""
+
+import logging
+import threading
+import time
+from _thread import LockType, allocate_lock
+from collections.abc import Callable
+from functools import partial
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from unibus.bus.pubsub.delivery import SlotRunner
+from unibus.bus.pubsub.group import Consumer, Group, HandlerExecutor, wake, wake_all
+from unibus.core.atomic import LOCK, atomic
+from unibus.core.flow.queue import Ring
+from unibus.threads import DaemonThread
+
+log = logging.getLogger("unibus")
+
+PATIENCE_S: Final = 0.05
+"""Long against a quick handler, short against a stuck one."""
+
+
+@final
+class WorkerPool(HandlerExecutor):
+    """Threads are started when there is first work for them, up to `size`, and a few more as said above."""
+
+    def __init__(self, delivery: SlotRunner, size: int, report: Callable[[BaseException], None]) -> None:
+        self.size: i64 = size
+        self.threads: i64 = 0
+        self.stopped = False
+        self._delivery = delivery
+        self._report = report
+        self._ready = Ring()
+        self._parked: list[LockType] = []
+        self._served: i64 = 0  # Grows whenever a thread takes work: the sign of progress.
+        self._alive: list[threading.Thread] = []
+        self._overseer: LockType | None = None  # The lock that it parks on.
+        self._overseer_parked = False
+        self._unserved: list[Group] = []  # Those whose work found no thread.
+        self._is_short = False  # The last thread could not be started, and the log has said so.
+
+    def launch(self, consumer: Consumer) -> bool:
+        if self.stopped:
+            return self._give_up(consumer)
+        lock = self._enqueue(consumer)
+        if lock is not None:
+            lock.release()
+        elif self.threads < self.size:
+            self._hire_or_put_off()
+        elif self._overseer_parked or self._overseer is None:
+            self._call_overseer()
+        self._check_stop()
+        return True
+
+    def start(self) -> None:
+        """Go on after a stop. The caller wakes the groups that have messages waiting."""
+        self.stopped = False
+
+    def stop(self, timeout_s: float | None, spared: list[threading.Thread]) -> bool:
+        """Let every thread end after its current message. False if one, a daemon, was still busy at the time-out.
+
+        Not waited for: this very thread, and those that are `spared` because they wait for the caller.
+        """
+        self.release()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        me = threading.current_thread()
+        for thread in self._alive:
+            if thread is not me and thread not in spared:
+                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        with LOCK:
+            self._alive = [thread for thread in self._alive if thread.is_alive()]
+            return all([thread is me or thread in spared for thread in self._alive])
+
+    def release(self) -> None:
+        """Let the threads end without waiting for them. Work that nobody has begun stays in its queues."""
+        self.stopped = True
+        with LOCK:
+            parked = self._parked
+            self._parked = []
+            self.threads = 0
+        for lock in parked:
+            lock.release()
+        self._give_up_ready()
+        self._dismiss_overseer()
+
+    def _check_stop(self) -> None:
+        """After a slot was made ready: a stop in the meantime may have looked before it was there."""
+        if self.stopped:
+            self._give_up_ready()
+
+    def _give_up(self, consumer: Consumer) -> bool:
+        """Its messages wait for the start. False if that has come: it found the slot claimed, and did not wake it."""
+        consumer.group.give_up(consumer)
+        return self.stopped
+
+    def _give_up_ready(self) -> None:
+        for consumer in self._take_ready():
+            if not self._give_up(consumer):
+                wake(consumer.group)
+
+    def _enqueue(self, consumer: Consumer) -> LockType | None:
+        self._ready.push(consumer)
+        return self._parked.pop() if self._parked else None
+
+    def _take(self, lock: LockType) -> Consumer | None:
+        """The next consumer to run; None after the thread was put on the list of the parked."""
+        if self._ready.size:
+            self._served += 1
+            item = self._ready.pop()
+            assert isinstance(item, Consumer)
+            return item
+        if not self.stopped:
+            self._parked.append(lock)
+        return None
+
+    def _take_ready(self) -> list[Consumer]:
+        with LOCK:
+            return [cast(Consumer, self._ready.pop()) for _ in range(self._ready.size)]
+
+    def _hire(self) -> bool:
+        """Start a thread, and let it serve those that found none before. False if it could not be started."""
+        with LOCK:
+            if self.stopped:
+                return True
+            thread = DaemonThread(self._work, f"unibus-worker-{self.threads + 1}")
+            self.threads += 1
+            try:
+                self._start(thread)
+            finally:
+                if thread not in self._alive:
+                    self.threads -= 1
+            if thread not in self._alive:
+                return False
+        self.wake_unserved()
+        return True
+
+    def _hire_or_put_off(self) -> None:
+        """Work is ready. Without a further thread, those that run do it when they are free; without any, it waits."""
+        is_hired = False
+        try:
+            is_hired = self._hire()
+        finally:  # Also when Ctrl-C interrupts the start.
+            if not is_hired and self.threads:
+                self._call_overseer()  # It tries again while all of them are stuck.
+            elif not is_hired:
+                for consumer in self._take_ready():
+                    self.put_off(consumer)
+
+    def _start(self, thread: DaemonThread) -> None:
+        """It is in `_alive` afterwards, also after Ctrl-C, unless it does not run: then `stop` must not join it."""
+        alive: list[threading.Thread] = [other for other in self._alive if other.is_alive()]
+        self._alive = [*alive, thread]
+        try:
+            thread.start()
+            self._is_short = False
+        except BaseException as error:
+            if thread.withdraw():
+                self._alive = alive
+            if not isinstance(error, RuntimeError):
+                raise
+            self.report_missing(error)
+
+    def report_missing(self, error: RuntimeError) -> None:
+        """Once, until a thread was started again."""
+        if not self._is_short:
+            self._is_short = True
+            log.error("no thread could be started, messages wait for one: %s", error)
+
+    def put_off(self, consumer: Consumer) -> None:
+        """A claimed slot found no thread. It is idle again, so that the next publish to its group tries once more."""
+        consumer.group.give_up(consumer)
+        with LOCK:
+            if consumer.group not in self._unserved:
+                self._unserved.append(consumer.group)
+
+    def wake_unserved(self) -> None:
+        """Try once more for the groups whose work found no thread."""
+        if self._unserved:
+            with LOCK:
+                unserved = self._unserved
+                self._unserved = []
+            for group in unserved:
+                wake_all(group)
+
+    def _work(self) -> None:
+        lock = allocate_lock()
+        lock.acquire()
+        while not self.stopped:
+            consumer = self._take(lock)
+            if consumer is not None:
+                self._run(consumer)
+            elif self.stopped or (self.threads > self.size and self._leave(lock)):
+                return
+            else:
+                lock.acquire()
+
+    def _run(self, consumer: Consumer) -> None:
+        try:
+            again = self._delivery.run(consumer)
+        except BaseException as error:
+            # A handler raised SystemExit or the like: the message was settled, the thread goes on.
+            self._report(error)
+            again = True
+        if again and not self.launch(consumer):
+            wake(consumer.group)
+
+    def _leave(self, lock: LockType) -> bool:
+        """An extra thread ends, unless somebody has just given it work."""
+        if lock in self._parked:
+            self._parked.remove(lock)
+            self.threads -= 1
+            return True
+        return False
+
+    # The overseer: one thread that only wakes while work waits and all threads are taken.
+
+    def _call_overseer(self) -> None:
+        with LOCK:
+            if self._overseer is None and not self.stopped:
+                lock = allocate_lock()
+                lock.acquire()
+                self._overseer = lock
+                thread = DaemonThread(partial(self._oversee, lock), "unibus-overseer")
+                try:
+                    self._start(thread)
+                finally:
+                    if thread not in self._alive:
+                        self._overseer = None
+            elif self._overseer is not None and self._overseer_parked:
+                self._overseer_parked = False
+                self._overseer.release()
+
+    def _dismiss_overseer(self) -> None:
+        with LOCK:
+            if self._overseer is not None:
+                lock = self._overseer
+                self._overseer = None
+                self._overseer_parked = False
+                if lock.locked():
+                    lock.release()  # Whether it is parked or only patient: it sees that it was dismissed.
+
+    def _oversee(self, lock: LockType) -> None:
+        while self._overseer is lock:
+            if self._ready.size == 0:
+                if self._park_overseer(lock):
+                    lock.acquire()
+                continue
+            served = self._served
+            lock.acquire(True, PATIENCE_S)
+            if self._overseer is lock and self._served == served and self._ready.size and not self._parked:
+                self._hire()
+
+    def _park_overseer(self, lock: LockType) -> bool:
+        with LOCK:
+            self._overseer_parked = self._overseer is lock and self._ready.size == 0
+            return self._overseer_parked
+
+
+atomic(WorkerPool, "_enqueue", "_take", "_leave")

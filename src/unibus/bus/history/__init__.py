@@ -1,0 +1,1 @@
+"""What happened before: replay, trace, export and import."""

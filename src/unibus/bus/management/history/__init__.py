@@ -1,0 +1,1 @@
+"""Operators and history: events, traces, SQL."""

@@ -1,0 +1,78 @@
+"""Looking into history once: a page of events after a place, and the newest ones. Blocking; for a thread.
+
+A filter may match nothing in millions of events, so a search ends after a time, with the place that it has reached.
+"""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from unibus.bus.management.history.events import EventFilter
+from unibus.core.lifecycle.events import Event
+from unibus.errors import BusClosed
+from unibus.stores.seam.history import History
+from unibus.stores.seam.store import Store
+from unibus.stores.seam.store_view import last_events, seq_before
+
+PAGE: Final = 500
+"""Events that are read at once: the owner of a file cannot write meanwhile."""
+
+SEARCH_S_MAX: Final = 5.0
+_BEYOND: Final = 2**62
+
+
+@dataclass
+class Search:
+    """One search. `stop` from another thread ends it."""
+
+    wanted: EventFilter
+    since_ns: int = 0
+    seconds_max: float = SEARCH_S_MAX
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def accepts(self, event: Event) -> bool:
+        return event.ts * 1_000 >= self.since_ns - self.since_ns % 1_000 and self.wanted(event)
+
+    def goes_on(self) -> bool:
+        if self.stop.is_set():
+            raise BusClosed("the search was stopped", "its caller has left")
+        return time.monotonic() < self._end_s
+
+    def begin(self) -> None:
+        self._end_s = time.monotonic() + self.seconds_max
+
+    def page(self, store: Store, after: int, limit: int) -> tuple[list[Event], int, int]:
+        """Up to `limit` events after a place, the place to go on from, and the last seq there is."""
+        self.begin()
+        seq, last = after, last_seq(store.history)
+        if self.since_ns:
+            health = store.health()
+            seq = max(seq, seq_before(store.history, health.oldest_seq, last, self.since_ns))
+        found: list[Event] = []
+        while seq < last and len(found) < limit and self.goes_on():
+            events, _ = store.history.events_after(seq, PAGE)
+            if not events:
+                seq = last
+            for event in events:
+                seq = event.seq
+                if self.accepts(event):
+                    found.append(event)
+                    if len(found) == limit:
+                        break
+        return found, seq, last
+
+    def last(self, store: Store, count: int) -> tuple[list[Event], int, bool]:
+        """The newest `count`, the last seq there is, and whether all that could match was looked at."""
+        self.begin()
+        health, last = store.health(), last_seq(store.history)
+        oldest = max(1, health.oldest_seq)
+        if self.since_ns:
+            oldest = max(oldest, seq_before(store.history, oldest, last, self.since_ns) + 1)
+        found, reached = last_events(store.history, oldest, last, count, self.accepts, self.goes_on)
+        return found, last, reached <= oldest or len(found) == count
+
+
+def last_seq(history: History) -> int:
+    """In constant time: the health of a store counts its messages."""
+    return history.events_after(_BEYOND, 1)[1]

@@ -1,0 +1,156 @@
+"""SQL over what a server's store has: the engine and the limits of `MessageBus.query_messages`, a few queries at once.
+
+A query runs in a thread of its own, and one whose client has left ends at its next look at the guard, which is after a
+hundred steps of SQLite. It keeps its place among the few until it has ended.
+
+In JSON a value of a row is a number, text or null; what JSON lacks is tagged: {"$bytes": base64}, {"$float": "inf"}.
+"""
+
+import asyncio
+import base64
+import binascii
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from unibus.bus.management.aside import begin_in_thread
+from unibus.errors import DecodeError, RateLimited, UsageError
+from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
+from unibus.stores.query import query
+from unibus.stores.query.result import QueryResult, Value
+
+if TYPE_CHECKING:
+    from unibus.bus.api.broker import Broker
+
+AT_ONCE_MAX: Final = 4
+WAITING_MAX: Final = 32
+"""Queries that run, and that wait for one of them to end. More are refused: RateLimited."""
+
+TIME_S_MAX: Final = 60.0
+MEMORY_MB_MAX: Final = 512.0
+SQL_CHARS_MAX: Final = 65_536
+ROWS_PER_PIECE: Final = 2_000
+
+
+class BytesValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes as a parameter."""
+
+    data: Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})] = msgspec.field(name="$bytes")
+
+
+Parameter = int | float | str | bool | BytesValue | None
+
+
+class QueryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`parameters` are the values for ? in their order, or for :name by name."""
+
+    sql: Annotated[str, Meta(min_length=1, max_length=SQL_CHARS_MAX)]
+    parameters: list[Parameter] | dict[str, Parameter] = msgspec.field(default_factory=list)
+    rows: Annotated[int, Meta(ge=1, le=QUERY_ROWS_MAX)] = QUERY_ROWS_DEFAULT
+    time_limit_s: Annotated[float, Meta(gt=0, le=TIME_S_MAX)] = QUERY_TIME_S_DEFAULT
+    memory_mb: Annotated[float, Meta(gt=0, le=MEMORY_MB_MAX)] = QUERY_MEMORY_MB_DEFAULT
+
+
+Cell = int | float | str | dict[str, str] | None
+
+
+class QueryAnswer(msgspec.Struct, frozen=True):
+    """`truncated`: there were more rows than asked for. `seconds` is how long it took."""
+
+    columns: list[str]
+    truncated: bool
+    seconds: float
+    rows: list[list[Cell]]
+
+
+class Queries:
+    """The queries of one server."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker: Final = broker
+        self._places: Final = asyncio.Semaphore(AT_ONCE_MAX)
+        self._waiting = 0
+
+    async def run(self, request: QueryRequest) -> QueryResult:
+        """QueryInvalid or QueryStopped as in process. Cancelled, it ends the query."""
+        asked = query(
+            self._broker.store, request.sql, _parameters(request), request.time_limit_s, request.rows, request.memory_mb
+        )
+        await self._take_place()
+        running = begin_in_thread("unibus-query", asked.run)
+        running.add_done_callback(self._leave)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            asked.cancel()
+            raise
+
+    async def _take_place(self) -> None:
+        if self._waiting >= WAITING_MAX:
+            raise RateLimited(f"{AT_ONCE_MAX} queries run and {WAITING_MAX} wait", "try again in a second", 1.0)
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
+
+    def _leave(self, running: "asyncio.Future[QueryResult]") -> None:
+        self._places.release()
+        if not running.cancelled():
+            running.exception()  # Of a query that was abandoned no other code reads it.
+
+
+def _parameters(request: QueryRequest) -> object:
+    given = request.parameters
+    if isinstance(given, dict):
+        return {name: _parameter(value) for name, value in given.items()}
+    return [_parameter(value) for value in given]
+
+
+def _parameter(value: Parameter) -> Value:
+    if not isinstance(value, BytesValue):
+        return value
+    try:
+        return base64.b64decode(value.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UsageError(f"a parameter is no base64: {error}", "{'$bytes': …} in base64") from error
+
+
+# Rows in JSON
+
+
+def pieces_of(result: QueryResult) -> Iterator[bytes]:
+    """The JSON of a QueryAnswer, some rows at a time: an answer of a million rows is never in memory as a whole."""
+    head = QueryAnswer(list(result.columns), result.truncated, result.seconds, [])
+    yield msgspec.json.encode(head).removesuffix(b"]}")
+    for start in range(0, len(result), ROWS_PER_PIECE):
+        rows = [[_cell(value) for value in row] for row in result.rows[start : start + ROWS_PER_PIECE]]
+        piece = msgspec.json.encode(rows)[1:-1]
+        yield b"," + piece if start else piece
+    yield b"]}"
+
+
+def _cell(value: Value) -> Cell:
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": repr(value)}
+    return value
+
+
+def result_of(answer: QueryAnswer) -> QueryResult:
+    """For clients: the result as `query_messages` gives it."""
+    rows = [tuple([_value(cell) for cell in row]) for row in answer.rows]
+    return QueryResult(answer.columns, rows, answer.truncated, answer.seconds)
+
+
+def _value(cell: Cell) -> Value:
+    if not isinstance(cell, dict):
+        return cell
+    try:
+        return base64.b64decode(cell["$bytes"], validate=True) if "$bytes" in cell else float(cell["$float"])
+    except (KeyError, ValueError) as error:
+        raise DecodeError("a value of a row cannot be read", "server and client differ in version") from error

@@ -1,0 +1,1 @@
+"""Work on many messages as jobs that go on without their caller."""

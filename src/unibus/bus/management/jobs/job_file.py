@@ -1,0 +1,86 @@
+"""The list of jobs in a file beside the store: `FILE.jobs.json`, so that a restarted server still knows them.
+
+It is written whole, beside the old one, synced and renamed: after a crash it has the old content or the new one. It
+is for listing and resuming only. What a job may still do follows from the store and from the job's limits, so a list
+that is a second old, or lost, never makes a message move twice. For the same reason a list that cannot be written does
+not stop the work: an operator who discards messages because the disk is full must be able to.
+
+What cannot be read is set aside under another name, with a warning, and the server goes on with an empty list.
+"""
+
+import logging
+import os
+import time
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from unibus.bus.management.jobs.job_records import Job
+from unibus.stores.files.disk import RealFiles, replace
+
+log = logging.getLogger("unibus")
+
+SUFFIX: Final = ".jobs.json"
+VERSION: Final = 1
+_SCHEMES: Final = ("sqlite", "jsonfile")
+
+
+class _Content(msgspec.Struct, forbid_unknown_fields=True):
+    unibus_jobs: int
+    last_id: int
+    jobs: list[Job]
+
+
+def path_of(url: str) -> str:
+    """Where the jobs of a store are listed; "" for a store without a file."""
+    parts = urlsplit(url)
+    path = "" if parts.netloc or parts.scheme not in _SCHEMES else unquote(parts.path)[1:].rstrip("/")
+    return f"{os.path.realpath(path)}{SUFFIX}" if path else ""
+
+
+class JobFile:
+    """Blocking: to be called in a thread. `problem` says why the list was not written the last time; "" if it was."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.problem = ""
+
+    def load(self) -> tuple[int, list[Job]]:
+        """The last id that was given, and the jobs, the oldest first."""
+        if not self._path:
+            return 0, []
+        try:
+            with open(self._path, "rb") as file:
+                found = msgspec.json.decode(file.read(), type=_Content)
+            if found.unibus_jobs != VERSION:
+                raise ValueError(f"version {found.unibus_jobs}")
+        except FileNotFoundError:
+            return 0, []
+        except (OSError, ValueError, RecursionError) as error:
+            self._set_aside(error)
+            return 0, []
+        return max([found.last_id, *[job.record.id for job in found.jobs]]), found.jobs
+
+    def _set_aside(self, error: Exception) -> None:
+        name = f"{self._path}.damaged-{time.time_ns()}"
+        try:
+            os.replace(self._path, name)
+        except OSError as refused:
+            log.warning("%s is no list of jobs (%.200s), and cannot be set aside: %s", self._path, error, refused)
+            self._path = ""  # It may be anything: it must not be replaced.
+        else:
+            log.warning("%s is no list of jobs (%.200s): it is %s now", self._path, error, name)
+
+    def save(self, last_id: int, jobs: list[Job]) -> None:
+        """Never raises: see the module."""
+        if not self._path:
+            return
+        try:
+            replace(RealFiles(), self._path, msgspec.json.encode(_Content(VERSION, last_id, jobs)))
+        except OSError as error:
+            if not self.problem:
+                log.warning("the list of jobs %s cannot be written: %s", self._path, error)
+            self.problem = error.strerror or str(error)
+        else:
+            self.problem = ""

@@ -1,0 +1,124 @@
+"""One run of one job, on the server's loop: from its start to the state in which it ends.
+
+    prepare ─▶ [ wait for the rate ─▶ a batch in a thread ─▶ progress ]… ─▶ done, paused, cancelled, interrupted, failed
+
+Between two batches it looks whether it shall stop: because an operator asked for it, because the server stops, or
+because the store has failed. The rate is kept by the clock of the bus.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from unibus.bus.api.broker import Broker
+from unibus.bus.dead_letters.steps import walk
+from unibus.bus.dead_letters.sweep import STOPPED
+from unibus.bus.management.jobs.job_records import Job, JobState
+from unibus.bus.management.jobs.job_work import STEP_MAX, in_thread, prepare
+from unibus.bus.pubsub.loop_call import notify_loop
+from unibus.bus.queues.operations import Queues
+from unibus.core.flow.limiter import TokenBucket
+from unibus.errors import BusError, StoreFailed
+
+log = logging.getLogger("unibus")
+
+
+class BrokerHolder(Protocol):
+    """The server's hold on its bus."""
+
+    @property
+    def broker(self) -> Broker:
+        """StoreUnavailable while the store is being opened again."""
+
+    @property
+    def interrupted(self) -> asyncio.Event:
+        """Set when the server stops, and when the store has failed."""
+
+    def report(self, error: BaseException) -> None:
+        """To be called with every StoreFailed."""
+
+
+class Ending(NamedTuple):
+    """The state that a run leaves its job in, and why; "" where it came to its end."""
+
+    state: JobState
+    reason: str = ""
+
+
+class JobRun:
+    """`progressed` is awaited after each batch. `stop` may be called at any time, also before it has begun."""
+
+    def __init__(self, holder: BrokerHolder, job: Job, progressed: Callable[[], Awaitable[None]]) -> None:
+        self.job = job
+        self._holder = holder
+        self._progressed = progressed
+        self._wanted: Ending | None = None
+        self._stopping = asyncio.Event()
+
+    def stop(self, state: JobState, reason: str = "") -> None:
+        """End between two batches in this state. A cancellation is not taken back by a pause."""
+        if self._wanted is None or self._wanted.state != "cancelled":
+            self._wanted = Ending(state, reason)
+        self._stopping.set()
+
+    async def carry_out(self) -> Ending:
+        """Raises nothing but the cancellation of its task."""
+        try:
+            return await self._carry_out()
+        except STOPPED as error:
+            if isinstance(error, StoreFailed):
+                self._holder.report(error)
+            return Ending("interrupted", error.what)
+        except BusError as error:
+            return Ending("failed", str(error))
+        except Exception as error:
+            log.exception("job %d failed unexpectedly", self.job.record.id)
+            return Ending("failed", f"{type(error).__name__}: {error}"[:500])
+
+    async def _carry_out(self) -> Ending:
+        queues, interrupted = self._holder.broker.queues, self._holder.interrupted
+        work = await in_thread(lambda: walk(prepare(queues, self.job)))
+        request = self.job.record.request
+        size = min(request.bulk().step(), STEP_MAX)
+        rate = None if request.dry_run else request.rate
+        bucket = None if rate is None else TokenBucket(rate, float(size), queues.now_ns())
+        self.job.set(**work.progress())
+        while work.left:
+            if (ending := self._ending(interrupted)) is not None:
+                return ending
+            if bucket is not None and not await self._may_go(queues, bucket, min(size, work.left), interrupted):
+                continue
+            await in_thread(partial(work.step, size))
+            self.job.set(**work.progress())
+            await self._progressed()
+        return Ending("done")
+
+    def _ending(self, interrupted: asyncio.Event) -> Ending | None:
+        if self._wanted is not None:
+            return self._wanted
+        if not interrupted.is_set():
+            return None
+        try:
+            self._holder.broker.now_ns()
+        except BusError as error:
+            return Ending("interrupted", error.what)
+        return Ending("interrupted", "the server stopped")
+
+    async def _may_go(self, queues: Queues, bucket: TokenBucket, count: int, interrupted: asyncio.Event) -> bool:
+        """Wait until the rate allows so many. False if something else has ended the waiting."""
+        if bucket.try_acquire(count, queues.now_ns()):
+            return True
+        due = asyncio.Event()
+        delay_ns = int(bucket.wait_s(count, queues.now_ns()) * 1e9) + 1
+        # Timers of a bus that closes never call: `interrupted` is set then.
+        queues.timers.after(delay_ns, partial(notify_loop, asyncio.get_running_loop(), due.set))
+        waiting = [asyncio.ensure_future(each.wait()) for each in (due, self._stopping, interrupted)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        return False

@@ -1,0 +1,214 @@
+"""What a job does, batch by batch, in a thread: the sweeps of bus/dead_letters, bounded by what was there at its start.
+
+    measure   at creation: how many messages are meant, and of each entity the last sequence among them (the limits)
+    prepare   at the start and at each resumption: which of these are left
+    step      one batch of the store with what is decided about the next of them
+
+A batch is written as a whole or not at all, and what was moved is not found again. So a job may end between two
+batches for any reason, kill -9 included, and goes on later with what is left. The limits keep it from what came later:
+sequences only rise, also those of an entity that is deleted and created again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from unibus.bus.dead_letters.finding import EntityLookup, FoundMessages, entities_of, find
+from unibus.bus.dead_letters.rules import Judge, RecoveryAction
+from unibus.bus.dead_letters.steps import Steps, walk
+from unibus.bus.dead_letters.sweep import Decide, Sweep, SweepTask
+from unibus.bus.management.jobs.job_records import ERROR_CHARS_MAX, ERRORS_MAX, Job, JobCounts, JobError, JobRequest
+from unibus.bus.queues.operations import Queues
+from unibus.core.flow.deadletter import is_sub_queue
+from unibus.core.lifecycle.commands import Remove
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.states import LOCKED
+from unibus.errors import EntityNotFound, UsageError
+
+T = TypeVar("T")
+
+STEP_MAX: Final = 100
+"""Messages in one batch of a job, whatever its batch_size: deciding about them holds the store's lock, for which all
+other requests wait. About 2 ms compiled, 8 ms plain."""
+
+PURGED: Final = "purged"
+
+_ACTIONS: Final = {
+    "retry": RecoveryAction.RETRY,
+    "redirect": RecoveryAction.REDIRECT,
+    "discard": RecoveryAction.DISCARD,
+}
+
+
+class Measured(NamedTuple):
+    total: int
+    limits: dict[str, int]
+
+
+def measure(queues: Queues, request: JobRequest, now_ns: int) -> Steps[Measured]:
+    """What a new job is about. EntityNotFound for a target or an entity that does not exist."""
+    found = yield from _found(queues, request, now_ns)
+    _decide(queues, request, found.entities, now_ns)
+    limits: dict[str, int] = {}
+    for entry in found.entries:
+        name = entry.entity.name
+        limits[name] = max(limits.get(name, 0), int(entry.sequence))
+    return Measured(len(found.entries), limits)
+
+
+def _found(queues: Queues, request: JobRequest, now_ns: int) -> Steps[FoundMessages]:
+    """Everything that the request means now; ages count from `now_ns`."""
+    if request.filter is not None:
+        return (yield from find(queues.store, request.filter.as_filter(), now_ns))
+    found = FoundMessages((yield from entities_of(queues.store)))
+    name = request.entity or ""
+    if found.entities.find(name) is None and not is_sub_queue(name):
+        raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
+    found.entries = queues.store.held(name)
+    return found
+
+
+def _decide(queues: Queues, request: JobRequest, entities: EntityLookup, now_ns: int) -> "Decide | _ByRules":
+    if request.kind == "rules":
+        rules = request.recovery_rules()
+        return _ByRules(Judge(rules, now_ns, lambda name: entities.find(name) is not None))
+    target = request.target or ""
+    if target and entities.find(target) is None:
+        raise EntityNotFound(f"there is no queue, topic or subscription {target!r:.80}", "`unibus declare` creates it")
+    action = _ACTIONS.get(request.kind, RecoveryAction.DISCARD)
+    return lambda entry: (action, target)
+
+
+class _ByRules:
+    """Lets rules decide, and counts what each of them has decided about."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self.counts = [0] * (len(judge.rules) + 1)
+
+    def __call__(self, entry: StoredMessage) -> tuple[RecoveryAction, str]:
+        number = self._judge.rule_for(entry)
+        self.counts[number] += 1
+        if number == len(self._judge.rules):
+            return RecoveryAction.MANUAL_REVIEW, ""
+        rule = self._judge.rules[number]
+        return rule.action, rule.target or ""
+
+
+class _Purge(Sweep):
+    """Removes messages in whatever state but locked."""
+
+    def _tasks(self, entries: list[StoredMessage], decide: Decide) -> list[SweepTask]:
+        tasks: list[SweepTask] = []
+        for entry in entries:
+            if self._bulk.dry_run and entry.state == LOCKED:
+                self.result.skipped += 1
+                continue
+            command = Remove(entry.entity.name, int(entry.sequence), PURGED)
+            command.raises = False
+            tasks.append(SweepTask(entry.who.message_id, RecoveryAction.DISCARD, command))
+        return tasks
+
+
+class JobWork:
+    """What is left of a job, and what has become of it so far. Its methods are for one thread at a time."""
+
+    def __init__(
+        self, sweep: Sweep, entries: list[StoredMessage], decide: "Decide | _ByRules", before: JobCounts
+    ) -> None:
+        self._sweep = sweep
+        self._entries = entries
+        self._decide = decide
+        self._at = 0
+        self._before = before
+        self._errors: list[JobError] = []
+        self._error_count = 0
+        self._is_purge = isinstance(sweep, _Purge)
+
+    @property
+    def left(self) -> int:
+        return len(self._entries) - self._at
+
+    def place(self) -> str:
+        """Where the next message is."""
+        return self._entries[self._at].entity.name
+
+    def step(self, size: int) -> None:
+        """One batch, blocking. What it raises has changed nothing, unless the store failed."""
+        chunk = self._entries[self._at : self._at + size]
+        walk(self._sweep.batch(chunk, self._decide))
+        self._at += len(chunk)
+        errors = self._sweep.result.errors
+        self._error_count += len(errors)
+        for message_id, text in errors[: max(0, ERRORS_MAX - len(self._errors))]:
+            self._errors.append(JobError(message_id, text[:ERROR_CHARS_MAX]))
+        errors.clear()
+
+    def progress(self) -> dict[str, object]:
+        """The fields of a record that a step changes."""
+        result, before = self._sweep.result, self._before
+        counts = JobCounts(
+            before.retried + result.retried,
+            before.redirected + result.redirected,
+            before.discarded + (0 if self._is_purge else result.discarded),
+            before.purged + (result.discarded if self._is_purge else 0),
+            result.manual_review,
+            result.skipped,
+            self._error_count,
+            before.gone,
+        )
+        by_rule = tuple(self._decide.counts) if isinstance(self._decide, _ByRules) else ()
+        return {"counts": counts, "done": counts.all(), "errors": tuple(self._errors), "by_rule": by_rule}
+
+
+def prepare(queues: Queues, job: Job) -> Steps[JobWork]:
+    """The messages that the job still has to look at, those which it left where they were included."""
+    record = job.record
+    request = record.request
+    found = yield from _found(queues, request, record.created_ns)
+    decide = _decide(queues, request, found.entities, record.created_ns)
+    entries = [entry for entry in found.entries if _is_meant(entry, job)]
+    found.entries = []
+    kind = _Purge if request.kind == "purge" else Sweep
+    sweep = kind(queues, found, request.max_recoveries, request.bulk())
+    return JobWork(sweep, entries, decide, _carried_over(record.counts, record.total, len(entries)))
+
+
+def _is_meant(entry: StoredMessage, job: Job) -> bool:
+    """Whether it was there when the job was created. In a file that another one has taken the place of sequences begin
+    again: there an entity is younger than the job."""
+    entity = entry.entity
+    if int(entity.created_ns) > job.record.created_ns:
+        return False
+    return int(entry.sequence) <= job.limits.get(entity.name, -1)
+
+
+def _carried_over(counts: JobCounts, total: int, left: int) -> JobCounts:
+    """What counts of earlier runs: what was moved. The rest is either looked at again, or has gone meanwhile."""
+    moved = msgspec.structs.replace(counts, manual_review=0, skipped=0, errors=0)
+    return msgspec.structs.replace(moved, gone=moved.gone + max(0, total - left - moved.settled()))
+
+
+def check_same_store(queues: Queues, job: Job) -> None:
+    """UsageError if the store is another one, or an older copy: there the sequences mean other messages."""
+    for name, sequence in job.limits.items():
+        entity = queues.store.catalog.find(name)
+        if entity is not None and int(entity.sequence) < sequence:
+            raise UsageError(
+                f"job {job.record.id} was created on another state of the store: {name!r:.80} has no #{sequence} yet",
+                "create a new job",
+            )
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Run it in a worker thread. A task that is cancelled meanwhile goes on when the thread has finished."""
+    running = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled() and running.exception() is not None:
+            raise asyncio.CancelledError from running.exception()
+        raise

@@ -1,0 +1,216 @@
+"""The jobs of a server: work on many messages that goes on without its caller, one job after the other.
+
+One runs at a time, the others are queued: two jobs never decide about one message at the same moment, and what the
+first has moved the second does not find. The list is on the server's loop only; threads get one batch at a time.
+
+A job begins when it is in the file of jobs, and its progress is written at most once a second (job_file.py). When the
+server starts again, what was running or queued is listed as interrupted. It is not resumed by itself: an operator who
+stopped the server to stop the job must not find it running.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from unibus.bus.dead_letters.steps import walk
+from unibus.bus.management.jobs.job_file import JobFile, path_of
+from unibus.bus.management.jobs.job_records import AT_REST, JOBS_MAX, Job, JobRecord, JobRequest, JobState
+from unibus.bus.management.jobs.job_run import BrokerHolder, Ending, JobRun
+from unibus.bus.management.jobs.job_work import check_same_store, in_thread, measure
+from unibus.errors import BusError, JobEnded, JobNotFound, QuotaExceeded
+
+SAVE_EVERY_S: Final = 1.0
+
+
+class Jobs:
+    """All methods are for the loop of the server. The list is read from its file when it is first asked for."""
+
+    def __init__(self, holder: BrokerHolder, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._holder = holder
+        self._monotonic = monotonic
+        self._jobs: dict[int, Job] = {}
+        self._last_id = 0
+        self._file: JobFile | None = None
+        self._loading = asyncio.Lock()
+        self._saving = asyncio.Lock()
+        self._saved_s = 0.0
+        self._run: JobRun | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self.changed = asyncio.Event()
+        """Set with the next change of any job; another event is here from then on."""
+
+    # Looking
+
+    async def records(self) -> list[JobRecord]:
+        """The newest first."""
+        await self._load()
+        return [job.record for job in reversed(self._jobs.values())]
+
+    async def get(self, number: int) -> JobRecord:
+        return (await self._find(number)).record
+
+    async def _find(self, number: int) -> Job:
+        await self._load()
+        job = self._jobs.get(number)
+        if job is None:
+            raise JobNotFound(f"there is no job {number}", "`unibus dlq jobs ls` lists the last ones")
+        return job
+
+    # Acting
+
+    async def create(self, request: JobRequest, by: str) -> JobRecord:
+        """Check it, find out what it is about, write it down, and let it begin. `by` is the caller's rule."""
+        request.check()
+        await self._load()
+        self._check_count()
+        queues = self._holder.broker.queues
+        now_ns = queues.now_ns()
+        total, limits = await in_thread(lambda: walk(measure(queues, request, now_ns)))
+        self._check_count()  # Others may have been created meanwhile.
+        self._last_id += 1
+        record = JobRecord(self._last_id, request.kind, "queued", request, by, now_ns, total=total, rate=request.rate)
+        job = self._jobs[record.id] = Job(record, limits)
+        self._forget_oldest()
+        await self._save()
+        self._begin_next()
+        return job.record
+
+    async def pause(self, number: int) -> JobRecord:
+        """Stop between two batches. One that is at rest already stays as it is."""
+        return await self._end_early(number, "paused")
+
+    async def cancel(self, number: int) -> JobRecord:
+        """The same for good."""
+        return await self._end_early(number, "cancelled")
+
+    async def resume(self, number: int) -> JobRecord:
+        """Go on with what is left, when its turn comes. One that runs or is queued stays as it is."""
+        job = await self._find(number)
+        self._check_unended(job, "resumed")
+        if job.record.state in AT_REST:
+            check_same_store(self._holder.broker.queues, job)
+            job.set(state="queued", reason="", hint="", ended_ns=0)
+            await self._save()
+            self._begin_next()
+        return job.record
+
+    async def _end_early(self, number: int, state: JobState) -> JobRecord:
+        job = await self._find(number)
+        if job.record.state == state:
+            return job.record
+        self._check_unended(job, state)
+        if self._run is not None and self._run.job is job:
+            self._run.stop(state)
+            while self._run is not None and self._run.job is job:
+                await self.changed.wait()
+            job = await self._find(number)
+        elif state == "cancelled" or job.record.state == "queued":
+            job = self._jobs[number] = self._ended(job, Ending(state))
+            await self._save()
+            self._notify()
+        return job.record
+
+    def _check_unended(self, job: Job, verb: str) -> None:
+        if job.is_ended:
+            raise JobEnded(f"job {job.record.id} is {job.record.state}: it cannot be {verb}", "create a new job")
+
+    def _check_count(self) -> None:
+        if sum([not job.is_ended for job in self._jobs.values()]) >= JOBS_MAX:
+            raise QuotaExceeded(f"{JOBS_MAX} jobs have not ended", "resume or cancel some of them")
+
+    def _forget_oldest(self) -> None:
+        for number in [number for number, job in self._jobs.items() if job.is_ended]:
+            if len(self._jobs) <= JOBS_MAX:
+                return
+            del self._jobs[number]
+
+    # Running
+
+    def _begin_next(self) -> None:
+        if self._run is not None or self._is_stopped:
+            return
+        job = next((job for job in self._jobs.values() if job.record.state == "queued"), None)
+        if job is None:
+            return
+        job.set(state="running", started_ns=self._now_ns(job))
+        self._run = JobRun(self._holder, job, self._progressed)
+        self._task = asyncio.get_running_loop().create_task(self._carry_out(self._run))
+        self._notify()
+
+    async def _carry_out(self, run: JobRun) -> None:
+        ending = Ending("interrupted", "the server's loop ended")
+        try:
+            await self._save()
+            ending = await run.carry_out()
+        finally:
+            # Also where the task is cancelled: the list has to say so, before any client is told.
+            ended = self._ended(run.job, ending)
+            await self._save(ended)
+            self._jobs[ended.record.id] = ended
+            self._run = None
+            self._notify()
+            self._begin_next()
+
+    def _ended(self, job: Job, ending: Ending) -> Job:
+        hint = f"`unibus dlq jobs resume {job.record.id}` goes on; the server does not by itself"
+        is_over = ending.state in ("done", "cancelled")
+        record = msgspec.structs.replace(
+            job.record,
+            state=ending.state,
+            reason=ending.reason,
+            hint="" if is_over else hint,
+            ended_ns=0 if ending.state == "paused" else self._now_ns(job),
+        )
+        return Job(record, {} if is_over else job.limits)
+
+    def _now_ns(self, job: Job) -> int:
+        try:
+            return self._holder.broker.now_ns()
+        except BusError:  # The store is being opened again, and its clock with it.
+            return max(time.time_ns(), job.record.started_ns)
+
+    async def _progressed(self) -> None:
+        self._notify()
+        if self._monotonic() - self._saved_s >= SAVE_EVERY_S:
+            await self._save()
+
+    def _notify(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+    async def stop(self) -> None:
+        """The server stops: the job that runs ends between two batches, and none begins."""
+        self._is_stopped = True
+        if self._run is not None and self._task is not None:
+            self._run.stop("interrupted", "the server stopped")
+            await asyncio.wait([self._task])
+
+    # The file
+
+    async def _load(self) -> None:
+        if self._file is not None:
+            return
+        async with self._loading:
+            if self._file is None:
+                file = JobFile(path_of(self._holder.broker.queues.store.url))
+                self._last_id, jobs = await in_thread(file.load)
+                self._jobs = {job.record.id: job for job in jobs}
+                for job in jobs:
+                    if job.record.state in ("running", "queued"):
+                        before = "while it ran" if job.record.state == "running" else "before it began"
+                        ending = Ending("interrupted", f"the server ended {before}")
+                        self._jobs[job.record.id] = self._ended(job, ending)
+                self._file = file
+
+    async def _save(self, ended: Job | None = None) -> None:
+        """`ended` is written in place of the job of the same number, which is still shown as it was."""
+        async with self._saving:
+            assert self._file is not None
+            shown = self._jobs if ended is None else {**self._jobs, ended.record.id: ended}
+            file, jobs = self._file, list(shown.values())
+            self._saved_s = self._monotonic()
+            await in_thread(lambda: file.save(self._last_id, jobs))

@@ -1,0 +1,44 @@
+"""A purge in the process that owns the store: the work of a purge job, without a server.
+
+It removes what is there when it begins, in batches: messages up to the last sequence of that moment. Locked ones are
+skipped. It may be stopped between two batches; run again it goes on with what is left.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from unibus.bus.api.bus_operations import BusOperations
+from unibus.bus.dead_letters.steps import walk
+from unibus.bus.dead_letters.sweep import Guard
+from unibus.bus.management.jobs.job_records import Job, JobRecord, JobRequest
+from unibus.bus.management.jobs.job_work import measure, prepare
+
+Progress = Callable[[int, int], object]
+
+
+class Purge:
+    """One entity, or its dead-letter queue, as it is when this is made. EntityNotFound if there is none."""
+
+    def __init__(self, bus: BusOperations, entity: str, dry_run: bool = False) -> None:
+        request = JobRequest("purge", entity=entity, dry_run=dry_run)
+        request.check()
+        self._queues = bus._runtime.queues()
+        now_ns = self._queues.now_ns()
+        total, limits = walk(measure(self._queues, request, now_ns))
+        self._job = Job(JobRecord(0, "purge", "running", request, "", now_ns, total=total, started_ns=now_ns), limits)
+
+    @property
+    def total(self) -> int:
+        return self._job.record.total
+
+    def run(self, progress: Progress, guard: Guard = nullcontext) -> JobRecord:
+        """`guard` surrounds each batch with its progress: for those who must not be disturbed in the middle."""
+        work = walk(prepare(self._queues, self._job))
+        size = self._job.record.request.batch_size
+        record = self._job.set(**work.progress())
+        while work.left:
+            with guard():
+                work.step(size)
+                record = self._job.set(**work.progress())
+                progress(record.done, record.total)
+        return self._job.set(state="done", ended_ns=self._queues.now_ns())

@@ -1,0 +1,1 @@
+"""Operators and messages: peek, move, send, receive, replay, export, import, relay."""

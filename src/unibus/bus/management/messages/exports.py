@@ -1,0 +1,47 @@
+"""An export of a store in use, as a stream: exactly the lines of `bus/history/export`, all of one moment.
+
+The last line says that it is complete. A stream that was cut lacks it, and an import refuses such a file.
+"""
+
+from collections.abc import AsyncGenerator, Collection
+from contextlib import closing
+from typing import Final
+
+from unibus.bus.api.broker import Broker
+from unibus.bus.history.export import Exporting, source_of
+from unibus.bus.management.pipes import Pipe, Put
+from unibus.errors import RateLimited
+from unibus.stores.seam.store import Store
+
+AT_ONCE_MAX: Final = 2
+"""Each holds a read transaction, or the messages of a moment in memory."""
+
+
+class Exports:
+    """The exports of one server."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker: Final = broker
+        self._running = 0
+
+    async def stream(self, names: Collection[str]) -> AsyncGenerator[bytes, None]:
+        """The lines, in pieces. EntityNotFound, before the first piece, for a name that does not exist."""
+        if self._running >= AT_ONCE_MAX:
+            raise RateLimited(f"{AT_ONCE_MAX} exports are running", "try again when one of them is over", 5.0)
+        self._running += 1
+        pipe, store = Pipe(), self._broker.store
+        thread = pipe.begin("unibus-export", lambda put: _produce(store, names, put))
+        thread.add_done_callback(self._over)
+        try:
+            return await pipe.stream()
+        except BaseException:
+            pipe.close()
+            raise
+
+    def _over(self, thread: object) -> None:
+        self._running -= 1
+
+
+def _produce(store: Store, names: Collection[str], put: Put) -> None:
+    with closing(source_of(store)) as source:
+        Exporting(source, put, lambda done, total: None).run(names)

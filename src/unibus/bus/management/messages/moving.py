@@ -1,0 +1,107 @@
+"""Messages that wait, taken to another entity or removed by hand: by their sequences, some at a time, all or none.
+
+A message that a receiver has locked is not touched: named, it refuses the call (MessageNotFound); not named, it stays.
+A move is one change of the store: the message is in the one entity or in the other, never in both.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from unibus.bus.dead_letters.record import second_life
+from unibus.bus.dead_letters.sweep import own_ttls
+from unibus.bus.management.messages.documents import Int64
+from unibus.bus.management.messages.peeking import PAGE_MAX
+from unibus.core.envelope.fields import plain_text
+from unibus.core.lifecycle.commands import MOVE_REDIRECT, Command, Move, Remove, SendResult
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, NAMESPACE, StoredMessage
+from unibus.core.lifecycle.state.states import ACTIVE
+from unibus.errors import EntityNotFound, UsageError
+from unibus.stores.seam.store import Store
+
+REMOVED: Final = "removed by an operator"
+
+Sequences = Annotated[list[Int64], Meta(min_length=1, max_length=PAGE_MAX)]
+
+
+class MoveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`sequences` null: the first messages that wait, as many as one call takes. `to` is a queue or a topic."""
+
+    to: Annotated[str, Meta(min_length=1, max_length=1_000)]
+    sequences: Sequences | None = None
+
+
+class MoveAnswer(msgspec.Struct, frozen=True):
+    """`left` is how many active messages the entity has now."""
+
+    moved: int
+    left: int
+
+
+class RemoveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sequences: Sequences
+    reason: Annotated[str, Meta(max_length=1_000)] = ""
+
+
+class RemoveAnswer(msgspec.Struct, frozen=True):
+    removed: int
+
+
+def move(store: Store, now_ns: int, entity: str, request: MoveRequest) -> MoveAnswer:
+    """All of them or none: MessageNotFound for one that is gone or locked. It waits for the store.
+
+    What a dead-letter queue has leaves without the record of its death, as a redirect does it. A time-to-live that a
+    message was sent with goes on, or begins again for one that was dead.
+    """
+    source = _found(store, entity)
+    if source == _found(store, request.to):
+        raise UsageError(f"{source!r} is both the entity and the target", "name another target")
+    entries = _entries(store, source, request.sequences)
+    ttls = own_ttls(store, entries)
+    moves = [_move(entry, request.to, ttls.get(entry, 0), now_ns) for entry in entries]
+    commands: list[Command] = [*moves]
+    if request.sequences is None:
+        for command in moves:
+            command.raises = False  # A receiver may have locked it since.
+    else:
+        known = {int(entry.sequence) for entry in entries}
+        commands += [Move(source, each, request.to) for each in request.sequences if each not in known]  # Refused.
+    results = store.apply(commands).wait() if commands else []
+    info = store.catalog.entity(source).wait()
+    moved = sum(isinstance(each, SendResult) for each in results)
+    return MoveAnswer(moved, 0 if info is None else info.active)
+
+
+def _found(store: Store, name: str) -> str:
+    found = store.catalog.find(name)
+    if found is None or found.kind == NAMESPACE:
+        raise EntityNotFound(f"there is no entity {name!r:.80}", "create it first")
+    return found.name
+
+
+def _entries(store: Store, source: str, sequences: list[int] | None) -> list[StoredMessage]:
+    if sequences is None:
+        active = [entry for entry in store.held(source) if entry.state == ACTIVE]
+        return active[:PAGE_MAX]
+    found = [store.find(source, sequence) for sequence in dict.fromkeys(sequences)]
+    return [entry for entry in found if entry is not None]
+
+
+def _move(entry: StoredMessage, target: str, ttl_ns: int, now_ns: int) -> Move:
+    command = Move(entry.entity.name, int(entry.sequence), target)
+    command.action = MOVE_REDIRECT
+    if entry.entity.kind == DEAD_LETTERS:
+        command.overlay = second_life(entry)
+        command.ttl_ns = ttl_ns
+    elif ttl_ns and entry.expires_ns:
+        command.ttl_ns = max(1, int(entry.expires_ns) - now_ns)
+    return command
+
+
+def remove(store: Store, entity: str, request: RemoveRequest) -> RemoveAnswer:
+    """All of them or none: MessageNotFound for one that is gone or locked. It waits for the store."""
+    reason = plain_text("the reason", request.reason) or REMOVED
+    sequences = dict.fromkeys(request.sequences)
+    store.apply([Remove(entity, sequence, reason) for sequence in sequences]).wait()
+    return RemoveAnswer(len(sequences))

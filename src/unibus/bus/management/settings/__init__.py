@@ -1,0 +1,1 @@
+"""Operators and settings: entities, access rules, declared files, the status of a server."""

@@ -1,0 +1,57 @@
+"""A server's status as a record: the same for the command line, the page and tools of others."""
+
+import platform
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from unibus.bus.build_kind import BUILD
+
+if TYPE_CHECKING:
+    from unibus.bus.api.broker import HealthStatus
+
+NAME: Final = "unibus"
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """Rates are None where there was no reading to compare with: `server/live` has them from its second event on.
+
+    `reasons` says why the health is not `healthy`.
+    """
+
+    name: str
+    version: str
+    build: str
+    python: str
+    pid: int
+    started_ns: int
+    uptime_s: float
+    store: str
+    durability: str
+    health: str
+    reasons: list[str]
+    connections: int
+    requests_in_flight: int
+    requests_per_s: float | None = None
+    in_per_s: float | None = None
+    out_per_s: float | None = None
+    entities: int | None = None
+    active: int | None = None
+    dead: int | None = None
+    messages: int = 0
+    history_bytes: int = 0
+    last_error: int = 0
+    """The number of the last warning or error in the log; another one than before: there are new ones to read."""
+
+
+def build() -> tuple[str, str]:
+    """How this package was built, and on which Python it runs."""
+    return BUILD, f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def reasons_of(health: "HealthStatus", stalled: int) -> list[str]:
+    """Why it is not healthy, in words for people."""
+    found = [health.problem] if health.problem else []
+    if stalled:
+        found.append(f"{stalled} queues have messages and no consumer any more")
+    return found

@@ -1,0 +1,1 @@
+"""Tracing with OpenTelemetry, for a bus that asks for it."""

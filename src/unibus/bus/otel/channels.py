@@ -1,0 +1,183 @@
+"""Publishing with a span around it, in memory and into a store.
+
+It stands where a bus has its persistent channels (ways.py), takes every publish there is, and hands it on: so a bus
+that is not traced has nothing more to look at. A publish that is refused leaves its message as it was.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar, cast
+
+from opentelemetry.trace import Span
+
+from unibus.bus.api import ready as settled
+from unibus.bus.api.bus_operations import BusOperations
+from unibus.bus.api.message_bus import MessageBus
+from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.otel.spans import Spans, failed, imprint
+from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
+from unibus.bus.persistent.publish_queue import BlockedResult
+from unibus.bus.pubsub.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.pubsub.delivery import QUANTUM
+from unibus.bus.pubsub.exchange import is_internal
+from unibus.bus.pubsub.subscription import Subscription
+from unibus.bus.settings import ChannelConfig, SubscribeOptions
+from unibus.core.envelope.message import Message
+from unibus.core.flow.retry import RetryPolicy
+from unibus.core.topics.pattern import Pattern
+from unibus.stores.seam.pending import Pending, resolved
+
+T = TypeVar("T")
+Publication = Pending[T] | BlockedResult[T]
+
+
+class TracedChannels:
+    """The Ways of a traced bus. `inner` are those of its store, None for a bus in memory."""
+
+    def __init__(self, spans: Spans, bus: BusOperations, inner: PublishPath | None) -> None:
+        self._spans = spans
+        self._bus = bus
+        self._inner = inner
+
+    def takes(self, channel: str) -> bool:
+        return not is_internal(channel) or self._is_stored(channel)
+
+    def _is_stored(self, channel: str) -> bool:
+        return self._inner is not None and self._inner.takes(channel)
+
+    # Publishing
+
+    def publish(self, target: Channel, message: Message) -> Publication[Message]:
+        inner = self._inner
+        if inner is not None and inner.takes(target.name):
+            return self._stored(target, [message], lambda: inner.publish(target, message))
+        return cast("Publication[Message]", self._posted(target, [message], message))
+
+    def publish_many(self, target: Channel, messages: list[Message]) -> Publication[list[Message]]:
+        inner = self._inner
+        if inner is not None and inner.takes(target.name):
+            return self._stored(target, messages, lambda: inner.publish_many(target, messages))
+        return cast("Publication[list[Message]]", self._posted(target, messages, messages))
+
+    def publish_now(self, target: Channel, message: Message, may_block: bool) -> Message:
+        inner = self._inner
+        if inner is not None and inner.takes(target.name):
+            pending = self._stored(target, [message], lambda: inner.publish(target, message))
+            return pending.wait() if may_block else message
+        with _Publish(self._spans, target, [message]):
+            if self._post(target, [message], message) == FULL:
+                self._bus._post_blocking(target, [message], may_block)
+        return message
+
+    def _stored(
+        self, target: Channel, messages: list[Message], publish: Callable[[], Publication[T]]
+    ) -> Publication[T]:
+        """The span ends with the store's answer."""
+        publishing = _Publish(self._spans, target, messages)
+        try:
+            publication = publish()
+        except BaseException as error:
+            publishing.refused(error)
+            raise
+        publication.on_done(partial(_ended, publishing.span))
+        return publication
+
+    def _posted(self, target: Channel, messages: list[Message], item: object) -> object:
+        """In memory: what the faces do. A loop is given something to await, a thread something to wait for."""
+        bus = self._bus
+        publishing = _Publish(self._spans, target, messages)
+        with publishing:
+            if self._post(target, messages, item) == FULL:
+                if isinstance(bus, MessageBus):
+                    publishing.goes_on = True
+                    return self._when_room(publishing, bus._publish_when_room(target, messages), item)
+                assert isinstance(bus, SyncMessageBus)
+                bus._refused(target, messages, FULL)
+        if isinstance(bus, SyncMessageBus):
+            return resolved(item)
+        return _given(item, target.sequence & (QUANTUM - 1) == 0 or not isinstance(item, Message))
+
+    def _post(self, target: Channel, messages: list[Message], item: object) -> int:
+        """The verdict; FULL only where the publisher may wait for room. Anything else that is no yes is raised."""
+        exchange = self._bus._exchange
+        if exchange.transactions and self._bus._put_off(target, messages):
+            return 0
+        single = isinstance(item, Message)
+        verdict = int(exchange.post(target, messages[0]) if single else exchange.post_many(target, messages))
+        may_wait = target.policy == POLICY_BLOCK and (single or len(messages) <= target.max_size)
+        if verdict > DUPLICATE and not (verdict == FULL and may_wait):
+            raise exchange.refusal(target, item, verdict)
+        return verdict
+
+    async def _when_room(self, publishing: "_Publish", room: Awaitable[object], item: T) -> T:
+        with publishing:
+            publishing.goes_on = False
+            await room
+        return item
+
+    # The rest is the store's
+
+    def create(self, name: str, config: ChannelConfig, update: bool) -> bool:
+        if self._inner is not None:
+            return self._inner.create(name, config, update)
+        if config.persistent:
+            raise cannot_persist(name)
+        return False
+
+    def is_listened_to(self, channel: str) -> bool:
+        return self._inner is not None and self._inner.is_listened_to(channel)
+
+    def wants(self, target: str | Pattern, options: SubscribeOptions) -> bool:
+        return self._inner is not None and self._inner.wants(target, options)
+
+    def subscribe(
+        self,
+        target: str | Pattern,
+        handler: Callable[..., object],
+        retry: RetryPolicy,
+        concurrency: int,
+        options: SubscribeOptions,
+        module: str | None = None,
+    ) -> Subscription:
+        assert self._inner is not None  # Nobody wanted it.
+        return self._inner.subscribe(target, handler, retry, concurrency, options, module)
+
+    def unsubscribe(self, wanted: object) -> bool:
+        return self._inner is not None and self._inner.unsubscribe(wanted)
+
+
+class _Publish:
+    """One publish on its way: its span, and its messages with the context of that span."""
+
+    def __init__(self, spans: Spans, target: Channel, messages: list[Message]) -> None:
+        self.span: Span = spans.sending("publish", target.name, messages)
+        self.goes_on = False  # Somebody else ends it.
+        self._before = [(message, message.properties) for message in messages]
+        imprint(messages, self.span)
+
+    def refused(self, error: BaseException) -> None:
+        failed(self.span, error)
+        self.span.end()
+        for message, properties in self._before:
+            message.properties = properties
+
+    def __enter__(self) -> "_Publish":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            self.refused(error)
+        elif not self.goes_on:
+            self.span.end()
+
+
+def _ended(span: Span, pending: Pending[object]) -> None:
+    if pending.error is not None:
+        failed(span, pending.error)
+    span.end()
+
+
+def _given(item: object, gives_way: bool) -> Awaitable[object]:
+    if isinstance(item, Message):
+        return settled.publish_after_others(item) if gives_way else settled.publish(item)
+    return settled.publish_many(cast("list[Message]", item))

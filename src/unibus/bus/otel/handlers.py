@@ -1,0 +1,135 @@
+"""Handlers with a span around each call, and requests with one around each wait."""
+
+from collections.abc import Awaitable
+from contextvars import Token
+from typing import cast
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span
+
+from unibus.bus.execution.handlers import is_async
+from unibus.bus.otel.spans import Spans, failed, refused
+from unibus.bus.pubsub.delivery import TAKES_MESSAGE, call
+from unibus.bus.pubsub.exchange import REPLY_PREFIX
+from unibus.bus.pubsub.group import Consumer
+from unibus.bus.subscriptions.requests import Answer, OpenRequest, Requests
+from unibus.core.envelope.message import Message
+
+
+def wrap(spans: Spans, consumer: Consumer, entity: str = "") -> None:
+    """Let a consumer's handler run inside of a span from now on. `entity` is its durable subscription, if it has one.
+
+    It may be at work: until the new shape is seen too, the new handler is called as the old one was.
+    """
+    if isinstance(consumer.handler, TracedHandler):
+        return
+    inner = Consumer(int(consumer.id), consumer.group, consumer.handler, int(consumer.shape))
+    inner.convert = consumer.convert
+    kind = TracedAsyncHandler if is_async(consumer.handler) else TracedHandler
+    consumer.handler = kind(spans, inner, entity)
+    consumer.shape = TAKES_MESSAGE
+
+
+class TracedHandler:
+    """Stands in the place of a handler, and is equal to it: who unsubscribes a handler means this one."""
+
+    def __init__(self, spans: Spans, inner: Consumer, entity: str) -> None:
+        self._spans = spans
+        self._inner = inner
+        self._entity = entity
+        self._place = entity or inner.group.name
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or bool(self._inner.handler == other)
+
+    def __hash__(self) -> int:
+        return hash(self._inner.handler)
+
+    def __call__(self, *arguments: object) -> object:
+        message = arguments[0] if len(arguments) == 1 else None
+        if not isinstance(message, Message) or message.channel.startswith(REPLY_PREFIX):
+            return self._inner.handler(*arguments)
+        return self._traced(message)
+
+    def _traced(self, message: Message) -> object:
+        span = self._begin(message)
+        token = contexts.attach(trace.set_span_in_context(span))
+        try:
+            return call(self._inner, message)
+        except BaseException as error:
+            self._failed(span, message, error)
+            raise
+        finally:
+            contexts.detach(token)
+            span.end()
+
+    def _begin(self, message: Message) -> Span:
+        attempts = self._spans.attempts
+        earlier = attempts.known(self._place, message.id) if message.delivery_count > 1 else None
+        group = self._inner.group.name
+        span = self._spans.processing(message, message.channel, group, {"earlier attempt": earlier})
+        if self._entity:
+            attempts.remember(self._place, message.id, span.get_span_context())  # For its settlement.
+        elif earlier is not None:
+            attempts.forget(self._place, message.id)
+        return span
+
+    def _failed(self, span: Span, message: Message, error: BaseException) -> None:
+        failed(span, error)
+        self._spans.attempts.remember(self._place, message.id, span.get_span_context())
+
+
+class TracedAsyncHandler(TracedHandler):
+    def _traced(self, message: Message) -> object:
+        return self._awaited(message)
+
+    async def _awaited(self, message: Message) -> object:
+        span = self._begin(message)
+        token = contexts.attach(trace.set_span_in_context(span))
+        try:
+            return await cast("Awaitable[object]", call(self._inner, message))
+        except BaseException as error:
+            self._failed(span, message, error)
+            raise
+        finally:
+            contexts.detach(token)
+            span.end()
+
+
+class TracedRequests(Requests):
+    """Stands around the requests of a bus. They keep who waits for what; here is only what each looks like."""
+
+    def __init__(self, spans: Spans, inner: Requests) -> None:
+        # Not those of a Requests: there is one inbox, and it is `inner`'s.
+        self._spans = spans
+        self._inner = inner
+        self._begun: dict[OpenRequest, tuple[Span, Token[Context], list[Message]]] = {}
+
+    def expect(self, message: Message, answer: Answer) -> OpenRequest:
+        replies: list[Message] = []
+
+        def noted(reply: Message) -> None:
+            replies.append(reply)
+            answer(reply)
+
+        span = self._spans.requesting(message)
+        request = self._inner.expect(message, noted)
+        token = contexts.attach(trace.set_span_in_context(span))
+        self._begun[request] = (span, token, replies)
+        return request
+
+    def forget(self, request: OpenRequest) -> None:
+        self._inner.forget(request)
+        begun = self._begun.pop(request, None)
+        if begun is None:
+            return  # It began before the bus was traced.
+        span, token, replies = begun
+        contexts.detach(token)
+        reason = replies[0].headers.get("error_reason") if replies else None
+        if not replies:
+            refused(span, "no_reply", "no reply came")
+        elif reason is not None:
+            refused(span, str(reason), str(replies[0].headers.get("error_text")))
+        span.end()

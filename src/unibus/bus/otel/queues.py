@@ -1,0 +1,267 @@
+"""The durable verbs with spans around them: sending, receiving, processing and settling."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import Token
+from functools import partial
+from typing import TypeVar, cast
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanContext
+
+from unibus.bus.otel.spans import Spans, ambient, carried, context_fields, failed, imprint, now_ns
+from unibus.bus.queues.operations import Queues
+from unibus.bus.queues.received import DeliveredMessage, Received, SyncReceived
+from unibus.core.envelope.message import Message, restored
+from unibus.core.envelope.message_properties import HeaderValue, MessageProperties
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import ABANDON, COMPLETE, SETTLEMENTS, Command, SendResult, Settle
+from unibus.core.lifecycle.envelope import message_of
+from unibus.stores.seam.pending import Pending
+
+T = TypeVar("T")
+
+
+class TracedQueues:
+    """The Watcher of one bus's queues."""
+
+    def __init__(self, spans: Spans, queues: Queues) -> None:
+        self._spans = spans
+        self._queues = queues
+
+    # Sending
+
+    def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
+        if isinstance(entity, Message):
+            span = self._spans.sending("send", entity.channel, [entity])
+            message = entity.copy()
+            imprint([message], span)
+            return _watched(span, lambda: self._queues.send_now(message, payload, fields))
+        span = self._spans.sending("send", str(entity), [_sketch(payload, fields)])
+        _carry(fields, span)
+        return _watched(span, lambda: self._queues.send_now(entity, payload, fields), _tell_id)
+
+    def send_many(
+        self, entity: str, payloads: Iterable[object], fields: dict[str, object]
+    ) -> Pending[list[SendResult]]:
+        given = payloads if isinstance(payloads, (str, bytes)) else list(payloads)
+        sketches = [_sketch(each, fields) for each in given] if isinstance(given, list) else []
+        span = self._spans.sending("send", str(entity), sketches)
+        _carry(fields, span)
+        return _watched(span, lambda: self._queues.send_many_now(entity, given, fields))
+
+    # Receiving
+
+    async def receive(self, entity: str, claiming: Awaitable[list[Claimed]]) -> list[Received]:
+        began_ns = now_ns()
+        try:
+            claimed = await claiming
+        except Exception as error:
+            self._not_received(entity, began_ns, error)
+            raise
+        received = [TracedReceived(self._queues, each, self._spans) for each in claimed]
+        self._received(entity, began_ns, [(each.traced, each.message) for each in received])
+        return cast("list[Received]", received)
+
+    def receive_sync(self, entity: str, claiming: Callable[[], list[Claimed]]) -> list[SyncReceived]:
+        began_ns = now_ns()
+        try:
+            claimed = claiming()
+        except Exception as error:
+            self._not_received(entity, began_ns, error)
+            raise
+        received = [TracedSyncReceived(self._queues, each, self._spans) for each in claimed]
+        self._received(entity, began_ns, [(each.traced, each.message) for each in received])
+        return cast("list[SyncReceived]", received)
+
+    def _received(self, entity: str, began_ns: int, received: "list[tuple[Handling, Message]]") -> None:
+        """One span for all of them; none for a wait in which nothing came."""
+        if not received:
+            return
+        span = self._spans.receiving(entity, [message for _, message in received], began_ns)
+        for traced, _ in received:
+            traced.receive = span.get_span_context()
+        span.end()
+
+    def _not_received(self, entity: str, began_ns: int, error: Exception) -> None:
+        span = self._spans.receiving(entity, [], began_ns)
+        failed(span, error)
+        span.end()
+
+    # Settling
+
+    def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]:
+        """Of a feed, after its handler. One that no handler has seen has no span."""
+        message_id = claimed.who.message_id
+        process = self._spans.attempts.known(claimed.entity, message_id)
+        if process is None:
+            return self._queues.store.apply([command])
+        if command.verb != ABANDON:
+            self._spans.attempts.forget(claimed.entity, message_id)
+        message = restored(message_id, claimed.entity, None, 0, None)
+        span = self._spans.settling(SETTLEMENTS[command.verb], claimed.entity, [message], process)
+        return _watched(span, lambda: self._queues.store.apply([command]))
+
+    # For protocol servers
+
+    def watch_send(
+        self, entity: str, messages: list[Message], send: Callable[[list[Message]], Pending[list[object]]]
+    ) -> Pending[list[object]]:
+        span = self._spans.sending("send", entity, messages)
+        copies = [message.copy() for message in messages]
+        imprint(copies, span)
+        return _watched(span, lambda: send(copies))
+
+    def watch_settle(
+        self, verb: int, entity: str, message_id: str, settle: Callable[[], Pending[list[object]]]
+    ) -> Pending[list[object]]:
+        message = restored(message_id, entity, None, 0, None)
+        span = self._spans.settling(SETTLEMENTS[verb], entity, [message] if message_id else [])
+        return _watched(span, settle)
+
+    async def watch_claim(self, entity: str, claiming: Awaitable[list[Claimed]]) -> list[Claimed]:
+        began_ns = now_ns()
+        try:
+            claimed = await claiming
+        except Exception as error:
+            self._not_received(entity, began_ns, error)
+            raise
+        if claimed:
+            self._spans.receiving(entity, [message_of(each) for each in claimed], began_ns).end()
+        return claimed
+
+    def complete_many(self, commands: list[Command], messages: list[Message]) -> Pending[None]:
+        entities = {command.entity for command in commands if isinstance(command, Settle)}
+        span = self._spans.settling(SETTLEMENTS[COMPLETE], ", ".join(sorted(entities)), messages)
+        return _watched(span, lambda: self._queues.submit_many(commands))
+
+
+class Handling:
+    """What tracing knows of a message in somebody's hands."""
+
+    def __init__(self, spans: Spans, delivery: DeliveredMessage) -> None:
+        self._spans = spans
+        self._message = delivery.message
+        self._entity = delivery.entity
+        self.receive: SpanContext | None = None
+        self._span: Span | None = None
+        self._token: Token[Context] | None = None
+
+    def begin(self) -> None:
+        """Its block is entered: spans from here on are children of this one."""
+        attempts, message_id = self._spans.attempts, self._message.id
+        around = ambient()
+        before = {"receive": self.receive, "earlier attempt": attempts.known(self._entity, message_id)}
+        if carried(self._message) is not None:
+            before["caller"] = around
+        span = self._spans.processing(self._message, self._entity, "", before)
+        attempts.remember(self._entity, message_id, span.get_span_context())
+        self._span = span
+        self._token = contexts.attach(trace.set_span_in_context(span))
+
+    def fail(self, error: BaseException | None) -> None:
+        if error is not None and self._span is not None:
+            failed(self._span, error)
+
+    def end(self) -> None:
+        if self._span is not None:
+            self._span.end()
+            self._span = None
+        if self._token is not None:
+            contexts.detach(self._token)
+            self._token = None
+
+    def settle(self, command: Settle, settle: Callable[[], Pending[None]]) -> Pending[None]:
+        if command.verb != ABANDON:
+            self._spans.attempts.forget(self._entity, self._message.id)
+        span = self._spans.settling(SETTLEMENTS[command.verb], self._entity, [self._message])
+        return _watched(span, settle)
+
+
+class TracedReceived(Received):
+    def __init__(self, queues: Queues, claimed: Claimed, spans: Spans) -> None:
+        super().__init__(queues, claimed)
+        self.traced = Handling(spans, self)
+
+    def _settle(self, command: Settle, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
+        return self.traced.settle(command, lambda: super(TracedReceived, self)._settle(command, properties))
+
+    async def __aenter__(self) -> Received:
+        self.traced.begin()
+        return await super().__aenter__()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.traced.fail(error)
+        try:
+            await super().__aexit__(kind, error, traceback)
+        except BaseException as hindrance:
+            self.traced.fail(hindrance)
+            raise
+        finally:
+            self.traced.end()
+
+
+class TracedSyncReceived(SyncReceived):
+    def __init__(self, queues: Queues, claimed: Claimed, spans: Spans) -> None:
+        super().__init__(queues, claimed)
+        self.traced = Handling(spans, self)
+
+    def _settle(self, command: Settle, properties: Mapping[str, HeaderValue] | None) -> Pending[None]:
+        return self.traced.settle(command, lambda: super(TracedSyncReceived, self)._settle(command, properties))
+
+    def __enter__(self) -> SyncReceived:
+        self.traced.begin()
+        return super().__enter__()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.traced.fail(error)
+        try:
+            super().__exit__(kind, error, traceback)
+        except BaseException as hindrance:
+            self.traced.fail(hindrance)
+            raise
+        finally:
+            self.traced.end()
+
+
+def _sketch(payload: object, fields: dict[str, object]) -> Message:
+    """What is known of a message before it is made."""
+    properties = MessageProperties()
+    for name in ("traceparent", "tracestate", "correlation_id"):
+        value = fields.get(name)
+        setattr(properties, name, value if isinstance(value, str) else None)
+    return restored("", "", payload, 0, properties)
+
+
+def _carry(fields: dict[str, object], span: Span) -> None:
+    if carried(_sketch(None, fields)) is None:
+        fields.update(context_fields(span))
+
+
+def _tell_id(span: Span, results: object) -> None:
+    result = results[0] if isinstance(results, list) else results
+    if isinstance(result, SendResult):
+        span.set_attribute("messaging.message.id", result.id)
+
+
+def _watched(
+    span: Span, action: Callable[[], Pending[T]], tell: Callable[[Span, object], None] | None = None
+) -> Pending[T]:
+    """The span ends with the answer, or with the error that comes at once."""
+    try:
+        pending = action()
+    except BaseException as error:
+        failed(span, error)
+        span.end()
+        raise
+    if tell is not None:
+        tell(span, pending.value)
+    pending.on_done(partial(_ended, span))
+    return pending
+
+
+def _ended(span: Span, pending: Pending[object]) -> None:
+    if pending.error is not None:
+        failed(span, pending.error)
+    span.end()

@@ -1,0 +1,65 @@
+"""What a slot calls for a message of a durable subscription, in place of the user's handler. It settles the message.
+
+Left uncompiled, while the feed itself is compiled: a compiled coroutine hands its result over by raising, which costs
+more than all that is done here (see CONTRIBUTING, "What mypyc taught us").
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from unibus.bus.execution.outcomes import UNANSWERED
+from unibus.bus.persistent.pump import SubscriptionPump
+from unibus.bus.pubsub.delivery import call
+from unibus.bus.pubsub.group import Consumer
+from unibus.core.envelope.message import Message
+
+
+def pump_handler(pump: SubscriptionPump, inner: Consumer, is_async: bool) -> Callable[..., object]:
+    """`inner` has the user's own handler."""
+    return _async_handler(pump, inner) if is_async else _sync_handler(pump, inner)
+
+
+def _sync_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message], object]:
+    def handle(message: Message) -> object:
+        claimed = pump.admit(message)
+        if claimed is None:
+            return UNANSWERED
+        try:
+            result = call(inner, message)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            pump.failed(inner, claimed, message, error)
+            return UNANSWERED
+        return pump.returned(claimed, message, result)
+
+    return handle
+
+
+def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message], Awaitable[object]]:
+    async def handle(message: Message) -> object:
+        claimed = pump.admit(message)
+        if claimed is None:
+            return UNANSWERED
+        task = asyncio.current_task()
+        assert task is not None
+        if not pump.begin(claimed, message, task):
+            return UNANSWERED
+        try:
+            result = await cast("Awaitable[object]", call(inner, message))
+        except asyncio.CancelledError as error:
+            if not task.cancelling():
+                pump.failed(inner, claimed, message, error)  # The handler's own doing.
+            elif pump.takes_back(claimed, message):
+                task.uncancel()
+            else:
+                message.expires_ns = 0
+                raise  # The slot ends, and gives the message back to its queue.
+            return UNANSWERED
+        except (Exception, SystemExit) as error:
+            pump.failed(inner, claimed, message, error)
+            return UNANSWERED
+        finally:
+            pump.end(claimed)
+        return pump.returned(claimed, message, result)
+
+    return handle

@@ -1,0 +1,1 @@
+"""Publish and subscribe in memory: channels, consumer groups, admission and backpressure."""

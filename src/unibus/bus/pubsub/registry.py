@@ -1,0 +1,247 @@
+"""One name space: every channel by its name, made when asked for, or on the fly when that is allowed.
+
+Names that differ only by case cannot both exist. A channel that was made by a mere publish and has no subscriber of its
+own is forgotten again when there are too many of them, so that unique topic names do not fill the memory; its counts
+are kept in the total, and sequences never go back.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from unibus.bus.names import checked_name
+from unibus.bus.pubsub.channel import (
+    POLICY_BLOCK,
+    POLICY_DROP_NEW,
+    POLICY_DROP_OLD,
+    Channel,
+    Evicted,
+)
+from unibus.bus.pubsub.exchange import ChannelProvider, Exchange, is_internal
+from unibus.bus.pubsub.group import Group
+from unibus.bus.pubsub.name_space import NameSpace
+from unibus.bus.pubsub.pattern_names import PatternNames
+from unibus.bus.pubsub.unrouted import UnroutedWarnings
+from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, BusConfig, ChannelConfig, UnaskedSize
+from unibus.core.atomic import LOCK
+from unibus.core.envelope.fields import seconds_ns
+from unibus.core.flow.deadletter import is_sub_queue
+from unibus.core.flow.dedup import Deduplicator
+from unibus.core.flow.limiter import TokenBucket
+from unibus.core.flow.metrics import ChannelMetrics
+from unibus.errors import BusClosed, BusError, ChannelExists, ChannelNotFound
+from unibus.limits import DEAD_LETTERS_KEPT_MAX, DEDUP_WINDOW_S_DEFAULT, IMPLICIT_CHANNELS_MAX
+from unibus.stores.seam.forked import opened_by
+
+log = logging.getLogger("unibus")
+
+_POLICIES = {DROP_NEW: POLICY_DROP_NEW, DROP_OLD: POLICY_DROP_OLD, BLOCK: POLICY_BLOCK}
+
+
+_IMPLICIT = ChannelConfig()
+
+
+class ChannelRules(NamedTuple):
+    bucket: TokenBucket | None
+    dedup: Deduplicator | None
+
+
+class Registry(ChannelProvider):
+    """The channels of one bus, with the config that each was made with."""
+
+    def __init__(self, exchange: Exchange, config: BusConfig) -> None:
+        super().__init__()
+        self._exchange = exchange
+        self._config = config
+        self._configs: dict[str, ChannelConfig] = {}
+        self._folded: dict[str, str] = {}
+        self._implicit: dict[str, None] = {}  # Made by a publish, without a subscriber; the oldest first.
+        self.dead_letter_queues: set[str] = set()  # Channels that the bus made; create_channel takes them over.
+        self.patterns = PatternNames(exchange.channels)
+        self.names = NameSpace(exchange.channels, self._folded)
+        self._floor = 0  # No sequence of a forgotten channel is given again.
+        self.retired = ChannelMetrics()
+        self._unrouted = UnroutedWarnings()
+        self.durable: list[Group] = []  # Those that hand out what a store keeps.
+        self.leaving: list[Group] = []  # Groups without subscribers, until their last handler has returned.
+        self.dead_letter_evicted: Callable[[Channel, list[Evicted]], None] = _nobody
+        self.is_insider: Callable[[], bool] = _nowhere
+        self.opened_by = 0  # The process that made the bus, where this is a child of that.
+
+    def check_process(self) -> None:
+        """BusForked in a child of the process that made the bus."""
+        if self.opened_by:
+            raise opened_by(self.opened_by)
+
+    def create(self, name: str, config: ChannelConfig, update: bool = False) -> Channel:
+        """Make a channel. The same config again is no change; another needs `update=True`, which keeps the queue."""
+        self.check_open("created")
+        rules = self._rules(config)
+        with LOCK:
+            channel = self._exchange.channels.get(name)
+            if channel is not None and channel.declared and name not in self.dead_letter_queues:
+                if self._configs[name] == config:
+                    return channel
+                if not update:
+                    raise ChannelExists(
+                        f"channel {name!r} exists with other settings",
+                        "pass update=True to change it and keep its queue",
+                    )
+            if channel is None:
+                channel = self._make(name)
+            channel.declared = True
+            self._implicit.pop(name, None)
+            self.dead_letter_queues.discard(name)
+            self._configure(channel, config, rules)
+        channel.blocked.grant()
+        return channel
+
+    def dead_letter_queue(self, name: str) -> Channel:
+        """The channel for dead letters: the one that is there, in whatever case it is written, or one of our own."""
+        with LOCK:
+            channel = self._exchange.channels.get(self._folded.get(name.casefold(), name))
+            if channel is None or not channel.declared:
+                bounded = ChannelConfig(max_queue_size=DEAD_LETTERS_KEPT_MAX, drop_policy=DROP_OLD)
+                unbounded = ChannelConfig(max_queue_size=0)
+                channel = self.create(
+                    name if channel is None else channel.name, bounded if is_sub_queue(name) else unbounded
+                )
+                self.dead_letter_queues.add(channel.name)
+            return channel
+
+    def missing(self, name: str) -> Channel:
+        try:
+            return self._made(name)
+        except BusError as error:
+            self._exchange.refused.count_refusal(error, 1)
+            raise
+
+    def get_or_make(self, name: str) -> Channel:
+        """The channel that somebody subscribes to."""
+        channel = self._exchange.channels.get(name)
+        return self._made(name) if channel is None else channel
+
+    def _made(self, name: str) -> Channel:
+        with LOCK:
+            if self._config.strict:
+                raise ChannelNotFound(f"there is no channel {name!r}", "the bus is strict: create_channel() it first")
+            channel = self._exchange.channels.get(name)
+            if channel is None:
+                self.patterns.check_new(name)
+                channel = self._make(name)
+                self._implicit[name] = None
+                self._configure(channel, _IMPLICIT, self._rules(_IMPLICIT))
+                if len(self._implicit) > IMPLICIT_CHANNELS_MAX:
+                    self._forget_unused()
+            return channel
+
+    def admit_while_closing(self, name: str) -> None:
+        self.check_process()
+        if not self.is_insider():
+            error = BusClosed(f"the bus is closed; nothing was published to {name!r}", "publish before close()")
+            self._exchange.refused.count_refusal(error, 1)
+            raise error
+
+    def dead_letter(self, channel: Channel, evicted: list[Evicted]) -> None:
+        self.dead_letter_evicted(channel, evicted)
+
+    def report_unrouted(self, channel: Channel) -> None:
+        channel.is_unrouted_reported = True  # First: a handler of the log may publish to this very channel.
+        if not is_internal(channel.name):
+            self._unrouted.report(channel.name)
+
+    def set_config(self, config: BusConfig) -> None:
+        """For the channels that are made from now on."""
+        self._config = config
+
+    def enable_dedup(self, channel: Channel) -> None:
+        """Somebody gave a dedup key: from now on the channel remembers them."""
+        with LOCK:
+            if channel.dedup is None:
+                channel.dedup = Deduplicator(DEDUP_WINDOW_S_DEFAULT)
+                self._exchange.refresh(channel)
+
+    def filter_failed(self, channel: Channel, group: str, error: Exception) -> None:
+        channel.metrics.count("errors")
+        log.warning("the filter of group %r on %r raised: %r", group, channel.name, error)
+
+    def config_of(self, name: str) -> ChannelConfig:
+        return self._configs[name]
+
+    def groups(self) -> list[Group]:
+        with LOCK:
+            self.leaving = [group for group in self.leaving if not group.is_quiet()]
+            groups = [group for channel in self._exchange.channels.values() for group in channel.groups]
+            return groups + list(self._exchange.pattern_groups.values()) + self.leaving + self.durable
+
+    def admitted(self) -> int:
+        """How many messages were admitted so far; whoever sees the same number twice saw nothing new in between."""
+        return self._floor + sum(channel.sequence for channel in list(self._exchange.channels.values()))
+
+    def check_open(self, what: str) -> None:
+        if self._exchange.closed:
+            self.check_process()
+            if not self.is_insider():
+                raise BusClosed(f"the bus is closed; nothing can be {what} any more", "make a new bus")
+
+    def metrics(self) -> list[ChannelMetrics]:
+        with LOCK:
+            counted = [channel.metrics for channel in self._exchange.channels.values()]
+            return [*counted, self.retired, self._exchange.refused]
+
+    def _make(self, name: str) -> Channel:
+        checked_name(name)
+        clash = self._folded.setdefault(name.casefold(), name)
+        if clash != name:
+            raise ChannelExists(f"channel {name!r} differs from {clash!r} only by case", f"use {clash!r}")
+        channel = Channel(name, False)
+        channel.sequence = self._floor
+        self._exchange.channels[name] = channel
+        return channel
+
+    def _rules(self, config: ChannelConfig) -> "ChannelRules":
+        """What the settings mean, made before anything is changed: a setting that is refused changes nothing."""
+        rate = config.rate_limit_per_sec
+        window = config.dedup_window or self._config.idempotency_ttl
+        return ChannelRules(
+            None if rate is None else TokenBucket(rate, config.rate_limit_burst, self._exchange.monotonic_ns()),
+            None if window is None else Deduplicator(window),
+        )
+
+    def _configure(self, channel: Channel, config: ChannelConfig, rules: "ChannelRules") -> None:
+        before = self._configs.get(channel.name, _IMPLICIT)
+        self._configs[channel.name] = config
+        channel.max_size = config.max_queue_size
+        channel.stored_max = 0 if isinstance(config.max_queue_size, UnaskedSize) else config.max_queue_size
+        channel.policy = _POLICIES[config.drop_policy]
+        channel.default_priority = config.default_priority
+        channel.ttl_ns = 0 if config.ttl is None else seconds_ns("ttl", config.ttl)
+        channel.dead_letter_channel = config.dead_letter_channel
+        channel.bucket = rules.bucket
+        if channel.dedup is None or before.dedup_window != config.dedup_window:
+            channel.dedup = rules.dedup
+        channel.routes_version = -1
+
+    def in_use(self, name: str) -> None:
+        self._implicit.pop(name, None)
+
+    def out_of_use(self, channel: Channel) -> None:
+        if not channel.declared and not channel.groups:
+            self._implicit[channel.name] = None
+
+    def _forget_unused(self) -> None:
+        for name in list(self._implicit)[: IMPLICIT_CHANNELS_MAX // 2]:
+            channel = self._exchange.channels.pop(name)
+            del self._implicit[name], self._configs[name], self._folded[name.casefold()]
+            self._floor = max(self._floor, channel.sequence)
+            # From here on whoever still holds the channel counts into the total.
+            self.retired.merge(channel.metrics)
+            channel.metrics = self.retired
+
+
+def _nobody(channel: Channel, evicted: list[Evicted]) -> None:
+    raise AssertionError("the bus has not been put together yet")
+
+
+def _nowhere() -> bool:
+    return False

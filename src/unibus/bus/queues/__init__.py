@@ -1,0 +1,1 @@
+"""Durable queues: send, receive, settle, lock renewal, transactions."""

@@ -1,0 +1,139 @@
+# mypyc: compiled
+"""Locks that are kept while somebody works: one timer for all of them, renewed in one batch at a third of their time.
+
+A message is with its handler for as long as that takes. A lock that cannot be renewed is lost, and whoever works under
+it is told, once.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from unibus.clock import Timers
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import RENEW_SESSION, Command, Renew, SessionCommand
+from unibus.errors import BusError, LockLost, SessionLockLost, StoreFailed
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.forked import renew
+from unibus.stores.seam.pending import Pending
+from unibus.stores.seam.store import SessionLock, Store
+
+LOCKS_PER_BATCH: Final = 1_000
+
+OnLost = Callable[[LockLost], None]
+
+
+@dataclass
+class KeptSession:
+    """The lock on a session that somebody works in."""
+
+    lock: SessionLock
+    until_ns: int
+
+
+Lock = Claimed | KeptSession
+
+
+def renewal_of(lock: Lock) -> Command:
+    if isinstance(lock, KeptSession):
+        return SessionCommand(RENEW_SESSION, lock.lock.entity, lock.lock.session_id, lock.lock.token)
+    return Renew(lock.entity, lock.sequence, lock.token)
+
+
+class Renewals:
+    def __init__(self, store: Store, timers: Timers, now_ns: Callable[[], int]) -> None:
+        self._store = store
+        self._timers = timers
+        self._now_ns = now_ns
+        self._lock = threading.Lock()
+        self._held: dict[int, tuple[Lock, OnLost | None, int]] = {}
+        self._tick_at_ns: int | None = None
+        self.on_settled: Callable[[str], None] | None = None  # Told of every entity where somebody settled a message.
+
+    def start(self, claimed: Lock, on_lost: OnLost | None) -> None:
+        """Keep this lock until `stop`. Inside of a session the session's lock is the one that counts."""
+        now_ns = self._now_ns()
+        length_ns = claimed.until_ns - now_ns
+        if isinstance(claimed, Claimed) and (claimed.until_ns == 0 or claimed.entry.session is not None):
+            return
+        with self._lock:
+            self._held[id(claimed)] = (claimed, on_lost, length_ns)
+            self._arm(now_ns, max(length_ns // 3, 1))
+
+    def stop(self, claimed: Lock) -> None:
+        if self._held:  # Most locks were never kept.
+            with self._lock:
+                self._held.pop(id(claimed), None)
+        if self.on_settled is not None and isinstance(claimed, Claimed):
+            self.on_settled(claimed.entity)
+
+    def settled(self, entity: str) -> None:
+        """The same for a message that had no lock, or that lost it before it was settled."""
+        if self.on_settled is not None:
+            self.on_settled(entity)
+
+    def leave_to_parent(self, refuse: Callable[[], int]) -> None:
+        """In a forked child: the locks are the parent's to renew, and there is no thread here that would."""
+        renew(self._lock)
+        self._held = {}
+        self._now_ns = refuse
+        self.on_settled = None
+
+    def _arm(self, now_ns: int, delay_ns: int) -> None:
+        if self._tick_at_ns is None or now_ns + delay_ns < self._tick_at_ns:
+            self._tick_at_ns = now_ns + delay_ns
+            self._timers.after(delay_ns, self._tick)
+
+    def _tick(self) -> None:
+        now_ns = self._now_ns()
+        with self._lock:
+            if self._tick_at_ns is None or now_ns < self._tick_at_ns:
+                return  # An earlier call has done it.
+            self._tick_at_ns = None
+            held = list(self._held.values())
+        due = [each for each in held if each[0].until_ns - now_ns <= each[2] * 2 // 3]
+        for at in range(0, len(due), LOCKS_PER_BATCH):
+            self._renew(due[at : at + LOCKS_PER_BATCH])
+        with self._lock:
+            waits = [max((each[0].until_ns - now_ns) - each[2] * 2 // 3, 1) for each in self._held.values()]
+            if waits:
+                self._arm(now_ns, min(waits))
+
+    def _renew(self, due: list[tuple[Lock, OnLost | None, int]]) -> None:
+        """All in one batch; where one of them is lost, each by itself."""
+        commands = [renewal_of(claimed) for claimed, _, _ in due]
+        try:
+            # As durable as the lock itself was; and somebody has to write it, though nobody waits.
+            pending = self._store.apply(commands, min(self._store.durability, Durability.D1))
+            pending.on_done(_ignore)
+        except StoreFailed as error:
+            self._lost(due, LockLost(f"the lock could not be renewed: {error.what}", error.hint))
+        except BusError as error:
+            if len(due) > 1:
+                for each in due:
+                    self._renew([each])
+            elif id(due[0][0]) in self._held:
+                self._lost(due, error if isinstance(error, LockLost) else LockLost(error.what, error.hint))
+        else:
+            self._renewed(due, pending.value)
+
+    def _renewed(self, due: list[tuple[Lock, OnLost | None, int]], ends: list[object]) -> None:
+        now_ns = self._now_ns()
+        with self._lock:
+            for (claimed, on_lost, _), until_ns in zip(due, ends, strict=True):
+                assert isinstance(until_ns, int)
+                claimed.until_ns = until_ns
+                if id(claimed) in self._held:
+                    # The whole length counts from now on, not what was left of it at the start.
+                    self._held[id(claimed)] = (claimed, on_lost, until_ns - now_ns)
+
+    def _lost(self, due: list[tuple[Lock, OnLost | None, int]], error: LockLost) -> None:
+        for claimed, on_lost, _ in due:
+            if self._held.pop(id(claimed), None) is not None and on_lost is not None:
+                kind = SessionLockLost if isinstance(claimed, KeptSession) else LockLost
+                on_lost(kind(error.what, error.hint))
+
+
+def _ignore(pending: Pending[list[object]]) -> None:
+    """The store says by itself when it has stopped."""

@@ -1,0 +1,337 @@
+# mypyc: compiled
+"""The durable verbs of a bus, in the form that both faces share: they make commands, and give the store's answer.
+
+What waits for messages to come is in receivers.py, in two forms: for loops and for threads.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Final, Protocol
+
+from unibus.bus.entity_names import warn_if_reserved
+from unibus.bus.names import checked_name
+from unibus.bus.pubsub.exchange import Exchange
+from unibus.bus.pubsub.pattern_names import check_new_entity
+from unibus.bus.queues.lock_renewal import Renewals
+from unibus.bus.queues.transactions import Transaction, current
+from unibus.clock import Timers
+from unibus.core.envelope.fields import seconds_ns, set_fields
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import MessageProperties
+from unibus.core.envelope.payload import Payload
+from unibus.core.envelope.priority import Priority, checked_priority
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import Cancel, Command, Declare, Drop, Renew, Send, SendResult, Settle
+from unibus.core.lifecycle.envelope import message_of, send_of
+from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, is_reserved, subscription_path
+from unibus.core.lifecycle.state.settings import checked_settings
+from unibus.core.topics.pattern import is_wildcard
+from unibus.errors import MessageNotFound, NameInvalid, TransactionInvalid, UsageError
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.pending import Pending, resolved
+from unibus.stores.seam.store import Store
+
+PEEK_LOCK: Final = "peek_lock"
+RECEIVE_AND_DELETE: Final = "receive_and_delete"
+NAMES_REMEMBERED_MAX: Final = 10_000
+
+
+class Interceptor(Protocol):
+    """Whoever stands around the verbs of the same names and sees what they do: tracing. Most buses have none."""
+
+    def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]: ...
+
+    def send_many(
+        self, entity: str, payloads: Iterable[object], fields: dict[str, object]
+    ) -> Pending[list[SendResult]]: ...
+
+    def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]: ...
+
+    def complete_many(self, commands: list[Command], messages: list[Message]) -> Pending[None]: ...
+
+    # Around the operations of protocol servers (broker.py), which have no verbs here.
+
+    def watch_send(
+        self, entity: str, messages: list[Message], send: Callable[[list[Message]], Pending[list[object]]]
+    ) -> Pending[list[object]]: ...
+
+    def watch_settle(
+        self, verb: int, entity: str, message_id: str, settle: Callable[[], Pending[list[object]]]
+    ) -> Pending[list[object]]: ...
+
+    async def watch_claim(self, entity: str, claiming: Awaitable[list[Claimed]]) -> list[Claimed]: ...
+
+
+class Queues:
+    """The verbs of one bus over its store."""
+
+    def __init__(self, store: Store, exchange: Exchange, timers: Timers, strict: bool) -> None:
+        self.store = store
+        self.strict = strict
+        self.exchange = exchange
+        now_ns: Callable[[], int] = getattr(store, "now_ns", exchange.wall_ns)
+        self.timers = timers
+        self.renewals = Renewals(store, timers, now_ns)
+        self.now_ns = now_ns
+        self.named: set[str] = set()  # Names that were checked; cleared when a channel in memory takes one.
+        self.chance: Callable[[], float] = random.random
+        self.watcher: Interceptor | None = None
+        self.check_entity: Callable[[str], None] = _nothing  # Of the bus: whether a new entity may have the name.
+
+    # Sending
+
+    def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
+        watcher = self.watcher
+        return self.send_now(entity, payload, fields) if watcher is None else watcher.send(entity, payload, fields)
+
+    def send_now(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
+        durability: Durability | None = None
+        if fields:
+            durability, raises = _taken(fields)
+            command = self.command(entity, payload, fields)
+            command.raises = raises
+        else:
+            command = self.command(entity, payload, fields)
+        transaction = current(self.store) if self.exchange.transactions else None
+        if transaction is not None:
+            result = SendResult(command.entity, 0, command.who.message_id, False)
+            transaction.add(command, result)
+            return resolved(result)
+        pending = self.store.apply([command], durability)
+        return pending.map(_first)
+
+    def send_many(
+        self, entity: str, payloads: Iterable[object], fields: dict[str, object]
+    ) -> Pending[list[SendResult]]:
+        """One batch: all of them or none."""
+        watcher = self.watcher
+        if watcher is not None:
+            return watcher.send_many(entity, payloads, fields)
+        return self.send_many_now(entity, payloads, fields)
+
+    def send_many_now(
+        self, entity: str, payloads: Iterable[object], fields: dict[str, object]
+    ) -> Pending[list[SendResult]]:
+        durability, raises = _taken(fields)
+        if isinstance(payloads, (str, bytes)):
+            raise UsageError("send_many takes several payloads, not one text", "use send, or put it into a list")
+        commands = [self.command(entity, payload, dict(fields)) for payload in payloads]
+        for command in commands:
+            command.raises = raises
+        transaction = current(self.store) if self.exchange.transactions else None
+        if transaction is not None:
+            results = [SendResult(each.entity, 0, each.who.message_id, False) for each in commands]
+            for command, result in zip(commands, results, strict=True):
+                transaction.add(command, result)
+            return resolved(results)
+        if not commands:
+            return resolved([])
+        return self.store.apply(commands, durability).map(_sent)
+
+    def command(self, entity: object, payload: object, fields: dict[str, object]) -> Send:
+        """The command for one message: made from a payload and fields, or a Message as it is."""
+        if isinstance(entity, Message):
+            if payload is not None or fields:
+                raise UsageError("send(message) takes nothing beside the message", "set it on the message")
+            name = checked_name(entity.channel)
+            if name not in self.named:
+                self._remember(name)
+            command = send_of(entity, name)
+        else:
+            if not isinstance(entity, str) or entity not in self.named:
+                self._remember(checked_name(entity))
+            assert isinstance(entity, str)
+            command = self._command(entity, payload, fields)
+        command.makes = 0 if self.strict else QUEUE
+        return command
+
+    def _remember(self, name: str) -> None:
+        """Names that were checked need no second look until a channel takes one. A pattern does: it may exist now."""
+        self.check_entity(name)
+        if is_wildcard(name):
+            check_new_entity(name, self.store)
+            return
+        if len(self.named) > NAMES_REMEMBERED_MAX:
+            self.named.clear()
+        self.named.add(name)
+
+    def _command(self, entity: str, payload: object, fields: dict[str, object]) -> Send:
+        return send_of(self.message(entity, payload, fields), entity)
+
+    def message(self, entity: str, payload: object, fields: dict[str, object]) -> Message:
+        """The message that `send` stores, from a payload and fields. `fields` is used up."""
+        body = payload.value if isinstance(payload, Payload) else payload
+        if not fields:
+            return Message(self.exchange.id_generator, entity, body, Priority.NORMAL, None)
+        priority = fields.pop("priority", None)
+        delay = fields.pop("delay", None)
+        message_id = fields.pop("message_id", None)
+        properties: MessageProperties | None = None
+        if fields or delay is not None:
+            properties = MessageProperties()
+            set_fields(properties, fields)
+            if delay is not None:
+                properties.scheduled_at_ns = self.now_ns() + seconds_ns("delay", delay)
+        level = Priority.NORMAL if priority is None else checked_priority(priority)
+        message = Message(self.exchange.id_generator, entity, body, level, properties)
+        if message_id is not None:
+            message = _with_id(message, message_id)
+        return message
+
+    def submit(self, command: Command) -> Pending[None]:
+        """A settlement: into the open transaction, or at once."""
+        transaction = current(self.store) if self.exchange.transactions else None
+        if transaction is not None:
+            transaction.add(command)
+            return resolved(None)
+        return self.store.apply([command]).map(_nothing)
+
+    def submit_many(self, commands: list[Command]) -> Pending[None]:
+        transaction = current(self.store) if self.exchange.transactions else None
+        if transaction is not None:
+            for command in commands:
+                transaction.add(command)
+            return resolved(None)
+        return self.store.apply(commands).map(_nothing) if commands else resolved(None)
+
+    def settle(self, claimed: Claimed, command: Settle) -> Pending[list[object]]:
+        """What a feed has decided about a message: at once, and in no transaction."""
+        watcher = self.watcher
+        return self.store.apply([command]) if watcher is None else watcher.settle(claimed, command)
+
+    def complete_many(self, commands: list[Command], messages: list[Message]) -> Pending[None]:
+        watcher = self.watcher
+        return self.submit_many(commands) if watcher is None else watcher.complete_many(commands, messages)
+
+    def renew(self, claimed: Claimed, command: Renew) -> Pending[None]:
+        pending = self.store.apply([command])
+        until_ns = pending.value[0]
+        assert isinstance(until_ns, int)
+        claimed.until_ns = until_ns
+        return pending.map(_nothing)
+
+    def schedule(self, entity: str, payload: object, at: object, fields: dict[str, object]) -> Pending[int]:
+        if isinstance(at, (int, float, timedelta)):
+            fields["delay"] = at
+        else:
+            fields["scheduled_at"] = at
+        if self.exchange.transactions and current(self.store) is not None:
+            what = "schedule returns the sequence at once, and a transaction has none yet"
+            raise UsageError(what, "use send(delay=…)")
+        return self.send(entity, payload, fields).map(_sequence)
+
+    def cancel(self, entity: str, sequences: Iterable[int]) -> Pending[None]:
+        return self.submit_many([_cancel(entity, sequence) for sequence in sequences])
+
+    def transaction(self, durability: object) -> Transaction:
+        return Transaction(self.store, self.exchange, None if durability is None else Durability.of(durability))
+
+    # Looking
+
+    def peek(self, entity: str, count: int, from_sequence: int) -> Pending[list[Message]]:
+        if count < 1:
+            raise UsageError(f"peek {count} messages", "at least 1")
+        return self.store.peek(entity, from_sequence, count).map(_decoded)
+
+    # Entities
+
+    def outside_of_transactions(self) -> "Queues":
+        """These verbs, for calls on entities: TransactionInvalid where a transaction is open.
+
+        They act at once, so a transaction could not take them back.
+        """
+        if self.exchange.transactions and current(self.store) is not None:
+            raise TransactionInvalid(
+                "entities and rules cannot be created, changed or deleted inside of a transaction",
+                "do it before the transaction or after it; send creates a missing queue by itself",
+            )
+        return self
+
+    def create(self, kind: int, name: str, settings: Mapping[str, object]) -> Pending[None]:
+        command = declaration(kind, name, settings, self.store)
+        self.check_entity(command.name)
+        return self._declare(command)
+
+    def create_subscription(self, topic: str, name: str, settings: Mapping[str, object]) -> Pending[None]:
+        path = subscription_path(checked_entity_name(topic), checked_subscription_name(name))
+        return self._declare(Declare(path, SUBSCRIPTION, checked_settings(settings)))
+
+    def update(self, name: str, settings: Mapping[str, object]) -> Pending[None]:
+        return self._declare(Declare(name, 0, checked_settings(settings), True))
+
+    def delete(self, name: str) -> Pending[None]:
+        return self.store.apply([Drop(name)]).map(_nothing)
+
+    def _declare(self, command: Declare) -> Pending[None]:
+        return self.store.apply([command]).map(_nothing)
+
+
+def declaration(kind: int, name: str, settings: Mapping[str, object], store: Store) -> Declare:
+    """The command that makes a queue or a topic. Whether a channel in memory has the name is not checked here."""
+    path = checked_entity_name(name)
+    check_new_entity(path, store)
+    warn_if_reserved(path)
+    return Declare(path, kind, checked_settings(settings))
+
+
+def _cancel(entity: str, sequence: int) -> Cancel:
+    if not 0 <= sequence < 2**63:
+        raise MessageNotFound(f"{entity!r} has no scheduled message #{sequence}", "use what schedule returned")
+    return Cancel(entity, sequence)
+
+
+def _first(results: list[object]) -> SendResult:
+    result = results[0]
+    assert isinstance(result, SendResult)
+    return result
+
+
+def _sequence(results: object) -> int:
+    assert isinstance(results, list)
+    return _first(results).sequence
+
+
+def _sent(results: list[object]) -> list[SendResult]:
+    return [result for result in results if isinstance(result, SendResult)]
+
+
+def _decoded(seen: list[Claimed]) -> list[Message]:
+    return [message_of(claimed) for claimed in seen]
+
+
+def _nothing(results: object) -> None:
+    return None
+
+
+def _taken(fields: dict[str, object]) -> tuple[Durability | None, bool]:
+    """What is no field of the envelope, taken out of the fields."""
+    level = fields.pop("durability", None)
+    on_duplicate = fields.pop("on_duplicate", "drop")
+    if on_duplicate not in ("drop", "error"):
+        raise UsageError(f"on_duplicate is {on_duplicate!r}", "use 'drop' or 'error'")
+    return (None if level is None else Durability.of(level)), on_duplicate == "error"
+
+
+def _with_id(message: Message, message_id: object) -> Message:
+    from unibus.core.envelope.message import restored
+
+    if not isinstance(message_id, str) or not message_id:
+        raise UsageError("message_id must be text")
+    other = restored(message_id, message.channel, message.body, message.timestamp_ns, message.properties)
+    other.priority = message.priority
+    return other
+
+
+def checked_entity_name(name: str) -> str:
+    checked = checked_name(name)
+    if is_reserved(checked):
+        raise NameInvalid(f"{name!r} uses a reserved word", "no part may begin with $ or be Subscriptions")
+    return checked
+
+
+def checked_subscription_name(name: str) -> str:
+    checked = checked_name(name)
+    if "/" in checked or checked.startswith("$"):
+        raise NameInvalid(f"a subscription cannot be called {name!r}", "without / and without $ at the beginning")
+    return checked

@@ -1,0 +1,1 @@
+"""Closing a bus: the steps in order, what is waited for, and what is reported as left."""

@@ -1,0 +1,1 @@
+"""Subscriptions of handlers to channels and patterns, request and reply, and waiting until all is handled."""

@@ -1,0 +1,53 @@
+"""The default groups of handlers in memory: one for each handler, also where several have one qualified name.
+
+Two functions may share a name: `def _` twice, or wrappers that `functools.wraps` gave the name of what they wrap. Each
+is a handler of its own and gets every message, so the second one is in the group `name#2`. The same function subscribed
+twice is one group with two members (docs/decisions/0005-groups-and-who-competes.md).
+"""
+
+from collections.abc import Container
+from typing import NamedTuple
+
+from unibus.core.topics.pattern import Pattern
+
+
+class NamedHandler(NamedTuple):
+    """A handler, and the name that it shares with others."""
+
+    shared: str
+    handler: object
+
+
+class DefaultGroups:
+    """Which handler is in which default group. The caller holds the lock."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[Pattern, str], NamedHandler] = {}
+        self._names: dict[tuple[Pattern, str], list[str]] = {}
+
+    def name_of(self, pattern: Pattern, shared: str, handler: object, taken: Container[object]) -> str:
+        """The group of this handler. `taken` has the groups there are, by pattern and name: those with `group=` too."""
+        used = self._names.get((pattern, shared), [])
+        for name in used:
+            if self._groups[(pattern, name)].handler == handler:
+                return name
+        if shared not in used:
+            return shared  # Maybe the name that others gave with `group=`: they chose to compete with it.
+        number = 2
+        while f"{shared}#{number}" in used or (pattern, f"{shared}#{number}") in taken:
+            number += 1
+        return f"{shared}#{number}"
+
+    def add(self, pattern: Pattern, name: str, shared: str, handler: object) -> None:
+        if (pattern, name) not in self._groups:
+            self._groups[(pattern, name)] = NamedHandler(shared, handler)
+            self._names.setdefault((pattern, shared), []).append(name)
+
+    def remove(self, pattern: Pattern, name: str) -> None:
+        """The group has lost its last consumer."""
+        named = self._groups.pop((pattern, name), None)
+        if named is not None:
+            names = self._names[(pattern, named.shared)]
+            names.remove(name)
+            if not names:
+                del self._names[(pattern, named.shared)]

@@ -1,0 +1,89 @@
+"""OpenRequest and reply: an inbox channel of the bus's own, and who waits for which answer."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from unibus.bus.pubsub.exchange import REPLY_PREFIX, REQUEST_HEADER, Exchange
+from unibus.bus.pubsub.registry import Registry
+from unibus.bus.settings import ChannelConfig, SubscribeOptions
+from unibus.bus.subscriptions.subscriptions import Subscriptions, retry_policy
+from unibus.core.atomic import LOCK
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import MessageProperties
+from unibus.errors import RequestFailed
+
+Answer = Callable[[Message], None]
+Reply: TypeAlias = Any  # What a handler returned: only the caller knows its type.
+
+
+class OpenRequest:
+    """One that waits for its reply."""
+
+    def __init__(self, message_id: str, correlation_id: str, answer: Answer) -> None:
+        self.message_id = message_id
+        self.correlation_id = correlation_id
+        self.answer = answer
+
+
+class Requests:
+    """Replies are matched by the request's own id, because several requests may share a correlation id.
+
+    A reply that a handler publishes by hand has only the correlation id: it is for the first request that has it. A
+    reply that no request waits for any more is dropped.
+    """
+
+    def __init__(self, exchange: Exchange, registry: Registry, subscriptions: Subscriptions) -> None:
+        self._exchange = exchange
+        self._registry = registry
+        self._subscriptions = subscriptions
+        self._waiting: dict[str, list[OpenRequest]] = {}  # By correlation id, in the order of asking.
+        self._inbox = f"{REPLY_PREFIX}{exchange.id_generator.prefix}inbox"
+        self._open = False
+
+    def expect(self, message: Message, answer: Answer) -> OpenRequest:
+        """Prepare a message to be a request; `answer` is called with the reply, in the replier's thread."""
+        if not self._open:
+            self._registry.create(self._inbox, ChannelConfig(max_queue_size=0))
+            options = SubscribeOptions(dispatch="inline", group="$reply")
+            self._subscriptions.add(self._inbox, self._arrived, retry_policy(0, 0.0, options), 1, options)
+            self._open = True
+        properties = MessageProperties() if message.properties is None else message.properties
+        properties.reply_to = self._inbox
+        properties.correlation_id = properties.correlation_id or message.id
+        message.properties = properties
+        request = OpenRequest(message.id, properties.correlation_id, answer)
+        with LOCK:
+            self._waiting.setdefault(request.correlation_id, []).append(request)
+        return request
+
+    def forget(self, request: OpenRequest) -> None:
+        """It waits no more. Without effect for one that was answered."""
+        with LOCK:
+            waiting = self._waiting.get(request.correlation_id, [])
+            if request in waiting:
+                waiting.remove(request)
+                if not waiting:
+                    del self._waiting[request.correlation_id]
+
+    def _arrived(self, reply: Message) -> None:
+        with LOCK:
+            request = self._asked(reply)
+            if request is not None:
+                self.forget(request)
+        if request is not None:
+            request.answer(reply)
+
+    def _asked(self, reply: Message) -> OpenRequest | None:
+        answered = reply.headers.get(REQUEST_HEADER)
+        for request in self._waiting.get(reply.correlation_id or "", []):
+            if answered is None or answered == request.message_id:
+                return request
+        return None
+
+
+def reply_body(reply: Message) -> Reply:
+    """What the handler returned, or its failure as an error."""
+    reason = reply.headers.get("error_reason")
+    if reason is not None:
+        raise RequestFailed(f"the request was not handled ({reason!s}): {reply.headers.get('error_text')!s}")
+    return reply.body

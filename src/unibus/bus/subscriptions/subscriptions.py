@@ -1,0 +1,296 @@
+"""Who is subscribed to what: makes groups and consumers, and takes them away again without losing messages."""
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from unibus.bus.execution.executors import HandlerExecutors
+from unibus.bus.execution.handlers import HandlerPlan, is_async, plan_for
+from unibus.bus.execution.outcomes import BusDeliveryOutcomes
+from unibus.bus.pubsub.exchange import Exchange, is_internal
+from unibus.bus.pubsub.group import Consumer, Group, wake_all
+from unibus.bus.pubsub.registry import Registry
+from unibus.bus.pubsub.subscription import CancelledHandlers, Subscription
+from unibus.bus.settings import SubscribeOptions
+from unibus.bus.subscriptions.default_groups import DefaultGroups
+from unibus.core.atomic import LOCK
+from unibus.core.flow.deadletter import SUB_QUEUE
+from unibus.core.flow.retry import RetryPolicy
+from unibus.core.topics.pattern import EXACT, Pattern, name_text
+from unibus.errors import ConfigInvalid, HandlerInvalid, NameInvalid
+from unibus.limits import QUEUE_SIZE_DEFAULT, RETRY_BACKOFF_DEFAULT, RETRY_DELAY_S_MAX, RETRY_JITTER_DEFAULT
+from unibus.near_names import hint_for_name
+
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+
+
+class Subscriptions:
+    """All subscriptions of one bus, by id."""
+
+    def __init__(
+        self, exchange: Exchange, registry: Registry, places: HandlerExecutors, outcomes: BusDeliveryOutcomes
+    ) -> None:
+        self._exchange = exchange
+        self._registry = registry
+        self._places = places
+        self._outcomes = outcomes
+        self._by_id: dict[int, Subscription] = {}
+        self._groups: dict[tuple[Pattern, str], Group] = {}
+        self._defaults = DefaultGroups()
+        self.around: Callable[[Consumer], None] | None = None  # Told of each new consumer, and may stand around it.
+
+    def add(
+        self,
+        target: str | Pattern,
+        handler: Callable[..., object],
+        retry: RetryPolicy,
+        concurrency: int,
+        options: SubscribeOptions,
+        module: str | None = None,
+    ) -> Subscription:
+        """Subscribe a handler. Everything is checked before anything is changed."""
+        self._registry.check_open("subscribed")
+        plan = plan_for(handler)
+        checked_options(plan, concurrency, options)
+        pattern = pattern_of(target, options)
+        default = plan.name if module is None else f"{module}/{plan.name}"
+        self._places.abandon_closed_loops()  # What they hold may be for the new handler.
+        with LOCK:
+            if pattern.kind == EXACT:
+                self._registry.names.check_channel(str(pattern.text))
+                self._registry.get_or_make(str(pattern.text))
+            given = options.get("group")
+            name = given or self._defaults.name_of(pattern, default, handler, self._groups)
+            group = self._group(pattern, name, options)
+            consumer = self._consumer(group, handler, plan)
+            consumer.retry = retry
+            consumer.concurrency = concurrency
+            consumer.requeue_back = options.get("requeue") == "back"
+            subscription = Subscription(pattern, consumer, self.cancel)
+            self._by_id[subscription.id] = subscription
+            group.add(consumer)
+            self._open(pattern, group)
+            if not given:
+                self._defaults.add(pattern, name, default, handler)
+        wake_all(group)
+        return subscription
+
+    def find(self, wanted: object) -> list[Subscription]:
+        """By handle, by id, or all of one handler, of one channel or of one pattern."""
+        if isinstance(wanted, (int, Subscription)):
+            found = self._by_id.get(wanted if isinstance(wanted, int) else wanted.id)
+            return [] if found is None else [found]
+        if isinstance(wanted, str):
+            return [each for each in self.all() if each.channel == wanted]
+        return [each for each in self.all() if wanted == each.consumer.handler]
+
+    def all(self) -> list[Subscription]:
+        return list(self._by_id.values())
+
+    def cancel(self, subscription: Subscription) -> CancelledHandlers:
+        """Take a consumer away. The last one of a group takes the group along; a created channel keeps its messages."""
+        self._registry.check_process()
+        consumer = subscription.consumer
+        with LOCK:
+            if self._by_id.pop(subscription.id, None) is None:
+                return CancelledHandlers([])
+            group = consumer.group
+            group.remove(consumer)
+            if not group.consumers:
+                self._close(group, subscription.pattern)
+        tasks = self._places.end_slots(consumer)
+        wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
+        self._outcomes.rested(group)
+        return CancelledHandlers(tasks)
+
+    def orphaned(self, group: Group) -> None:
+        """What a closed group still holds goes back to its created channel, or is counted as unrouted."""
+        with LOCK:
+            for message in group.queue.drain():
+                channel = self._exchange.channels.get(message.channel)
+                heirs = [] if channel is None else channel.groups
+                if channel is not None and channel.declared and not heirs:
+                    message.delivery_count = 0
+                    channel.keep([message])
+                else:
+                    metrics = self._registry.retired if channel is None else channel.metrics
+                    metrics.count("discarded")
+
+    def _group(self, pattern: Pattern, name: str, options: SubscribeOptions) -> Group:
+        found = self._groups.get((pattern, name))
+        bound = options.get("queue_size", QUEUE_SIZE_DEFAULT) if options.get("overflow") else 0
+        inline = options.get("dispatch") == "inline"
+        accepts = options.get("filter")
+        if found is None:
+            found = Group(next_number(), name, bound)
+            found.inline = inline
+            found.filter = accepts
+        elif (found.bound, found.inline, found.filter) != (bound, inline, accepts):
+            raise ConfigInvalid(
+                f"group {name!r} exists with another filter, dispatch or overflow", "members of a group share these"
+            )
+        return found
+
+    def _consumer(self, group: Group, handler: Callable[..., object], plan: HandlerPlan) -> Consumer:
+        consumer = Consumer(next_number(), group, handler, plan.shape)
+        consumer.convert = plan.convert
+        consumer.bus = self._exchange
+        consumer.executor = self._places.executor_for(plan)
+        if self.around is not None:
+            self.around(consumer)
+        return consumer
+
+    def _open(self, pattern: Pattern, group: Group) -> None:
+        """Let a new group take part; what a created channel has kept goes to the first reliable one."""
+        if (pattern, group.name) in self._groups:
+            return
+        if pattern.kind == EXACT:
+            channel = self._registry.get_or_make(str(pattern.text))
+            group.metrics = channel.metrics
+            self._registry.in_use(channel.name)
+            channel.join(group)
+        else:
+            group.takes_internal = SUB_QUEUE in name_text(pattern.text)
+            self._exchange.pattern_groups[group.number] = group
+            self._exchange.index.subscribe(group.number, pattern)
+            self._exchange.version += 1
+            self._hand_kept(group)
+        self._groups[(pattern, group.name)] = group
+
+    def _hand_kept(self, group: Group) -> None:
+        for channel in list(self._exchange.channels.values()):
+            matches = group.number in self._exchange.index.match(channel.name)
+            if channel.declared and matches and (group.takes_internal or not is_internal(channel.name)):
+                channel.hand_kept(group)
+
+    def _close(self, group: Group, pattern: Pattern) -> None:
+        group.closed = True
+        if not group.is_quiet():
+            self._registry.leaving = [*[other for other in self._registry.leaving if not other.is_quiet()], group]
+        del self._groups[(pattern, group.name)]
+        self._defaults.remove(pattern, group.name)
+        if pattern.kind == EXACT:
+            channel = self._exchange.channels[str(pattern.text)]
+            channel.leave(group)
+            self._registry.out_of_use(channel)
+        else:
+            self._exchange.index.remove_peer(group.number)
+            del self._exchange.pattern_groups[group.number]
+            self._exchange.version += 1
+        self.orphaned(group)
+
+
+_numbers = 0
+
+
+def next_number() -> int:
+    """Subscription ids: growing over the whole process, from 1."""
+    global _numbers
+    with LOCK:
+        _numbers += 1
+        return _numbers
+
+
+def pattern_of(target: str | Pattern, options: SubscribeOptions) -> Pattern:
+    if isinstance(target, Pattern):
+        return target
+    if not isinstance(target, (str, bytes)):
+        raise NameInvalid(f"a channel is named by text, not {type(target).__name__}", "or pass a Pattern")
+    kind = options.get("match", EXACT)
+    makers = {EXACT: Pattern.exact, "prefix": Pattern.prefix, "wildcard": Pattern.wildcard}
+    if kind not in makers:
+        raise ConfigInvalid(f"unknown match {kind!r}", "use 'exact', 'prefix' or 'wildcard'")
+    return makers[kind](target)
+
+
+_CHOICES = {"dispatch": ("pool", "inline"), "overflow": ("drop_oldest", None), "requeue": ("front", "back")}
+
+
+# What people who know other buses call our options; the module is the second argument of the first design's form.
+_WORDS = {
+    "handler": ("callback", "callable", "func", "function", "fn", "listener", "module", "module_name"),
+    "retry_attempts": ("retries", "retry", "retry_count", "max_retries", "max_attempts", "tries", "max_tries"),
+    "retry_delay": ("backoff_seconds", "retry_after", "retry_interval", "countdown"),
+    "concurrency": ("workers", "worker_count", "max_workers", "threads", "parallel", "parallelism", "prefetch"),
+    "group": ("consumer_group", "consumer", "queue", "queue_group", "subscription", "name"),
+    "match": ("pattern", "wildcard", "prefix", "regex", "glob"),
+    "filter": ("predicate", "condition", "where", "selector"),
+    "queue_size": ("max_size", "maxsize", "max_queue_size", "buffer_size"),
+    "start": ("offset", "position", "from_beginning", "start_at"),
+}
+_MEANT = {word: name for name, words in _WORDS.items() for word in words}
+
+
+def check_option_names(options: Collection[str]) -> None:
+    """Refuse an option that does not exist, with the closest one that does. Also where a decorator is made."""
+    unknown = sorted(set(options) - set(SubscribeOptions.__annotations__))
+    if not unknown:
+        return
+    known = sorted([*SubscribeOptions.__annotations__, "handler", "retry_attempts", "retry_delay", "concurrency"])
+    raise ConfigInvalid(f"subscribe has no option {unknown[0]!r}", hint_for_name(unknown[0], known, meant=_MEANT))
+
+
+def checked_target(channel: object, handler: object) -> str | Pattern:
+    """The channel or pattern. Refuses a handler in its place: the two were exchanged, or a decorator was not called.
+
+    Without this `@bus.subscribe` would replace the function by a decorator, and subscribe nothing.
+    """
+    if isinstance(channel, (str, Pattern)):
+        return channel
+    if not callable(channel):
+        raise NameInvalid(f"a channel is named by text, not {type(channel).__name__}", "or pass a Pattern")
+    name = getattr(channel, "__name__", type(channel).__name__)
+    if handler is None:
+        what = f"subscribe got {name!r} and no channel"
+        raise HandlerInvalid(what, f'name the channel: subscribe("channel", {name}), or @bus.subscribe("channel")')
+    shown = repr(handler) if isinstance(handler, str) else '"channel"'
+    raise HandlerInvalid(
+        f"subscribe takes the channel first, and got {name!r}", f"exchange the two: subscribe({shown}, {name})"
+    )
+
+
+def checked_concurrency(concurrency: object) -> int:
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+        raise ConfigInvalid(f"concurrency {concurrency!r} is not a whole number of 1 or more", "1 is the default")
+    return concurrency
+
+
+def checked_options(plan: HandlerPlan, concurrency: int, options: SubscribeOptions) -> None:
+    check_option_names(options)
+    for name, choices in _CHOICES.items():
+        if options.get(name, choices[0]) not in choices:
+            named = " or ".join(repr(choice) for choice in choices)
+            raise ConfigInvalid(f"unknown {name} {options.get(name)!r}", f"use {named}")
+    checked_concurrency(concurrency)
+    if options.get("queue_size", 1) < 1:
+        raise ConfigInvalid("queue_size must be 1 or more")
+    if options.get("dispatch") == "inline" and plan.is_async:
+        raise HandlerInvalid("an async handler cannot run inline", "leave dispatch out: it runs on its event loop")
+    accepts = options.get("filter")
+    if accepts is not None and (not callable(accepts) or is_async(accepts)):
+        raise HandlerInvalid(f"filter {accepts!r:.80} is not a plain callable", "it decides at publish: no async def")
+
+
+def retry_policy(attempts: int, delay_s: float, options: SubscribeOptions) -> RetryPolicy:
+    return RetryPolicy(
+        attempts,
+        delay_s,
+        options.get("retry_backoff", RETRY_BACKOFF_DEFAULT),
+        max(RETRY_DELAY_S_MAX, delay_s),
+        options.get("retry_jitter", RETRY_JITTER_DEFAULT),
+    )
+
+
+def decorator(
+    add: Callable[..., object],
+    target: str | Pattern,
+    retry: RetryPolicy,
+    concurrency: int,
+    options: SubscribeOptions,
+) -> Callable[[Decorated], Decorated]:
+    """Subscribe what it decorates, and give it back unchanged."""
+
+    def decorate(handler: Decorated) -> Decorated:
+        add(target, handler, retry, concurrency, options)
+        return handler
+
+    return decorate

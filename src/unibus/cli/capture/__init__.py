@@ -1,0 +1,1 @@
+"""`unibus capture`."""

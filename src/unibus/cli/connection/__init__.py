@@ -1,0 +1,1 @@
+"""Which bus a command works on, and the one interface for stores and servers."""

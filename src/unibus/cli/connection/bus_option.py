@@ -1,0 +1,94 @@
+"""Which bus a command works on: `--url`, else UNIBUS_URL, else the file unibus.db here. A store, or a server's address.
+
+Only `send` makes a store or a queue that is missing. Whoever looks or receives is told instead: an empty new file would
+hide that the name was mistyped.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from unibus.errors import EntityNotFound, StoreUnavailable, UsageError
+from unibus.near_names import hint_for_name
+
+DEFAULT_STORE: Final = "unibus.db"
+_KEPT_IN: Final = {"sqlite": "file", "jsonfile": "folder"}
+_HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}/?")
+
+Url: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        envvar="UNIBUS_URL",
+        metavar="URL",
+        help="A file or the URL of a store, also while its server runs; or a server: http://host:5300, "
+        "https://rule:key@host, or a connection string. UNIBUS_KEY has the key, UNIBUS_CA the CA of a server.",
+    ),
+]
+Queue: TypeAlias = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="A queue, or topic/Subscriptions/name.", show_default=False)
+]
+DeadLetters: TypeAlias = Annotated[bool, typer.Option("--dead-letters", help="Its dead letters instead.")]
+
+
+def is_server(given: str) -> bool:
+    """Whether it is the address of a server. Decided here, so that most commands need no client for it."""
+    start = given.strip().casefold()
+    return start.startswith(("http://", "https://")) or ("endpoint=" in start and ";" in start)
+
+
+def store_url(given: str, makes: bool = False) -> str:
+    """The URL to open. StoreUnavailable for a file that is not there, unless the command `makes` it."""
+    from unibus.bus.store_url import url_of
+
+    _refuse_address(given)
+    url = url_of(given)
+    if not url:
+        raise UsageError(f"{given} would end with this command, and its messages too", "name a file: --url bus.db")
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if not makes and path and parts.scheme in _KEPT_IN and not Path(path).exists():
+        raise StoreUnavailable(
+            f"there is no {_KEPT_IN[parts.scheme]} {path}",
+            "`unibus send` makes it; --url or UNIBUS_URL names another store",
+        )
+    return url
+
+
+def _refuse_address(given: str) -> None:
+    """UsageError for a server's address without http://. `send` would create a file of that name and report success."""
+    if _HOST_AND_PORT.fullmatch(given) and not Path(given).exists():
+        raise UsageError(
+            f"{given} names a file, and looks like a server",
+            f"write http://{given} for the server, ./{given} for a file of that name",
+        )
+    scheme, separator, _ = given.partition("://")
+    if separator and not _is_store(scheme):
+        raise UsageError(
+            f"--url begins with {scheme}://, which is neither a store nor a server",
+            "a file is sqlite:///FILE; a server is http://HOST:5300, https://HOST:5300, or a connection string",
+        )
+
+
+def _is_store(scheme: str) -> bool:
+    if scheme in _KEPT_IN:
+        return True
+    from unibus.stores.opening import is_store_scheme
+
+    return is_store_scheme(scheme)
+
+
+def entity_name(queue: str, dead_letters: bool) -> str:
+    from unibus.core.flow.deadletter import is_sub_queue, sub_queue
+
+    return sub_queue(queue) if dead_letters and not is_sub_queue(queue) else queue
+
+
+def not_found(name: str, known: Iterable[str]) -> EntityNotFound:
+    """For people at a shell: what they may have meant, or where to look."""
+    hint = hint_for_name(name, known, "`unibus entities` lists what there is, `unibus send` makes a queue")
+    return EntityNotFound(f"there is no queue or subscription {name!r}", hint)

@@ -1,0 +1,1 @@
+"""`unibus dlq`: dead-lettered messages."""

@@ -1,0 +1,118 @@
+"""`unibus dlq rules`: rules of recovery from a file. Show them, try them without effect, carry them out.
+
+FILE is a JSON list of rules. Without one the default rules are meant; `unibus dlq rules show > rules.json` is a
+beginning for one's own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unibus.cli.connecting import managed
+from unibus.cli.dlq.bulk import carry_out
+from unibus.cli.dlq.options import BulkOptions, FilterOptions
+from unibus.cli.terminal.options import with_options
+from unibus.cli.terminal.output import flush, is_terminal, printable, write, write_json
+from unibus.cli.terminal.report import ExitCode
+
+if TYPE_CHECKING:
+    from unibus.bus.dead_letters.rules import RecoveryRule
+
+rules = typer.Typer(name="rules", help="Let rules decide what becomes of dead letters.")
+
+
+@rules.callback(invoke_without_command=True)
+def start(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+File = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Rules as JSON; the default ones without it."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulesTryOptions(FilterOptions):
+    file: File = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulesRunOptions(BulkOptions):
+    file: File = None
+
+
+def rules_in(file: Path | None) -> "tuple[RecoveryRule, ...]":
+    from unibus.bus.dead_letters.rules import RecoveryRule
+
+    return RecoveryRule.defaults() if file is None else RecoveryRule.load(file.read_bytes())
+
+
+@rules.command()
+def show(file: File = None) -> None:
+    """Show rules; in a pipe as JSON that is a file of rules itself."""
+    from unibus.bus.dead_letters.rules import RecoveryRule
+
+    found = rules_in(file)
+    if is_terminal():
+        _table(found, None)
+    else:
+        write(RecoveryRule.dump(found).encode())
+        flush()
+
+
+@rules.command()
+@with_options(RulesTryOptions)
+def test(options: RulesTryOptions) -> None:
+    """Tell how many dead letters each rule would decide about. Nothing is done."""
+    found = rules_in(options.file)
+    with managed(options.url) as bus:
+        counts = bus.dead_letters().try_rules(found, options.chosen())
+    if is_terminal():
+        _table(found, counts)
+        return
+    for number, (rule, count) in enumerate(zip(found, counts, strict=False), 1):
+        write_json({"rule": number, **rule.as_dict(), "letters": count})
+    write_json({"rule": None, "action": "manual_review", "letters": counts[-1]})
+    flush()
+
+
+@rules.command()
+@with_options(RulesRunOptions)
+def run(options: RulesRunOptions) -> ExitCode:
+    """Carry rules out. What no rule decides stays where it is."""
+    from unibus.bus.dead_letters.rules import RecoveryRule
+
+    text = RecoveryRule.dump(rules_in(options.file))
+    return carry_out(options, "let rules decide about", options.request("rules", rules=text))
+
+
+def _table(found: "tuple[RecoveryRule, ...]", counts: Sequence[int] | None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
+    for heading in ("#", "action", "when"):
+        drawn.add_column(heading, overflow="fold")
+    if counts is not None:
+        drawn.add_column("letters", justify="right")
+    for number, rule in enumerate(found, 1):
+        last = [] if counts is None else [f"{counts[number - 1]:,}"]
+        drawn.add_row(str(number), Text(_action(rule)), Text(_conditions(rule)), *last)
+    drawn.add_row("", "manual_review", "no rule applies", *([] if counts is None else [f"{counts[-1]:,}"]))
+    Console(highlight=False).print(drawn)
+
+
+def _action(rule: "RecoveryRule") -> str:
+    return f"{rule.action} to {printable(rule.target)}" if rule.target else str(rule.action)
+
+
+def _conditions(rule: "RecoveryRule") -> str:
+    said = {name: value for name, value in rule.as_dict().items() if name not in ("action", "target")}
+    return ", ".join(f"{name}={printable(str(value))}" for name, value in said.items()) or "always"

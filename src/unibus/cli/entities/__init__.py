@@ -1,0 +1,1 @@
+"""Commands on entities and access rules."""

@@ -1,0 +1,120 @@
+"""`unibus entities`: what a store holds, one line per queue, topic and subscription."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from unibus.cli.connecting import managed
+from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connection.entity_rows import DEAD_LETTERS
+from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from unibus.stores.seam.store import EntityInfo
+
+# Short, so that the name has room in 80 columns.
+COUNTS: Final = {"active": "active", "locked": "locked", "scheduled": "sched", "deferred": "defer", "dead": "dead"}
+NONE: Final = "–"
+
+
+def entities(
+    settings: Annotated[bool, typer.Option("--settings", help="Their settings too.")] = False,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="Dead-letter queues too; they are counted as dead otherwise.")
+    ] = False,
+    url: Url = DEFAULT_STORE,
+) -> None:
+    """List queues, topics and subscriptions with what they hold.
+
+    Also while another process works with the store.
+    """
+    with managed(url) as bus:
+        found = [each for each in bus.entities() if dead_letters or each.kind != DEAD_LETTERS]
+    if not is_terminal():
+        for each in found:
+            write_json(record_of(each, settings))
+        flush()
+    elif found:
+        _show(found, settings)
+    else:
+        aside("no queues yet; `unibus send` makes one")
+
+
+def record_of(info: "EntityInfo", settings: bool) -> dict[str, object]:
+    from unibus.cli.terminal.message_view import instant
+
+    record: dict[str, object] = {"name": info.name, "kind": info.kind}
+    record.update({name: getattr(info, name) for name in COUNTS})
+    record["size_bytes"] = info.size_bytes
+    record["last_sequence"] = info.last_sequence
+    record["oldest_at"] = instant(info.oldest_ns) if info.oldest_ns else None
+    record["created_at"] = instant(info.created_ns) if info.created_ns else None
+    record["updated_at"] = instant(info.updated_ns) if info.updated_ns else None
+    if settings:
+        from unibus.core.lifecycle.state.settings import shown
+
+        record["settings"] = shown(info.settings)
+    return record
+
+
+def _show(found: "Sequence[EntityInfo]", settings: bool) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(table(found, time.time_ns()))
+    for info in found if settings else ():
+        _show_settings(console, info)
+
+
+def table(found: "Sequence[EntityInfo]", now_ns: int) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
+    drawn.add_column("name", overflow="fold", min_width=10)
+    drawn.add_column("kind", no_wrap=True)
+    for heading in (*COUNTS.values(), "size", "oldest"):
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    for info in found:
+        counts = [f"{getattr(info, name):,}" for name in COUNTS]
+        oldest = age(now_ns - info.oldest_ns) if info.oldest_ns else NONE
+        kind = "dead letters" if info.kind == DEAD_LETTERS else info.kind
+        drawn.add_row(Text(printable(info.name)), kind, *counts, size(info.size_bytes), oldest)
+    return drawn
+
+
+def _show_settings(console: "Console", info: "EntityInfo") -> None:
+    """What somebody has set is bold, the rest has its default."""
+    from rich.text import Text
+
+    from unibus.core.lifecycle.state.settings import DEFAULTS, shown
+
+    console.print(Text(printable(info.name), style="bold"))
+    for name, value in shown(info.settings).items():
+        told = f"  {name:<26}{NONE if value is None else printable(str(value))}"
+        console.print(Text(told, style="dim" if DEFAULTS.get(name) == value else "bold"))
+
+
+def size(count: int) -> str:
+    """In a unit that keeps it short."""
+    if count < 1_000:
+        return f"{count} B"
+    for unit, length in (("kB", 1e3), ("MB", 1e6)):
+        if count < 999.95 * length:
+            return f"{count / length:.1f} {unit}"
+    return f"{count / 1e9:,.1f} GB"
+
+
+def age(passed_ns: int) -> str:
+    """How long ago, in the largest unit that fits."""
+    seconds = max(0, passed_ns) // 1_000_000_000
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= length_s:
+            return f"{seconds // length_s} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,184 @@
+"""`unibus top`: what every queue holds and how much goes through it, again and again, beside the process that owns it.
+
+The rates are counted from the changes that were written between two looks, so they are what happened, whoever did it.
+"""
+
+import enum
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from unibus.cli.connecting import managed
+from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connection.entity_rows import TopRow
+from unibus.cli.connection.management import Watching
+from unibus.cli.entities.entities import NONE, age
+from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.keyboard import keyboard
+from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
+from unibus.counting import counted
+from unibus.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.table import Table
+
+
+EVERY_S_MIN: Final = 0.05
+HEADINGS: Final = ("waiting", "in flight", "later", "dead", "oldest", "in/s", "out/s")
+DEAD: Final = HEADINGS.index("dead")
+FRAME_LINES: Final = 4
+"""Of the terminal, beside the rows: the title, the heading and its line, and where the cursor rests."""
+
+
+class TopOrder(enum.StrEnum):
+    WAITING = "waiting"
+    DEAD = "dead"
+    OLDEST = "oldest"
+    RATE = "rate"
+
+
+_KEYS: Final = {order[0]: order for order in TopOrder}
+
+
+def top(
+    every: Annotated[
+        str, typer.Option(metavar="TIME", help="How long between two looks, for instance 500ms or 2s.")
+    ] = "1s",
+    once: Annotated[bool, typer.Option("--once", help="One look only.")] = False,
+    sort: Annotated[TopOrder, typer.Option(help="What stands first.")] = TopOrder.WAITING,
+    url: Url = DEFAULT_STORE,
+) -> None:
+    """Watch queues, topics and subscriptions at work.
+
+    On a terminal q ends it, and w, d, o and r sort by waiting, dead, oldest and rate. Through a pipe it is one JSON
+    line for each entity and look.
+    """
+    every_s = _interval(every)
+    with managed(url) as bus:
+        watch = bus.watch(once)
+        if not is_terminal():
+            _write(watch, sort, every_s, once)
+        elif once:
+            _console().print(table(arranged(watch.look(), sort)))
+        else:
+            _live(watch, sort, every_s)
+
+
+def _interval(text: str) -> float:
+    milliseconds = text.strip().lower().removesuffix("ms")
+    if milliseconds != text.strip().lower() and milliseconds.isdecimal():
+        seconds = int(milliseconds) / 1_000
+    else:
+        seconds = seconds_of("--every", text)
+    if seconds < EVERY_S_MIN:
+        raise UsageError(f"--every {text} is too often", f"at least {EVERY_S_MIN:g}")
+    return seconds
+
+
+def arranged(rows: Sequence[TopRow], order: TopOrder) -> list[TopRow]:
+    """The most of it first; those that have the same by their name."""
+
+    def measure(row: TopRow) -> float:
+        if order is TopOrder.OLDEST:
+            return row.oldest_s or 0.0
+        if order is TopOrder.RATE:
+            return (row.in_per_s or 0.0) + (row.out_per_s or 0.0)
+        return row.dead if order is TopOrder.DEAD else row.waiting
+
+    return sorted(rows, key=lambda row: (-measure(row), row.name))
+
+
+# Through a pipe
+
+
+def _write(watch: Watching, order: TopOrder, every_s: float, once: bool) -> None:
+    while True:
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        for row in arranged(watch.look(), order):
+            write_json({"at": at, **_record(row)})
+        flush()
+        if once:
+            return
+        time.sleep(every_s)
+
+
+def _record(row: TopRow) -> dict[str, object]:
+    record = dict(vars(row))
+    for name in ("oldest_s", "in_per_s", "out_per_s"):
+        record[name] = None if record[name] is None else round(record[name], 3)
+    return record
+
+
+# On a terminal
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _live(watch: Watching, order: TopOrder, every_s: float) -> None:
+    """Until q or Ctrl-C. What was seen last stays on the terminal."""
+    from rich.live import Live
+
+    console = _console()
+    rows = watch.look()
+    try:
+        with keyboard() as keys, Live(console=console, auto_refresh=False, screen=True) as live:
+            key, due_s = "", time.monotonic() + every_s
+            while key != "q":
+                order = _KEYS.get(key, order)
+                live.update(_frame(rows, order, every_s, console), refresh=True)
+                key = keys.wait(max(0.0, due_s - time.monotonic()))
+                if time.monotonic() >= due_s:
+                    rows, due_s = watch.look(), time.monotonic() + every_s
+    finally:
+        console.print(table(arranged(rows, order)))
+
+
+def _frame(rows: Sequence[TopRow], order: TopOrder, every_s: float, console: "Console") -> "Group":
+    from rich.console import Group
+    from rich.text import Text
+
+    room = max(1, console.height - FRAME_LINES)
+    shown = arranged(rows, order)[:room]
+    hidden = f", {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
+    entities = counted(len(rows), "entity", "entities")
+    title = f"{entities}{hidden}, by {order}, every {every_s:g} s    q ends; sort: w d o r"
+    return Group(Text(title, style="dim", no_wrap=True, overflow="ellipsis"), table(shown))
+
+
+def table(rows: Sequence[TopRow]) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
+    drawn.add_column("name", min_width=10)
+    for heading in HEADINGS:
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        # The one that may be cut: a column that is not allowed to wrap would not be made narrower than others.
+        name = Text(printable(row.name), no_wrap=True, overflow="ellipsis")
+        figures = [Text(each) for each in _figures(row)]
+        if row.dead:
+            figures[DEAD].stylize("bold red")
+        drawn.add_row(name, *figures)
+    return drawn
+
+
+def _figures(row: TopRow) -> tuple[str, ...]:
+    counts = (row.waiting, row.in_flight, row.scheduled + row.deferred, row.dead)
+    oldest = NONE if row.oldest_s is None else age(round(row.oldest_s * 1e9))
+    return (*[f"{count:,}" for count in counts], oldest, _rate(row.in_per_s), _rate(row.out_per_s))
+
+
+def _rate(per_s: float | None) -> str:
+    if per_s is None:
+        return NONE
+    return f"{per_s:,.0f}" if per_s >= 10 or per_s == 0 else f"{per_s:.1f}"

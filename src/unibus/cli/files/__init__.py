@@ -1,0 +1,1 @@
+"""Commands on files: check, repair, export, import."""

@@ -1,0 +1,65 @@
+"""Dead letters of a store that this process has opened: the work is done here, batch by batch."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from unibus.cli.connection.management import Progress
+from unibus.cli.terminal.signals import undisturbed
+from unibus.errors import UsageError
+
+if TYPE_CHECKING:
+    from unibus.bus.api.sync_bus import SyncMessageBus
+    from unibus.bus.dead_letters.dead_letter_manager import SyncDeadLetterManager
+    from unibus.bus.dead_letters.dead_message import DeadMessage
+    from unibus.bus.dead_letters.filters import DeadLetterFilter
+    from unibus.bus.dead_letters.results import DeadGroup, ProcessingResult
+    from unibus.bus.dead_letters.rules import RecoveryRule
+    from unibus.bus.management.jobs.job_records import JobCounts, JobRequest
+
+
+class LocalPurge:
+    """See `management.Purging`."""
+
+    def __init__(self, bus: "SyncMessageBus", entity: str, dry_run: bool) -> None:
+        from unibus.bus.management.jobs.purging import Purge
+
+        self._purge = Purge(bus, entity, dry_run)
+        self.total = self._purge.total
+
+    def run(self, progress: Progress) -> "JobCounts":
+        return self._purge.run(progress, undisturbed).counts
+
+
+class LocalDeadLetters:
+    def __init__(self, bus: "Callable[[], SyncMessageBus]") -> None:
+        self._bus = bus
+
+    def groups(self, chosen: "DeadLetterFilter") -> "list[DeadGroup]":
+        return self._bus().dead_letter_queue().groups(chosen)
+
+    def list(self, chosen: "DeadLetterFilter", limit: int | None) -> "list[DeadMessage]":
+        return self._bus().dead_letter_queue().list_messages(chosen, limit=limit)
+
+    def try_rules(self, rules: "tuple[RecoveryRule, ...]", chosen: "DeadLetterFilter") -> Sequence[int]:
+        return self._bus().dead_letter_queue().try_rules(rules, chosen)
+
+    def run(self, request: "JobRequest", progress: Progress, detach: bool) -> "ProcessingResult | int":
+        if detach:
+            raise UsageError("--detach is for a server: nothing else would go on with the work", "leave it out")
+        letters: SyncDeadLetterManager = self._bus().dead_letter_queue(request.max_recoveries)
+        letters.guard = undisturbed
+        assert request.filter is not None
+        chosen, dry_run, rate, size = request.filter.as_filter(), request.dry_run, request.rate, request.batch_size
+        if request.kind == "retry":
+            return letters.retry_all(
+                chosen, dry_run=dry_run, rate=rate, batch_size=size, progress=progress, force=request.force
+            )
+        if request.kind == "redirect":
+            return letters.redirect_all(
+                chosen, request.target or "", dry_run=dry_run, rate=rate, batch_size=size, progress=progress
+            )
+        if request.kind == "discard":
+            return letters.discard_all(chosen, dry_run=dry_run, rate=rate, batch_size=size, progress=progress)
+        return letters.process_dead_letters(
+            size, request.recovery_rules(), chosen, dry_run=dry_run, rate=rate, progress=progress
+        )

@@ -1,0 +1,270 @@
+"""Commands on a store that this process opens itself: read from outside where that is possible, else as its owner.
+
+Each way to the store is opened when it is needed first and kept until the end; a store has one owner, so another way
+closes the one before.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
+
+from unibus.cli.connection.management import BATCH, Asked, Progress, Relay, WantedEvents
+from unibus.cli.local.read_only import looking, owning
+from unibus.errors import EntityNotFound, StoreUnavailable
+
+if TYPE_CHECKING:
+    from unibus.bus.api.sync_bus import SyncMessageBus
+    from unibus.bus.history.export import Exporting
+    from unibus.bus.history.export_lines import Contents
+    from unibus.bus.history.trace import MessageTrace
+    from unibus.bus.management.settings.declaring import DeclaredPlan
+    from unibus.cli.connection.command_import import CommandImport
+    from unibus.cli.connection.entity_rows import TopWatch
+    from unibus.cli.local.access import LocalAccess
+    from unibus.cli.local.dead_letters import LocalDeadLetters, LocalPurge
+    from unibus.cli.local.receiving import LocalReceiver
+    from unibus.core.envelope.message import Message
+    from unibus.core.lifecycle.commands import SendResult
+    from unibus.core.lifecycle.events import Event
+    from unibus.stores.query.result import QueryResult
+    from unibus.stores.seam.store import EntityInfo, Store
+    from unibus.stores.seam.store_view import StoreReader
+
+PAGE = 1_000
+
+
+class LocalManagement:
+    """See `Management`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._stack = contextlib.ExitStack()
+        self._open: tuple[object, object] = (None, None)
+
+    def close(self) -> None:
+        self._open = (None, None)
+        self._stack.close()
+
+    def _held(self, way: Callable[[], AbstractContextManager[Any]], name: str) -> Any:
+        if self._open[0] != name:
+            self.close()
+            self._open = (name, self._stack.enter_context(way()))
+        return self._open[1]
+
+    def _reader(self) -> "StoreReader":
+        return cast("StoreReader", self._held(lambda: looking(self.url), "reader"))
+
+    def _store(self) -> "Store":
+        return cast("Store", self._held(lambda: owning(self.url), "store"))
+
+    def _bus(self, strict: bool = True) -> "SyncMessageBus":
+        from unibus.bus.api.sync_bus import SyncMessageBus
+
+        name = "strict bus" if strict else "bus"
+        return cast("SyncMessageBus", self._held(lambda: SyncMessageBus(self.url, strict=strict), name))
+
+    # Entities and messages
+
+    def entities(self) -> "list[EntityInfo]":
+        return self._reader().entities()
+
+    def send(self, entity: str, bodies: Sequence[object], fields: Mapping[str, object]) -> "list[SendResult]":
+        bus = self._bus(strict=False)
+        if len(bodies) == 1:
+            return [bus.send(entity, bodies[0], **fields)]
+        return bus.send_many(entity, list(bodies), **fields)
+
+    def peek(self, entity: str, from_sequence: int, count: int) -> "Iterator[Message]":
+        """In pages, so that a long queue needs no memory for all of it."""
+        bus, left = self._bus(), count
+        while page := bus.peek(entity, min(left, BATCH) if count else BATCH, from_sequence):
+            yield from page
+            from_sequence = int(page[-1].sequence) + 1
+            left -= len(page)
+            if count and left <= 0:
+                return
+
+    @contextlib.asynccontextmanager
+    async def receiver(self) -> "AsyncIterator[LocalReceiver]":
+        from unibus.bus.api.message_bus import MessageBus
+        from unibus.cli.local.receiving import LocalReceiver
+
+        self.close()
+        async with MessageBus(self.url, strict=True) as bus:
+            yield LocalReceiver(bus)
+
+    # Settings
+
+    def declare(self, file: str, dry_run: bool) -> "DeclaredPlan":
+        from unibus.bus.entities.file import declare_entities, planned, read_entity_file
+        from unibus.bus.management.settings.declaring import plan_record
+
+        wanted = read_entity_file(file)
+        if dry_run:
+            return plan_record(planned(self._here(), wanted))
+        store = self._store()
+        plan = planned(store.entities().wait(), wanted)
+        declare_entities(store, plan)
+        return plan_record(plan)
+
+    def _here(self) -> "list[EntityInfo]":
+        """What there is, read beside its owner; a store that is missing has nothing, and is not made."""
+        from unibus.cli.connection.bus_option import store_url
+
+        try:
+            store_url(self.url)
+        except StoreUnavailable:
+            return []
+        return self.entities()
+
+    def access(self) -> "LocalAccess":
+        from unibus.cli.local.access import LocalAccess
+
+        return LocalAccess(self._store())
+
+    # History
+
+    def query(self, asked: Asked) -> "QueryResult":
+        """Also beside a process that owns the store."""
+        from unibus.stores.query import query as made
+        from unibus.stores.query.outside import OutsideStore
+        from unibus.stores.seam.store import Store
+
+        reader = self._reader()
+        with reader.moment():
+            source = cast(Store, OutsideStore(reader, self.url))
+            limits = (asked.time_limit_s, asked.rows, asked.memory_mb)
+            return made(source, asked.sql, list(asked.parameters), *limits).run()
+
+    def trace(self, message_id: str) -> "MessageTrace":
+        from unibus.bus.history.trace import trace_of
+        from unibus.bus.management.history.traces import not_traced
+
+        reader = self._reader()
+        with reader.moment():
+            entities = reader.entities()
+            found = trace_of(message_id, reader.events_of(message_id), reader.find, lambda: entities)
+        if not found:
+            raise not_traced(message_id)
+        return found
+
+    def watch(self, once: bool) -> "TopWatch":
+        from unibus.cli.connection.entity_rows import TopWatch
+
+        return TopWatch(self._reader())
+
+    def tail(self, wanted: WantedEvents) -> "LocalTail":
+        return LocalTail(self._reader(), wanted)
+
+    def replay(self, channel: str, after: int, since_ns: int) -> "Iterator[Message]":
+        return replayed(self._reader(), channel, after, since_ns)
+
+    def resending(self, channel: str, target: str, after: int, since_ns: int, count: int) -> "LocalResending":
+        return LocalResending(self._store(), channel, target, (after, since_ns), count)
+
+    # The whole bus
+
+    def export(self, put: Callable[[bytes], object], progress: Progress, names: Sequence[str]) -> "Exporting":
+        from unibus.bus.history.export import Exporting
+
+        exporting = Exporting(self._reader(), put, progress)
+        exporting.run(names)
+        return exporting
+
+    def importing(self, contents: "Contents") -> "CommandImport":
+        from unibus.bus.history.import_ import StoreTarget
+        from unibus.cli.connection.command_import import CommandImport
+
+        return CommandImport(StoreTarget(self._store()), contents)
+
+    @contextlib.asynccontextmanager
+    async def relaying(self, file: str) -> "AsyncIterator[Relay]":
+        from unibus.bus.api.message_bus import MessageBus
+
+        self.close()
+        async with MessageBus(self.url, strict=True) as bus:
+            yield lambda again, adopt: bus.relay_outbox(file, again=again, adopt=adopt)
+
+    def dead_letters(self) -> "LocalDeadLetters":
+        from unibus.cli.local.dead_letters import LocalDeadLetters
+
+        return LocalDeadLetters(self._bus)
+
+    def purge(self, entity: str, dry_run: bool) -> "LocalPurge":
+        from unibus.cli.local.dead_letters import LocalPurge
+
+        return LocalPurge(self._bus(), entity, dry_run)
+
+
+def replayed(reader: "StoreReader", channel: str, after: int, since_ns: int) -> "Iterator[Message]":
+    from unibus.core.codec.codec import decode
+
+    for sequence, data in reader.replay(channel, after, since_ns):
+        message = decode(data)
+        message.sequence = sequence
+        yield message
+
+
+class LocalTail:
+    def __init__(self, reader: "StoreReader", wanted: WantedEvents) -> None:
+        from unibus.bus.management.history.events import EventFilter
+
+        def is_known(name: str) -> bool:
+            return any(each.name == name for each in reader.entities())
+
+        self._reader = reader
+        self._kinds = wanted.kinds
+        self._wanted = EventFilter(*wanted, is_known)
+        self._seq = 0
+        self._since_us = 0
+
+    def last(self, count: int) -> "list[Event]":
+        with self._reader.moment():
+            self._seq = self._reader.last_seq()
+            return self._reader.last_events(count, self._wanted)
+
+    def begin(self, after: int, since_us: int) -> None:
+        self._since_us = since_us
+        self._seq = self._reader.seq_before(since_us * 1_000) if since_us else after
+
+    def page(self) -> "tuple[list[Event], bool]":
+        events, safe_seq = self._reader.events_after(self._seq, PAGE, self._kinds)
+        self._seq = events[-1].seq if len(events) == PAGE else max(self._seq, safe_seq)
+        found = [event for event in events if event.ts >= self._since_us and self._wanted(event)]
+        return found, len(events) == PAGE
+
+    def follow(self) -> None:
+        return  # History is read from outside: there is nothing that reports what is new.
+
+
+class LocalResending:
+    def __init__(self, store: "Store", channel: str, target: str, begin: tuple[int, int], count: int) -> None:
+        from unibus.stores.seam.store_view import OpenStoreReader
+
+        self.sent = 0
+        self.duplicates = 0
+        self._store = store
+        self._target = target
+        reader = OpenStoreReader(store)
+        if target not in [each.name for each in reader.entities()]:
+            raise EntityNotFound(f"there is no queue or subscription {target!r}")
+        # In the order of time, so those that come meanwhile are after these.
+        total = len(reader.stored(channel, *begin))
+        self.total = min(total, count or total)
+        self._messages = islice(replayed(reader, channel, *begin), self.total)
+
+    def send_next(self) -> bool:
+        from unibus.core.lifecycle.commands import SendResult
+        from unibus.core.lifecycle.envelope import send_of
+
+        again = [message.fresh() for message in islice(self._messages, BATCH)]
+        if not again:
+            return False
+        for message in again:
+            message.channel = self._target
+        results = self._store.apply([send_of(message, self._target) for message in again]).wait()
+        self.sent += len(again)
+        self.duplicates += sum(isinstance(each, SendResult) and each.duplicate for each in results)
+        return True

@@ -1,0 +1,137 @@
+"""`unibus query`: SQL over what a store holds. It only reads; the tables are in stores/query/tables.py."""
+
+import csv
+import io
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from unibus.cli.connecting import managed
+from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connection.management import Asked
+from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write, write_json
+from unibus.cli.terminal.report import ExitCode
+from unibus.counting import counted
+from unibus.errors import UsageError
+from unibus.limits import QUERY_MEMORY_MB_DEFAULT, QUERY_ROWS_DEFAULT, QUERY_ROWS_MAX, QUERY_TIME_S_DEFAULT
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from unibus.stores.query.result import QueryResult, Value
+
+NONE: Final = "–"
+STDIN: Final = "-"
+READABLE: Final = 20
+"""Columns that are folded at fewer characters are hard to read."""
+SQL_HELP: Final = "A SELECT over messages, dead_letters, events and outgoing; - reads it from the input."
+
+
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help=SQL_HELP, show_default=False)],
+    parameters: Annotated[
+        list[str] | None, typer.Option("--param", "-p", metavar="VALUE", help="For the next ? in it. Repeat it.")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated, with a line of names.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines, also on a terminal.")] = False,
+    rows: Annotated[int, typer.Option(min=1, max=QUERY_ROWS_MAX, help="At most so many.")] = QUERY_ROWS_DEFAULT,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Stop after that.")] = QUERY_TIME_S_DEFAULT,
+    memory: Annotated[float, typer.Option(metavar="MB", help="Stop beyond that.")] = QUERY_MEMORY_MB_DEFAULT,
+    url: Url = DEFAULT_STORE,
+) -> ExitCode:
+    """Ask with SQL what the store holds, and what happened in it.
+
+    A table on a terminal, or lines for each row where that is too narrow; JSON Lines through a pipe. For instance:
+    unibus query "SELECT channel, status, count(*) FROM messages GROUP BY 1, 2"
+
+    Exit code 3 if there is no row.
+    """
+    if as_csv and as_json:
+        raise UsageError("--csv and --json contradict each other", "choose one")
+    text = sys.stdin.read() if sql == STDIN else sql
+    with managed(url) as bus:
+        result = bus.query(Asked(text, parameters or [], rows, time_limit, memory))
+    if as_csv:
+        write_csv(result)
+    elif as_json or not is_terminal():
+        write_lines(result)
+    elif result:
+        _show(result)
+    flush()
+    _tell_about(result, rows)
+    return ExitCode.OK if result else ExitCode.NOTHING_MATCHED
+
+
+def _tell_about(result: "QueryResult", rows: int) -> None:
+    if result.truncated:
+        typer.echo(f"there are more than {counted(rows, 'row')}; --rows shows more", err=True)
+    else:
+        aside(f"{counted(len(result), 'row')} in {result.seconds:.2f} s")
+
+
+def write_lines(result: "QueryResult") -> None:
+    for record in result.dicts():
+        write_json(record)
+
+
+def write_csv(result: "QueryResult") -> None:
+    page = io.StringIO()
+    writer = csv.writer(page, lineterminator="\n")
+    writer.writerow(result.columns)
+    writer.writerows([["" if value is None else _text(value) for value in row] for row in result])
+    write(page.getvalue().encode("utf-8"))
+
+
+def _text(value: "Value") -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _show(result: "QueryResult") -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if _table_width(result) <= console.width:
+        console.print(table(result))
+    else:
+        console.print(records(result), soft_wrap=True, end="")
+
+
+def _table_width(result: "QueryResult") -> int:
+    """The width at which a table is readable: longer values than READABLE may be folded, shorter ones are not."""
+    names = (len(name) for name in result.columns)
+    longest = [max((len(_shown(row[place])) for row in result), default=0) for place in range(len(result.columns))]
+    return sum(min(max(pair), READABLE) + 1 for pair in zip(names, longest, strict=True))
+
+
+def records(result: "QueryResult") -> "Text":
+    """Each row as lines of names and values, for rows that are wider than the terminal."""
+    from rich.text import Text
+
+    shown = Text()
+    width = max(len(printable(name)) for name in result.columns)
+    for number, row in enumerate(result, 1):
+        shown.append(f"row {number}\n", style="bold")
+        for name, value in zip(result.columns, row, strict=True):
+            shown.append(f"  {printable(name):<{width}}  ", style="dim")
+            shown.append(_shown(value).replace("\n", "\n" + " " * (width + 4)) + "\n")
+    return shown
+
+
+def _shown(value: "Value") -> str:
+    return NONE if value is None else printable(_text(value))
+
+
+def table(result: "QueryResult") -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for place, name in enumerate(result.columns):
+        numbers = all(isinstance(row[place], (int, float, type(None))) for row in result)
+        drawn.add_column(Text(printable(name)), justify="right" if numbers else "left", overflow="fold")
+    for row in result:
+        drawn.add_row(*[Text(NONE, "dim") if value is None else Text(printable(_text(value))) for value in row])
+    return drawn

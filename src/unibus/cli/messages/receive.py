@@ -1,0 +1,174 @@
+"""`unibus receive`: take messages from a queue, show them, and settle them.
+
+The order is what keeps messages from being lost: a message is completed only after its line was written and flushed.
+Whatever ends the command before that (Ctrl-C, a reader that went away, an error) gives the message back, uncounted. So
+a message may be shown twice, and none is lost; --delete turns that round.
+"""
+
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from unibus.cli.connecting import managed
+from unibus.cli.connection.bus_option import DEFAULT_STORE, DeadLetters, Queue, Url, entity_name, not_found
+from unibus.cli.connection.management import BATCH, Management, Receiver, ReceiverSession, ShownMessage
+from unibus.cli.terminal.options import with_options
+from unibus.cli.terminal.output import aside
+from unibus.cli.terminal.report import ExitCode
+from unibus.cli.terminal.signals import until_signal
+from unibus.errors import BusError, EntityNotFound, SessionNotAllowed, SessionRequired, UsageError
+
+NEXT: Final = "next"
+NO_LIMIT: Final = 2**62
+
+Take: TypeAlias = Callable[[int, float | None], Awaitable[Sequence[ShownMessage]]]
+
+
+@dataclass(frozen=True)
+class ReceiveOptions:
+    queue: Queue
+    count: Annotated[
+        int | None, typer.Option(min=0, show_default="1", help="How many; 0 for all there are. No limit with --follow.")
+    ] = None
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="End when nothing came for so long.")] = 0.0
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False
+    session: Annotated[
+        str | None, typer.Option(metavar="ID|next", help="The messages of one session; next: of one that is free.")
+    ] = None
+    keep: Annotated[bool, typer.Option("--keep", "--peek-lock", help="Show them and give them back.")] = False
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove them before they are shown: at most once instead of at least once.")
+    ] = False
+    dead_letters: DeadLetters = False
+    raw: Annotated[bool, typer.Option("--raw", help="The bodies alone.")] = False
+    url: Url = DEFAULT_STORE
+
+
+@with_options(ReceiveOptions)
+def receive(options: ReceiveOptions) -> ExitCode:
+    """Receive messages: each is completed once it was shown.
+
+    Exit code 3 if there was nothing. Ctrl-C gives back what was not shown.
+    """
+    if options.keep and options.delete:
+        raise UsageError("--keep gives messages back, --delete removes them", "leave one of them out")
+    if options.keep and options.follow:
+        raise UsageError("--keep would hold every message until the end of --follow", "`unibus peek` only looks")
+    with managed(options.url) as bus:
+        shown = until_signal(_receive(options, bus))
+    if not shown:
+        aside(f"nothing to receive from {entity_name(options.queue, options.dead_letters)}")
+    return ExitCode.OK if shown else ExitCode.NOTHING_MATCHED
+
+
+async def _receive(options: ReceiveOptions, bus: Management) -> int:
+    try:
+        async with bus.receiver() as receiver:
+            reception = Reception(receiver, options)
+            await reception.run()
+            return reception.shown
+    except EntityNotFound:
+        raise not_found(options.queue, [each.name for each in bus.entities()]) from None
+    except SessionRequired as error:
+        raise SessionRequired(error.what, "--session next takes one that is free") from None
+    except SessionNotAllowed as error:
+        raise SessionNotAllowed(error.what, "leave --session out") from None
+
+
+class Reception:
+    """One run of the command. `shown` counts the messages that were written."""
+
+    def __init__(self, receiver: Receiver, options: ReceiveOptions) -> None:
+        from unibus.cli.terminal.message_view import MessageView
+
+        self.shown = 0
+        self._receiver = receiver
+        self._options = options
+        self._entity = entity_name(options.queue, options.dead_letters)
+        self._lock = not options.delete
+        self._view = MessageView(options.raw)
+        default = 0 if options.follow else 1
+        self._limit = (default if options.count is None else options.count) or NO_LIMIT
+        self._wait_s = None if options.follow else options.wait
+
+    async def run(self) -> None:
+        if self._options.session is None:
+            await self._show_all(self._from_queue, self._wait_s)
+        elif self._options.session != NEXT:
+            async with self._session(self._options.session) as session:
+                await self._show_all(self._from(session), self._wait_s)
+        else:
+            await self._next_sessions()
+
+    async def _next_sessions(self) -> None:
+        """One session; with --follow one after the other, each until it has no more messages."""
+        follow = self._options.follow
+        while self.shown < self._limit:
+            async with self._session(None) as session:
+                await self._show_all(self._from(session), 0 if follow else self._wait_s)
+            if not follow:
+                return
+
+    def _from_queue(self, count: int, wait_s: float | None) -> Awaitable[Sequence[ShownMessage]]:
+        return self._receiver.receive_batch(self._entity, count, wait_s, self._lock)
+
+    def _from(self, session: ReceiverSession) -> Take:
+        return lambda count, wait_s: session.receive_batch(count, wait_s, self._lock)
+
+    @contextlib.asynccontextmanager
+    async def _session(self, session_id: str | None) -> AsyncIterator[ReceiverSession]:
+        async with self._receiver.session(self._entity, session_id, self._wait_s) as session:
+            with renewed(session, session.lock_s / 3):
+                yield session
+
+    # Showing and settling
+
+    async def _show_all(self, take: Take, wait_s: float | None) -> None:
+        async with contextlib.AsyncExitStack() as until_end:
+            while self.shown < self._limit:
+                messages = await take(min(BATCH, self._limit - self.shown), wait_s)
+                if not messages:
+                    return
+                if self._options.keep:
+                    # Renewed however slow the reader is, and released in the end.
+                    await until_end.enter_async_context(self._receiver.hold(messages))
+                    self._show(messages)
+                else:
+                    await self._show_and_complete(messages)
+
+    async def _show_and_complete(self, messages: Sequence[ShownMessage]) -> None:
+        async with self._receiver.hold(messages) if self._lock else contextlib.nullcontext():
+            self._show(messages)
+            if self._lock:
+                await self._receiver.complete(messages)
+
+    def _show(self, messages: Sequence[ShownMessage]) -> None:
+        for message in messages:
+            self._view.show(message.entity, message.message, message.enqueued_at)
+        self._view.flush()
+        self.shown += len(messages)
+
+
+@contextlib.contextmanager
+def renewed(session: ReceiverSession, every_s: float) -> Iterator[None]:
+    """Renew the lock on a session. In a thread, because a reader that does not read blocks the loop."""
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(every_s):
+            try:
+                session.renew()
+            except BusError:
+                return  # The next receive or settlement tells that the lock is lost.
+
+    thread = threading.Thread(target=renew, name="unibus-session-lock", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

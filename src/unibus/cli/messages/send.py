@@ -1,0 +1,214 @@
+"""`unibus send`: one message, or one per line of the input. It makes the store and the queue if they are missing.
+
+What is told has happened: a message is counted when the store has answered for it, and Ctrl-C waits for that answer.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from unibus.cli.connecting import managed
+from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
+from unibus.cli.connection.management import Management
+from unibus.cli.terminal.options import with_options
+from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write_json
+from unibus.cli.terminal.signals import undisturbed
+from unibus.cli.terminal.stdin import InputSource, awake
+from unibus.counting import counted
+from unibus.errors import MessageTooLarge, SessionRequired, UsageError
+from unibus.limits import BODY_BYTES_MAX
+
+if TYPE_CHECKING:
+    from unibus.core.lifecycle.commands import SendResult
+
+STDIN: Final = "-"
+LINES_PER_BATCH: Final = 1_000
+CHUNK_BYTES: Final = 1024 * 1024
+PROGRESS_S: Final = 0.1
+
+
+@dataclass(frozen=True)
+class SendOptions:
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue or a topic.", show_default=False)]
+    body: Annotated[
+        str, typer.Argument(metavar="BODY", help="JSON if it is JSON, else text; - reads it from the input.")
+    ] = STDIN
+    lines: Annotated[bool, typer.Option("--lines", help="One message per line of the input.")] = False
+    priority: Annotated[int | None, typer.Option(help="0 to 255, lower is more urgent.")] = None
+    session: Annotated[str | None, typer.Option(metavar="ID", help="The session it belongs to.")] = None
+    dedup_key: Annotated[str | None, typer.Option(metavar="KEY", help="Store it only if the key is new.")] = None
+    delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Visible only after that time.")] = None
+    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Gone after that time.")] = None
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="May be given several times.")] = None
+    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="What it belongs to.")] = None
+    durability: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="D1 survives the process, D2 a loss of power.")
+    ] = None
+    url: Url = DEFAULT_STORE
+
+
+@with_options(SendOptions)
+def send(options: SendOptions) -> None:
+    """Send a message; a queue that is missing is made.
+
+    Text from the input loses the line end it closes with.
+
+    With --lines empty lines are skipped; an error ends it, and the count tells how many lines were stored.
+    """
+    _check(options)
+    try:
+        _send(options, _fields(options))
+    except SessionRequired as error:
+        raise SessionRequired(error.what, "--session ID names its session") from None
+
+
+def _send(options: SendOptions, fields: dict[str, object]) -> None:
+    if options.lines:
+        with managed(options.url, makes=True) as bus:
+            _send_lines(bus, options.queue, fields)
+        return
+    body = _input_body() if options.body == STDIN else body_of(os.fsencode(options.body))
+    with managed(options.url, makes=True) as bus, undisturbed():
+        [result] = bus.send(options.queue, [body], fields)
+        _show(result, options.delay)
+
+
+def _check(options: SendOptions) -> None:
+    if options.lines and options.body != STDIN:
+        raise UsageError("--lines reads the input, and there is a BODY too", "leave one of them out")
+    if options.lines and options.dedup_key is not None:
+        raise UsageError("--dedup-key with --lines would keep the first line only", "leave one of them out")
+
+
+def _fields(options: SendOptions) -> dict[str, object]:
+    """What `bus.send` takes; only what was given."""
+    given: dict[str, object] = {
+        "priority": options.priority,
+        "session_id": options.session,
+        "dedup_key": options.dedup_key,
+        "delay": options.delay,
+        "ttl": options.ttl,
+        "headers": dict(map(_header, options.header)) if options.header else None,
+        "correlation_id": options.correlation_id,
+        "durability": options.durability,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--header {text!r} is not NAME=TEXT", "for instance --header tenant=acme")
+    return name, value
+
+
+# Bodies
+
+
+def body_of(data: bytes) -> object:
+    """JSON if it is JSON, else text, else the bytes themselves."""
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data
+
+
+def _input_body() -> object:
+    _invite()
+    with awake(sys.stdin.buffer) as source:
+        body = body_of(b"".join(iter(lambda: source.read1(CHUNK_BYTES), b"")))
+    if isinstance(body, str):
+        return body.removesuffix("\n").removesuffix("\r")
+    return body
+
+
+def _invite() -> None:
+    if sys.stdin.isatty():
+        aside("reading from the terminal; Ctrl-D ends the input")
+
+
+def lines_of(source: InputSource) -> Iterator[list[bytes]]:
+    """What has come by now, in batches of whole lines: a slow input is sent at once, a fast one in few batches."""
+    rest = b""
+    while chunk := source.read1(CHUNK_BYTES):
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from _batches(whole)
+        if len(rest) > BODY_BYTES_MAX:
+            raise MessageTooLarge(f"a line of more than {BODY_BYTES_MAX} bytes", "send a reference")
+    yield from _batches([rest])
+
+
+def _batches(lines: list[bytes]) -> Iterator[list[bytes]]:
+    filled = [line for line in (each.removesuffix(b"\r") for each in lines) if line.strip()]
+    for at in range(0, len(filled), LINES_PER_BATCH):
+        yield filled[at : at + LINES_PER_BATCH]
+
+
+# Sending lines
+
+
+class Tally:
+    """What was sent so far. It is told at the end, also when an error or Ctrl-C is the end."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+        self._sent = 0
+        self._duplicates = 0
+        self._last: SendResult | None = None
+        self._live = sys.stderr.isatty()
+        self._due_s = 0.0
+
+    def add(self, results: "list[SendResult]") -> None:
+        self._duplicates += sum(each.duplicate for each in results)
+        self._sent += len(results)
+        self._last = results[-1]
+        if self._live and time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + PROGRESS_S
+            typer.echo(f"\r{self._sent:,} sent", err=True, nl=False)
+
+    def tell(self) -> None:
+        if self._live and self._sent:
+            typer.echo("\r\x1b[K", err=True, nl=False)
+        level = "" if self._last is None else self._last.durability
+        if is_terminal():
+            known = f", {self._duplicates:,} of them known already" if self._duplicates else ""
+            typer.echo(f"{counted(self._sent, 'message')} sent to {printable(self._queue)}{known}  {level}".rstrip())
+        else:
+            last = 0 if self._last is None else self._last.sequence
+            counts = {"sent": self._sent, "duplicates": self._duplicates, "last_sequence": last}
+            write_json({"entity": self._queue, **counts, "durability": level})
+            flush()
+
+
+def _send_lines(bus: Management, queue: str, fields: dict[str, object]) -> None:
+    _invite()
+    tally = Tally(queue)
+    try:
+        with awake(sys.stdin.buffer) as source:
+            for batch in lines_of(source):
+                with undisturbed():
+                    tally.add(bus.send(queue, [body_of(line) for line in batch], fields))
+    finally:
+        tally.tell()
+
+
+def _show(result: "SendResult", delay: float | None) -> None:
+    if not is_terminal():
+        names = ("entity", "sequence", "id", "duplicate", "durability")
+        write_json({name: getattr(result, name) for name in names})
+        flush()
+    elif result.duplicate:
+        typer.echo(f"known already, nothing was stored  {printable(result.entity)}  {result.id}")
+    else:
+        when = "" if delay is None else f"  visible in {delay:g} s"
+        typer.echo(f"sent  {printable(result.entity)} #{result.sequence}  {result.id}  {result.durability}{when}")

@@ -1,0 +1,120 @@
+"""`unibus trace`: where one message went, as a tree of the places it was in, with what happened there and when."""
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from unibus.cli.connecting import managed
+from unibus.cli.connection.bus_option import DEFAULT_STORE, Url
+from unibus.cli.terminal.output import flush, is_terminal, printable, write_json
+from unibus.cli.terminal.report import ExitCode
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    from unibus.bus.history.trace import MessageTrace, TracedCopy, TraceStep
+
+_STYLES: Final = {
+    "completed": "bold green",
+    "waiting": "bold yellow",
+    "in flight": "bold blue",
+    "dead-lettered": "bold red",
+    "not delivered": "bold red",
+    "gone": "bold red",
+}
+_TROUBLE: Final = ("dead-lettered", "not delivered", "gone")
+
+
+def trace(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a message.", show_default=False)],
+    url: Url = DEFAULT_STORE,
+) -> ExitCode:
+    """Show what happened to a message, in all the places where it was.
+
+    Through a pipe it is one JSON line for each event.
+
+    Exit code 3 if history has nothing of that id.
+    """
+    with managed(url) as bus:
+        found = bus.trace(message_id)
+    if is_terminal():
+        _draw(found)
+    else:
+        _write(found)
+    return ExitCode.OK
+
+
+def _write(found: "MessageTrace") -> None:
+    from unibus.bus.management.history.events import record_of
+
+    for event in found.events:
+        write_json(record_of(event))
+    flush()
+
+
+def _draw(found: "MessageTrace") -> None:
+    from rich.console import Console
+
+    Console(highlight=False).print(tree_of(found))
+
+
+def tree_of(found: "MessageTrace") -> "Tree":
+    """The date once, above; then the time of the day, and how long after the beginning."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    from unibus.bus.management.history.events import when
+
+    began = when(found.events[0].ts)
+    title = Text()
+    title.append(printable(found.message_id), style="bold")
+    title.append(f"  {found.status}", style=_STYLES.get(found.status, "bold"))
+    title.append(f"  {began.astimezone():%Y-%m-%d}", style="dim")
+    tree = Tree(title, guide_style="dim")
+    for root in found.roots:
+        _add(tree, root, began)
+    return tree
+
+
+def _add(tree: "Tree", copy: "TracedCopy", began: datetime) -> None:
+    from rich.text import Text
+
+    place = Text()
+    place.append(printable(copy.channel), style="bold")
+    place.append(f" #{copy.sequence}  " if copy.sequence else "  ")
+    place.append(copy.outcome, style=_STYLES.get(copy.outcome, "dim"))
+    if copy.reason:
+        trouble = copy.outcome in _TROUBLE
+        place.append(f"  {printable(copy.reason)}", style="bold red" if trouble else "yellow")
+    branch = tree.add(place)
+    for step in copy.steps:
+        branch.add(_line(step, began))
+    for child in copy.children:
+        _add(branch, child, began)
+    for name, reason in copy.declined:
+        branch.add(Text.assemble((printable(name), "bold"), "  ", (reason, "yellow")))
+
+
+def _line(step: "TraceStep", began: datetime) -> "Text":
+    from rich.text import Text
+
+    from unibus.cli.terminal.event_view import clock_time, style_of
+
+    shown = Text()
+    shown.append(clock_time(step.at), style="dim")
+    shown.append(f" {elapsed(step.at - began):>9}  ", style="cyan")
+    shown.append(printable(step.text), style=style_of(step.kind))
+    return shown
+
+
+def elapsed(passed: timedelta) -> str:
+    """Since the beginning, in a unit that keeps it short."""
+    seconds = passed.total_seconds()
+    if seconds < 1:
+        return f"+{seconds * 1_000:.0f} ms"
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= length_s:
+            return f"+{seconds / length_s:.1f} {unit}"
+    return f"+{seconds:.1f} s"

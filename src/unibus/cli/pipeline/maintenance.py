@@ -1,0 +1,167 @@
+"""`unibus pipeline rebuild`, `compact` and `vacuum`: keeping a lake in order. What takes something away asks first."""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unibus.cli.pipeline.options import DEFAULT_LAKE, Connect, LakeDir, Master, Where, Yes, extras, open_lake
+from unibus.cli.pipeline.run import MAX_EVENTS_DEFAULT, Bad, Source, progress, tell_batch
+from unibus.cli.pipeline.sources import opened_sources
+from unibus.cli.terminal.durations import seconds_of
+from unibus.cli.terminal.options import with_options
+from unibus.cli.terminal.output import aside, flush, is_terminal, write_json
+from unibus.cli.terminal.signals import undisturbed
+from unibus.counting import counted
+from unibus.errors import SparkLost, UsageError
+
+if TYPE_CHECKING:
+    from unibus.pipeline.run import BatchResult
+
+
+@dataclass(frozen=True)
+class RebuildOptions:
+    yes: Yes = False
+    source: Source = None
+    lake: LakeDir = Path(DEFAULT_LAKE)
+    master: Master = None
+    connect: Connect = None
+    bad: Bad = "quarantine"
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DOMAIN", help="Lose what the lake has of a bus whose history is no more. Repeat it."),
+    ] = None
+    max_events: Annotated[int, typer.Option(min=1, metavar="N", help="Of one batch.")] = MAX_EVENTS_DEFAULT
+
+
+@with_options(RebuildOptions)
+def rebuild(options: RebuildOptions) -> None:
+    """Make all tables anew from the segments, beside the old ones, and then exchange them.
+
+    What the segments do not have any more is not in the new tables. Ended before its end, it changes nothing.
+    """
+    lake = open_lake(options.lake)
+    with extras():
+        from unibus.pipeline.rebuild import check_all_there
+        from unibus.pipeline.rebuild import rebuild as rebuilt
+    with opened_sources(options.lake, options.source) as sources:
+        check_all_there(lake, sources, options.forget or ())
+        _ask(f"Make all tables of {options.lake} anew, from what the segments still have?", options.yes)
+        where = Where(options.master, options.connect)
+
+        def make_all() -> int:
+            spark = where.session(options.lake)
+            with progress() as step:
+                found = rebuilt(
+                    spark,
+                    lake,
+                    sources,
+                    max_events=options.max_events,
+                    bad=options.bad,
+                    progress=step,
+                    forget=options.forget or (),
+                )
+                return sum(map(_told, found))
+
+        made = again_if_lost(make_all)
+    tell_rebuilt(made, lake.done())
+
+
+def again_if_lost(make_all: "Callable[[], int]") -> int:
+    """Once more with another Spark, where the first one ended. Nothing of a rebuild counts before its end."""
+    try:
+        return make_all()
+    except SparkLost as error:
+        typer.secho(f"warning: {error.what}; another one is started, and begins again", fg="yellow", err=True)
+    return make_all()
+
+
+def _told(result: "BatchResult") -> int:
+    tell_batch(result)
+    return 1
+
+
+def tell_rebuilt(made: int, last: int) -> None:
+    """Batches of the new tables were counted from 1; the lake counts on, since no number is used twice."""
+    if is_terminal():
+        typer.echo(f"rebuilt in {counted(made, 'batch', 'batches')}; the lake is at batch {last:,} now")
+        return
+    write_json({"rebuilt": True, "batches": made, "batch": last})
+    flush()
+
+
+def compact(lake: LakeDir = Path(DEFAULT_LAKE)) -> None:
+    """Put many small files into few, and what can be added up into one row. Nobody who reads sees another result."""
+    found = open_lake(lake)
+    with extras():
+        from unibus.pipeline.upkeep import compact as compacted
+    with undisturbed():
+        counts = compacted(found)
+    for name, (before, after) in counts.items():
+        if not is_terminal():
+            write_json({"table": name, "files_before": before, "files": after})
+        elif before:
+            typer.echo(f"{name:<16} {before:>5} {'file' if before == 1 else 'files'}, now {after}")
+    flush()
+
+
+def vacuum(
+    older: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="Files that have not counted for so long, in whole hours: a reader may have them open."
+        ),
+    ] = "24h",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE=TIME", help="Forget older rows of a table first: messages=90d. Repeat it."),
+    ] = None,
+    yes: Yes = False,
+    lake: LakeDir = Path(DEFAULT_LAKE),
+) -> None:
+    """Remove files that no table names any more; with --keep also rows that are older than that."""
+    hours = math.ceil(seconds_of("--older", older) / 3_600)
+    kept = dict(_kept(each) for each in keep or ())
+    found = open_lake(lake)
+    with extras():
+        from unibus.pipeline.upkeep import retain
+        from unibus.pipeline.upkeep import vacuum as vacuumed
+    what = f" and rows: {', '.join(keep)}" if keep else ""
+    _ask(f"Remove files of {lake} that have not counted for {_hours(hours)}{what}?", yes)
+    with undisturbed():
+        forgotten = retain(found, kept, time.time_ns() // 1_000) if kept else {}
+        gone = vacuumed(found, hours)
+    _tell("removed", {"files": len(gone), **{f"rows of {name}": count for name, count in forgotten.items()}})
+
+
+def _hours(count: int) -> str:
+    return "a whole hour (the shortest there is)" if count == 1 else f"{count:,} whole hours"
+
+
+def _kept(text: str) -> tuple[str, int]:
+    table, equals, how_long = text.partition("=")
+    if not equals:
+        raise UsageError(f"--keep {text!r} is not TABLE=TIME", "for instance --keep messages=90d")
+    return table, round(seconds_of("--keep", how_long) * 1e6)
+
+
+def _tell(what: str, counts: dict[str, int]) -> None:
+    if is_terminal():
+        typer.echo(f"{what}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+        return
+    write_json({what: True, **{name.replace(" ", "_"): count for name, count in counts.items()}})
+    flush()
+
+
+def _ask(question: str, yes: bool) -> None:
+    if yes:
+        aside(question.replace("?", ""))
+        return
+    if not (is_terminal() and sys.stdin.isatty()):
+        raise UsageError("there is no terminal to ask for a confirmation", "--yes does it without asking")
+    typer.confirm(question, abort=True)

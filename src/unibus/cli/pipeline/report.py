@@ -1,0 +1,219 @@
+"""`unibus pipeline report`, `sql` and `trace`: questions to the lake.
+
+A server that runs for the lake answers at once; else Spark is started for the one question. A trace needs none.
+"""
+
+import enum
+import sys
+from dataclasses import dataclass
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from unibus.cli.pipeline.options import (
+    DEFAULT_LAKE,
+    Connect,
+    Csv,
+    Json,
+    LakeDir,
+    Limit,
+    Master,
+    Where,
+    extras,
+    no_lake,
+    open_lake,
+)
+from unibus.cli.terminal.moments import moment_of
+from unibus.cli.terminal.options import with_options
+from unibus.cli.terminal.output import aside, printable
+from unibus.cli.terminal.report import ExitCode
+from unibus.errors import MessageNotFound, SparkLost, StoreUnavailable, UsageError
+from unibus.pipeline.reports.request import REPORT_ROWS, SQL_ROWS, SQL_TIME_S, FoundEvents, Reply, ReportRequest
+
+if TYPE_CHECKING:
+    from unibus.pipeline.reports.answer import Answer
+
+STDIN: Final = "-"
+UNREAD_SHOWN: Final = 5
+SQL_HELP: Final = (
+    "A SELECT over messages, channel_minute, latency_hist, failures, traces, quarantine, channels, batches, events and "
+    "bodies; - reads it from the input."
+)
+
+
+class Report(enum.StrEnum):
+    CHANNELS = "channels"
+    LATENCY = "latency"
+    FAILURES = "failures"
+    STUCK = "stuck"
+    CONSUMERS = "consumers"
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    what: Annotated[Report | None, typer.Argument(metavar="WHAT", help="What it is about.", show_default=False)] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="1h|TIME", help="From then on, in UTC; for stuck: nothing has happened to it since. Default: all."
+        ),
+    ] = None
+    channel: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Only these channels; * stands for anything.")
+    ] = None
+    limit: Limit = REPORT_ROWS
+    as_json: Json = False
+    as_csv: Csv = False
+    lake: LakeDir = Path(DEFAULT_LAKE)
+    master: Master = None
+    connect: Connect = None
+
+
+@with_options(ReportOptions)
+def report(options: ReportOptions) -> ExitCode:
+    """Tell what happened: channels, latency, failures, stuck messages, consumers.
+
+    A table with plots on a terminal, JSON Lines through a pipe.
+
+    Exit code 3 if there is nothing to tell.
+    """
+    from unibus.cli.pipeline.view import show
+
+    if options.what is None:
+        raise UsageError("which report?", f"there are {', '.join(Report)}")
+    _not_both(options.as_json, options.as_csv)
+    since_us = None if options.since is None else round(moment_of("--since", options.since, zone=UTC).timestamp() * 1e6)
+    request = ReportRequest(options.what.value, since_us, options.channel, options.limit)
+    answer = asked(options.lake, request, Where(options.master, options.connect))
+    if not answer.rows:
+        aside("nothing of that is in the lake" + ("; a wider --since, or another --channel?" if since_us else ""))
+    return show(answer, options.as_json, options.as_csv, options.limit)
+
+
+@dataclass(frozen=True)
+class SqlOptions:
+    sql: Annotated[str, typer.Argument(metavar="SQL", help=SQL_HELP, show_default=False)]
+    limit: Limit = SQL_ROWS
+    time_limit: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Stop after that.")] = SQL_TIME_S
+    as_json: Json = False
+    as_csv: Csv = False
+    lake: LakeDir = Path(DEFAULT_LAKE)
+    master: Master = None
+    connect: Connect = None
+
+
+@with_options(SqlOptions)
+def sql(options: SqlOptions) -> ExitCode:
+    """Ask the lake with a SELECT of Spark SQL.
+
+    For instance: unibus pipeline sql "SELECT outcome, count(*) FROM messages GROUP BY 1"
+
+    Exit code 3 if there is no row.
+    """
+    from unibus.cli.pipeline.view import show
+    from unibus.pipeline.reports.sql_text import wrapped
+
+    _not_both(options.as_json, options.as_csv)
+    text = sys.stdin.read() if options.sql == STDIN else options.sql
+    wrapped(text, 1)  # What is no SELECT is told before Spark is started for it.
+    request = ReportRequest("sql", limit=options.limit, text=text, time_s=options.time_limit)
+    answer = asked(options.lake, request, Where(options.master, options.connect))
+    return show(answer, options.as_json, options.as_csv, options.limit)
+
+
+def _not_both(as_json: bool, as_csv: bool) -> None:
+    if as_json and as_csv:
+        raise UsageError("--csv and --json contradict each other", "choose one")
+
+
+def asked(path: Path, request: ReportRequest, where: Where) -> "Answer":
+    """By the server, if one is there and no other Spark was named."""
+    reply = _of_server(path, request) if where == Where() else None
+    if reply is not None and reply.answer is not None:
+        return reply.answer
+    lake = open_lake(path)
+    if not lake.done():
+        raise StoreUnavailable(f"the lake {path} is empty", "`unibus pipeline run --once` fills it")
+    spark = where.session(path, quick=True)
+    with extras():
+        from unibus.pipeline.reports.asking import answer
+    try:
+        return answer(spark, lake, request)
+    except SparkLost as error:
+        aside(f"{error.what}; the question is asked again")
+        return answer(where.session(path, quick=True), lake, request)
+
+
+def _of_server(path: Path, request: ReportRequest) -> Reply | None:
+    from unibus.pipeline.serving.client import address_of, ask
+
+    if not path.is_dir():
+        raise no_lake(path)
+    reply = ask(path, request)
+    if reply is None:
+        if address_of(path) is not None:
+            aside("the server that was here is gone")
+        return None
+    if reply.refusal is not None:
+        error = reply.refusal.as_error()
+        if isinstance(error, SparkLost):
+            aside("the Spark of the server that was here has ended")
+            return None
+        raise error
+    return reply
+
+
+def trace(
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="Of a message, or a correlation id, or a trace id.", show_default=False)
+    ],
+    source: Annotated[
+        list[str] | None, typer.Option("--from", metavar="WHERE", help="Only there, instead of where the lake reads.")
+    ] = None,
+    as_json: Json = False,
+    lake: LakeDir = Path(DEFAULT_LAKE),
+) -> ExitCode:
+    """Show the way of a message, or of all messages of one trace, over channels and domains.
+
+    Through a pipe it is one JSON line for each event.
+
+    Exit code 3 if no segment has it.
+    """
+    from unibus.cli.pipeline.trace import show_found
+
+    found = _found(lake, id, source)
+    if found.unread:
+        typer.echo(_about_unread(found.unread), err=True)
+    if not found.events:
+        raise MessageNotFound(
+            f"no segment has anything of {id!r}",
+            "is the id whole? What the capture does not have yet is not found here",
+        )
+    show_found(found, as_json)
+    return ExitCode.OK
+
+
+def _about_unread(paths: list[str]) -> str:
+    shown = ", ".join(printable(each) for each in paths[:UNREAD_SHOWN])
+    more = len(paths) - UNREAD_SHOWN
+    are_segments = all(each.endswith(".parquet") for each in paths)
+    one, several = ("segment", "segments") if are_segments else ("source", "segments or sources")
+    what = f"1 {one}" if len(paths) == 1 else f"{len(paths)} {several}"
+    return f"{what} could not be read: {shown}{f' and {more} more' if more > 0 else ''}"
+
+
+def _found(path: Path, id: str, source: list[str] | None) -> FoundEvents:
+    from unibus.cli.pipeline.sources import opened_sources
+
+    if not source and path.is_dir():
+        reply = _of_server(path, ReportRequest("trace", text=id))
+        if reply is not None and reply.found is not None:
+            return reply.found
+    if not source and path != Path(DEFAULT_LAKE):
+        open_lake(path)  # A name that was mistyped is told, and not answered out of whatever is here.
+    with extras():
+        from unibus.pipeline.reports.tracing import find_events
+    with opened_sources(path, source, keep_damaged=True) as sources:
+        return find_events(sources, id)

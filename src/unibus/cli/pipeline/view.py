@@ -1,0 +1,241 @@
+"""How answers of the pipeline look: a table with plots for people, JSON Lines or CSV for programs."""
+
+import csv
+import io
+import itertools
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import typer
+
+from unibus.cli.terminal.output import aside, flush, is_terminal, printable, write, write_json
+from unibus.cli.terminal.report import ExitCode
+from unibus.counting import counted
+from unibus.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from unibus.pipeline.reports.answer import Answer, Column, Kind, Plot, Value
+
+NONE: Final = "–"
+SERIES_WIDTH: Final = 16
+BAR_WIDTH: Final = 40
+GAP: Final = 2
+"""Between two columns."""
+NAME_WIDTH: Final = 24
+"""Room that a text has at least, if it is that long. What is longer goes on in the next line."""
+_LEVELS: Final = "▁▂▃▄▅▆▇█"
+_PARTS: Final = " ▏▎▍▌▋▊▉"
+_NUMBERS: Final = frozenset({"number", "count", "bytes", "us", "rate"})
+_TROUBLE: Final = frozenset({"dead_lettered", "failed", "quarantined"})
+
+
+def show(answer: "Answer", as_json: bool = False, as_csv: bool = False, limit: int | None = None) -> ExitCode:
+    """In the form that was asked for, or that fits to who reads. 3 where there is no row."""
+    if as_json and as_csv:
+        raise UsageError("--csv and --json contradict each other", "choose one")
+    if as_csv:
+        _write_csv(answer)
+    elif as_json or not is_terminal():
+        for record in answer.records():
+            write_json(record)
+    else:
+        _draw(answer)
+    flush()
+    _tell_about(answer, limit)
+    return ExitCode.OK if answer.rows else ExitCode.NOTHING_MATCHED
+
+
+def _tell_about(answer: "Answer", limit: int | None) -> None:
+    if answer.more:
+        typer.echo(f"there are more than {counted(limit or 0, 'row')}; --limit shows more", err=True)
+    for note in answer.notes:
+        aside(note)
+    rows = len(answer.rows)
+    aside(f"{counted(rows, 'row')} in {answer.seconds:.2f} s")
+
+
+def _write_csv(answer: "Answer") -> None:
+    from unibus.pipeline.reports.answer import unique
+
+    page = io.StringIO()
+    writer = csv.writer(page, lineterminator="\n")
+    writer.writerow(unique([column.name for column in answer.columns]))
+    writer.writerows([[_cell(value) for value in row] for row in answer.rows])
+    write(page.getvalue().encode("utf-8", "surrogatepass"))
+
+
+def _cell(value: "Value") -> object:
+    if isinstance(value, (list, dict)):
+        return msgspec.json.encode(value).decode()
+    return "" if value is None else value
+
+
+# On a terminal
+
+
+def _draw(answer: "Answer") -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if answer.rows:
+        fitting = narrowed(answer.columns, answer.rows, console.width)
+        console.print(table(fitting, answer.rows))
+        left_out = [new.title or new.name for new, old in zip(fitting, answer.columns, strict=True) if new != old]
+        if left_out:
+            aside(f"left out here, for want of room: {', '.join(left_out)}")
+    for plot in answer.plots:
+        console.print()
+        console.print(bars(plot))
+
+
+def table(columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]") -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
+    places = [at for at, column in enumerate(columns) if column.drawn and _has_any(rows, at, column)]
+    for column in (columns[at] for at in places):
+        right = column.kind in _NUMBERS
+        title = Text(printable(column.title or column.name), overflow="fold")
+        drawn.add_column(title, justify="right" if right else "left", no_wrap=column.kind != "text")
+    for row in rows:
+        drawn.add_row(*[_styled(row[at], columns[at]) for at in places])
+    return drawn
+
+
+def narrowed(columns: "Sequence[Column]", rows: "Sequence[Sequence[Value]]", width: int) -> "list[Column]":
+    """Spare columns give way, plots before others and then from the right, until the rest has room. Names stay."""
+    from rich.cells import cell_len
+
+    def room(at: int) -> int:
+        column = columns[at]
+        cells = [printable(column.title or column.name), *[shown(row[at], column.kind) for row in rows]]
+        most = max(map(cell_len, cells))
+        return GAP + (min(most, NAME_WIDTH) if column.kind == "text" else most)
+
+    fitting = list(columns)
+    rooms = {at: room(at) for at, column in enumerate(columns) if column.drawn and _has_any(rows, at, column)}
+    spare = sorted((at for at in rooms if columns[at].spare), key=lambda at: (columns[at].kind != "series", -at))
+    for at in spare:
+        if sum(rooms.values()) <= width:
+            break
+        del rooms[at]
+        fitting[at] = msgspec.structs.replace(columns[at], drawn=False)
+    return fitting
+
+
+def _has_any(rows: "Sequence[Sequence[Value]]", at: int, column: "Column") -> bool:
+    """A column of a report that says nothing takes room from the others. One that somebody asked for stays."""
+    return not column.title or any(row[at] is not None for row in rows)
+
+
+def _styled(value: "Value", column: "Column") -> "Text":
+    from rich.text import Text
+
+    text = Text(shown(value, column.kind), overflow="fold")
+    if value is None:
+        text.stylize("dim")
+    elif column.kind == "series":
+        text.stylize("cyan")
+    elif column.name in _TROUBLE and value:
+        text.stylize("bold red")
+    return text
+
+
+def shown(value: "Value", kind: "Kind") -> str:
+    """One value as people read it."""
+    if value is None:
+        return NONE
+    if kind == "series" and isinstance(value, list):
+        return spark_line([float(each) for each in value if isinstance(each, (int, float))])
+    if isinstance(value, (list, dict)):
+        return printable(msgspec.json.encode(value).decode())
+    if kind in ("instant", "when") and isinstance(value, str):
+        return _instant(value, kind)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _number(value, kind)
+    return printable(str(value))
+
+
+def _instant(text: str, kind: "Kind") -> str:
+    try:
+        moment = datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return printable(text)
+    return f"{moment:%m-%d %H:%M}" if kind == "when" else f"{moment:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _number(value: float, kind: "Kind") -> str:
+    if kind == "us":
+        return duration(value)
+    if kind == "bytes":
+        return size(value)
+    if kind == "rate":
+        return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
+    if kind == "number":
+        return str(value) if isinstance(value, int) else f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+def duration(us: float) -> str:
+    """Microseconds, in a unit that keeps it short."""
+    for unit, length_us in (("d", 86_400e6), ("h", 3_600e6), ("m", 60e6), ("s", 1e6), ("ms", 1e3)):
+        if us >= length_us:
+            amount = us / length_us
+            return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
+    return f"{us:.0f} µs"
+
+
+def size(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(number) < 1_000:
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.3g} {unit}"
+        number /= 1_000
+    return f"{number:,.3g} TB"
+
+
+def spark_line(values: Sequence[float], width: int = SERIES_WIDTH) -> str:
+    """Nothing is the lowest line, and anything at all is above it."""
+    drawn = resampled(values, width)
+    top = max(drawn, default=0)
+    if top <= 0:
+        return _LEVELS[0] * len(drawn)
+    steps = len(_LEVELS) - 1
+    return "".join(_LEVELS[0 if each <= 0 else max(1, round(each / top * steps))] for each in drawn)
+
+
+def resampled(values: Sequence[float], width: int) -> list[float]:
+    """At most so many, each the mean of its neighbours: their sums would depend on how many they are."""
+    if len(values) <= width:
+        return list(values)
+    edges = [len(values) * each // width for each in range(width + 1)]
+    return [sum(values[first:last]) / (last - first) for first, last in itertools.pairwise(edges)]
+
+
+def bars(plot: "Plot") -> "Table":
+    """Horizontal, in eighths of a character."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, padding=(0, 1, 0, 0), show_header=False, title=printable(plot.title), title_justify="left")
+    drawn.add_column(justify="right", no_wrap=True)
+    drawn.add_column(no_wrap=True)
+    drawn.add_column(justify="right", no_wrap=True)
+    top = max(plot.values, default=0) or 1
+    for label, value in zip(plot.labels, plot.values, strict=True):
+        whole = int(value) if value == int(value) else value
+        drawn.add_row(Text(printable(label)), Text(bar(value / top), "cyan"), Text(shown(whole, plot.kind)))
+    return drawn
+
+
+def bar(share: float, width: int = BAR_WIDTH) -> str:
+    eighths = round(share * width * 8)
+    if share > 0:
+        eighths = max(1, eighths)
+    return "█" * (eighths // 8) + _PARTS[eighths % 8].strip()

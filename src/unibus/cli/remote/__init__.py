@@ -1,0 +1,1 @@
+"""Commands through a running server."""

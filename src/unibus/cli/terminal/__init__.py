@@ -1,0 +1,1 @@
+"""What all commands share: output, errors, signals, input, time as people type it."""

@@ -1,0 +1,143 @@
+"""How messages are shown: a JSON object per line for programs, a readable block for people, or the body alone.
+
+The record is the project's own JSON form of a message (core/codec/document.py) under names that the bus has for them.
+`kind` says how to read the body: "json" as it stands, "tagged" with the tags of core/codec/wire.py, "bytes" as base64.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from unibus.cli.terminal.output import flush, is_terminal, printable, write, write_json
+from unibus.core.codec.codec import encode_json
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.payload import Serialized
+
+Record = dict[str, object]
+
+LABEL_WIDTH: Final = 12
+_TIMES: Final = {"timestamp_ns": "sent_at", "scheduled_at_ns": "scheduled_at", "expires_ns": "expires_at"}
+_LEFT_OUT: Final = frozenset({"unibus", "channel", "ttl_ns", "backend_id"})
+_FIRST: Final = ("entity", "sequence", "id", "kind", "body", "priority", "delivery_count", "enqueued_at")
+# In the first lines of a block, or too much for a person.
+_NOT_LISTED: Final = frozenset({*_FIRST, "headers", "sent_at", "trace"})
+
+
+class MessageView:
+    """Shows one message after the other. Nothing counts as shown before `flush`."""
+
+    def __init__(self, raw: bool = False) -> None:
+        self._raw = raw
+        self._console = Console(highlight=False) if is_terminal() and not raw else None
+
+    def show(self, entity: str, message: Message, enqueued_at: datetime | None = None) -> None:
+        """`enqueued_at` is when the entity got it, which may be long after it was sent; None if that is not known."""
+        if self._raw:
+            write(raw_body(message.body))
+            return
+        shown = record_of(entity, message, enqueued_at)
+        if self._console is None:
+            write_json(shown)
+        else:
+            self._console.print(block(shown), soft_wrap=True)
+
+    def flush(self) -> None:
+        flush()
+
+
+def record_of(entity: str, message: Message, enqueued_at: datetime | None) -> Record:
+    document: Record = msgspec.json.decode(encode_json(message))
+    record: Record = {"entity": entity}
+    for name, value in document.items():
+        if name in _TIMES and isinstance(value, int):
+            record[_TIMES[name]] = instant(value)
+        elif name not in _LEFT_OUT:
+            record[name] = value
+    record["delivery_count"] = int(message.delivery_count)
+    if enqueued_at is not None:
+        record["enqueued_at"] = enqueued_at.isoformat()
+    first: Record = {name: record[name] for name in _FIRST if name in record}
+    return {**first, **record}
+
+
+def instant(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns / 1e9, UTC).isoformat()
+
+
+def raw_body(body: object) -> bytes:
+    """Text and JSON as a line, bytes as they are: a line end more would make them other bytes."""
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body)
+    if isinstance(body, Serialized):
+        return body.data
+    if isinstance(body, str):
+        return body.encode("utf-8") + b"\n"
+    document: Record = msgspec.json.decode(encode_json(Message.new("body", body)))
+    return msgspec.json.encode(document["body"]) + b"\n"
+
+
+def block(record: Record) -> Text:
+    """For a person: where and when, then every field that is set, then the body."""
+    return fields(record).append_text(body(record))
+
+
+def body(record: Record) -> Text:
+    return Text(f"{_indented(body_text(record))}\n")
+
+
+def fields(record: Record) -> Text:
+    """The block without the body."""
+    shown = Text()
+    shown.append(f"#{record['sequence']}", style="bold")
+    shown.append(f"  priority {record['priority']}", style="cyan")
+    shown.append(f"  {deliveries(record['delivery_count'])}", style="cyan")
+    shown.append(f"  {_when(record)}\n", style="dim")
+    _append_line(shown, "id", record["id"])
+    for name, value in record.items():
+        if name not in _NOT_LISTED:
+            label = name.removesuffix("_id").removesuffix("_at").replace("_", " ")
+            _append_line(shown, label, local_time(value) if name.endswith("_at") else value)
+    headers = record.get("headers")
+    for name, value in headers.items() if isinstance(headers, dict) else ():
+        _append_line(shown, "header", f"{name}={value if isinstance(value, str) else compact(value)}")
+    return shown
+
+
+def _append_line(shown: Text, label: str, value: object) -> None:
+    shown.append(f"  {label:<{LABEL_WIDTH}} ", style="dim")
+    shown.append(printable(str(value)).replace("\n", "\n" + " " * (LABEL_WIDTH + 3)) + "\n")
+
+
+def deliveries(count: object) -> str:
+    return "not delivered yet" if count == 0 else f"delivery {count}"
+
+
+def _when(record: Record) -> str:
+    if "enqueued_at" in record:
+        return f"enqueued {local_time(record['enqueued_at'])}"
+    return f"sent {local_time(record['sent_at'])}"
+
+
+def local_time(text: object) -> str:
+    """In the zone of whoever reads it."""
+    return f"{datetime.fromisoformat(str(text)).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def body_text(record: Record) -> str:
+    """JSON in lines, text as it is, bytes by their number and in base64."""
+    body, kind = record["body"], str(record["kind"])
+    if isinstance(body, str):
+        return printable(body if kind == "json" else f"{kind} in base64: {body}")
+    return printable(json.dumps(body, indent=2, ensure_ascii=False))
+
+
+def compact(value: object) -> str:
+    return msgspec.json.encode(value).decode("utf-8")
+
+
+def _indented(text: str) -> str:
+    return "".join(f"  {line}" for line in text.splitlines(keepends=True)) or '  ""'

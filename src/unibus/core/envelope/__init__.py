@@ -1,0 +1,1 @@
+"""The message: its fields, properties, payload, priority, id and time."""

@@ -1,0 +1,174 @@
+# mypyc: compiled
+"""Expressions that are ready to be evaluated: each term gives its value for a message, None where that is UNKNOWN.
+
+Classes with a method, not closures: compiled, the call of a method is a jump, and that of a closure a call by Python's
+rules.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias, final
+from uuid import UUID
+
+from mypy_extensions import i64
+
+from unibus.core.envelope.message import Message
+from unibus.core.filters.numbers import arithmetic, signed
+from unibus.core.filters.property_lookup import name_in, spelling, system_number, system_spelling, system_value
+from unibus.errors import EvaluationError
+
+Draw: TypeAlias = Callable[[], UUID]
+"""Where newid() takes its chance from."""
+
+
+class Term:
+    """`can_fail` is False where no message can make it raise EvaluationError."""
+
+    def value(self, message: Message) -> object:
+        raise NotImplementedError
+
+    def can_fail(self) -> bool:
+        return False
+
+
+@final
+class ConstantTerm(Term):
+    def __init__(self, constant: object) -> None:
+        self.constant = constant
+
+    def value(self, message: Message) -> object:
+        return self.constant
+
+
+class PlaceTerm(Term):
+    """A property, of whichever scope."""
+
+    def present(self, message: Message) -> bool:
+        raise NotImplementedError
+
+
+@final
+class UserTerm(PlaceTerm):
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.folded = name.lower()
+
+    def value(self, message: Message) -> object:
+        properties = message.properties
+        if properties is None:
+            return None
+        found = properties.headers.get(self.name)
+        return self._in_other_case(message) if found is None else found
+
+    def _in_other_case(self, message: Message) -> object:
+        properties = message.properties
+        if properties is None or self.name in properties.headers:
+            return None
+        name = spelling(properties.headers, self.folded)
+        return None if name is None else properties.headers.get(name)
+
+    def present(self, message: Message) -> bool:
+        return message.properties is not None and name_in(message.properties.headers, self.name) is not None
+
+
+@final
+class SystemTerm(PlaceTerm):
+    """One without a value does not exist."""
+
+    def __init__(self, name: str) -> None:
+        self.number: i64 = system_number(name)
+
+    def value(self, message: Message) -> object:
+        return system_value(message, self.number)
+
+    def present(self, message: Message) -> bool:
+        return system_value(message, self.number) is not None
+
+
+@final
+class CalledTerm(PlaceTerm):
+    """property(name), where the name is only known with the message."""
+
+    def __init__(self, name: Term) -> None:
+        self._name = name
+
+    def value(self, message: Message) -> object:
+        place = self._place(message)
+        return None if place is None else place.value(message)
+
+    def present(self, message: Message) -> bool:
+        place = self._place(message)
+        return place is not None and place.present(message)
+
+    def can_fail(self) -> bool:
+        return True
+
+    def _place(self, message: Message) -> PlaceTerm | None:
+        name = self._name.value(message)
+        if name is None:
+            return None
+        if not isinstance(name, str):
+            raise EvaluationError(f"property() asks for a name, not for a {type(name).__name__}")
+        place = place_named(name)
+        if place is None:
+            raise EvaluationError(f"no system property {name[4:44]!r}")
+        return place
+
+
+_SYS: Final = "sys."
+_USER: Final = "user."
+
+
+def place_named(name: str) -> PlaceTerm | None:
+    """The place that a text names, with its scope or without; None for a system property that there is not."""
+    lower = name.lower()
+    if lower.startswith(_SYS):
+        known = system_spelling(name[4:])
+        return None if known is None else SystemTerm(known)
+    return UserTerm(name[5:] if lower.startswith(_USER) else name)
+
+
+@final
+class NewIdTerm(Term):
+    def __init__(self, draw: Draw | None) -> None:
+        self._draw = draw
+
+    def value(self, message: Message) -> object:
+        if self._draw is None:
+            raise EvaluationError("newid() has nothing to draw from", "give the filter a new_id")
+        return self._draw()
+
+    def can_fail(self) -> bool:
+        return True
+
+
+@final
+class SignTerm(Term):
+    def __init__(self, operator: str, operand: Term, lenient: bool) -> None:
+        self._operator = operator
+        self._operand = operand
+        self._lenient = lenient
+
+    def value(self, message: Message) -> object:
+        return signed(self._operator, self._operand.value(message), self._lenient)
+
+    def can_fail(self) -> bool:
+        return True
+
+
+@final
+class ArithmeticTerm(Term):
+    def __init__(self, operator: str, left: Term, right: Term, lenient: bool) -> None:
+        self._operator = operator
+        self._left = left
+        self._right = right
+        self._lenient = lenient
+
+    def value(self, message: Message) -> object:
+        left = self._left.value(message)
+        right = self._right.value(message)
+        if left is None or right is None:
+            return None
+        return arithmetic(self._operator, left, right, self._lenient)
+
+    def can_fail(self) -> bool:
+        return True

@@ -1,0 +1,1 @@
+"""The rules of one channel: priority queue, retry, expiry, dead letters, rate limit, dedup, metrics."""

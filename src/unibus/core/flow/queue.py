@@ -1,0 +1,265 @@
+"""A strict priority queue: exactly by (priority, sequence), O(1) for the few levels that are in use.
+
+One ring of slots per priority that occurs, and the lowest level that is not empty kept at hand:
+
+    level  0   [ . . . ]
+    level 50   [ a b c ]   <- lowest, the next pop
+    level 75   [ d ]
+
+Items that come back (a failed delivery) keep their place: they were popped before everything that still waits on
+their level, so a small heap of returned items, looked at first, restores the exact order.
+"""
+
+import bisect
+import heapq
+from typing import Final, Generic, TypeVar, cast, final
+
+from mypy_extensions import i64
+
+from unibus.core.atomic import atomic
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.priority import checked_priority
+from unibus.errors import QueueFull, UsageError
+from unibus.limits import PRIORITY_MAX
+
+T = TypeVar("T")
+
+_RING_SLOTS_MIN: Final = 8
+# A ring that a burst blew up gives its memory back once it is empty.
+_RING_SLOTS_KEPT: Final = 1024
+_NO_LEVEL: Final = PRIORITY_MAX + 1
+# Up to here it is quicker to look at every level than to search for the place to begin.
+_FEW_LEVELS: Final = 8
+
+
+@final
+class Ring:
+    """A first-in-first-out buffer over one list; the size of the list is a power of two."""
+
+    def __init__(self) -> None:
+        self.slots: list[object] = [None] * _RING_SLOTS_MIN
+        self.mask: i64 = _RING_SLOTS_MIN - 1
+        self.head: i64 = 0
+        self.size: i64 = 0
+
+    def reserve(self) -> None:
+        """Make sure that the next push allocates nothing."""
+        while self.size > self.mask:
+            self._grow()
+
+    def push(self, item: object) -> None:
+        while self.size > self.mask:
+            self._grow()
+        self.slots[(self.head + self.size) & self.mask] = item
+        self.size += 1
+
+    def pop(self) -> object:
+        """The oldest item. The caller has checked that there is one."""
+        head = self.head
+        item = self.slots[head]
+        self.slots[head] = None
+        self.head = (head + 1) & self.mask
+        self.size -= 1
+        if self.size == 0 and self.mask >= _RING_SLOTS_KEPT:
+            self._reset()
+        return item
+
+    # Both allocate first, look again after that, and change only then (see core.atomic).
+
+    def _grow(self) -> None:
+        fresh: list[object] = [None] * (2 * len(self.slots))
+        if self.size > self.mask:
+            for index in range(self.size):
+                fresh[index] = self.slots[(self.head + index) & self.mask]
+            self.slots = fresh
+            self.mask = len(fresh) - 1
+            self.head = 0
+
+    def _reset(self) -> None:
+        fresh: list[object] = [None] * _RING_SLOTS_MIN
+        if self.size == 0:
+            self.slots = fresh
+            self.mask = _RING_SLOTS_MIN - 1
+            self.head = 0
+
+
+@final
+class PriorityQueue(Generic[T]):
+    """Bounded by `max_size` items (0 = unbounded). Safe for many producers and many consumers."""
+
+    def __init__(self, max_size: int = 0) -> None:
+        if max_size < 0:
+            raise UsageError(f"max_size {max_size} is negative", "0 means unbounded")
+        self.max_size: i64 = max_size
+        self.size: i64 = 0
+        # Levels that were ever used, ascending, and their rings beside them: a queue of one level stays small.
+        self._levels: list[i64] = []
+        self._rings: list[Ring] = []
+        self._ring_of: dict[i64, Ring] = {}
+        self._lowest: i64 = _NO_LEVEL  # The lowest level whose ring is not empty, and that ring.
+        self._lowest_ring = Ring()
+        # A heap of (priority, sequence, ticket, item); tickets tell apart equal sequences of different channels.
+        self._returned: list[tuple[i64, i64, i64, object]] = []
+        self._tickets: i64 = 0
+
+    def push_with_priority(self, item: T, priority: int) -> None:
+        """Append to the level. Raises QueueFull, which gives the item back, when the bound is reached."""
+        if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+            checked_priority(priority)
+        if self.max_size:
+            self.reserve(priority)
+            if self.size >= self.max_size:
+                raise QueueFull(f"the queue holds {self.size} items, its bound", "pop first, or raise max_size", item)
+        self.append(item, priority)
+
+    def push(self, message: T) -> None:
+        """Append a message to the level of its own priority."""
+        if not isinstance(message, Message):
+            raise UsageError("push takes a Message", "use push_with_priority(item, priority) for anything else")
+        self.push_with_priority(message, message.priority)
+
+    def reserve(self, level: i64) -> None:
+        """Allocate now what the next append to the level needs, so that nothing comes between a look and the append."""
+        if level == self._lowest:
+            self._lowest_ring.reserve()
+        else:
+            self._ring(level).reserve()
+
+    def append(self, item: object, level: i64) -> None:
+        """Append without looking at the bound: the caller did, and has checked the level."""
+        if level == self._lowest:
+            self._lowest_ring.push(item)
+        else:
+            ring = self._ring(level)
+            ring.push(item)
+            if level < self._lowest:
+                self._lowest = level
+                self._lowest_ring = ring
+        self.size += 1
+
+    def restore(self, item: T, priority: i64, sequence: i64) -> None:
+        """Put back what was popped, at its old place. Never refused: it was admitted before."""
+        self._tickets += 1
+        heapq.heappush(self._returned, (priority, sequence, self._tickets, item))
+        self.size += 1
+
+    def has_returned_before(self, priority: i64, sequence: i64) -> bool:
+        """Whether an item that was put back precedes this place."""
+        if not self._returned:
+            return False
+        first = self._returned[0]
+        return first[0] < priority or (first[0] == priority and first[1] < sequence)
+
+    def pop(self) -> T | None:
+        """The item with the lowest (priority, sequence), or None when the queue is empty."""
+        if self.size == 0:
+            return None
+        return self._next()
+
+    def evict(self, priority: i64) -> T | None:
+        """Remove the oldest item of the least urgent level, to make room for one of the given priority.
+
+        Never an item that is more urgent than the new one: then the answer is None, and the new one has to go.
+        """
+        returned = self._least_urgent_returned()
+        level = self._highest()
+        if returned >= 0 and self._returned[returned][0] >= level:
+            # What came back is older than everything that waits on the same level.
+            return self._evict_returned(returned) if self._returned[returned][0] >= priority else None
+        return self._evict_waiting(level) if level >= priority else None
+
+    def count_from(self, priority: i64) -> int:
+        """How many wait on levels that are not more urgent than the given one."""
+        count: i64 = 0
+        for index, level in enumerate(self._levels):
+            if level >= priority:
+                count += self._rings[index].size
+        for entry in self._returned:
+            if entry[0] >= priority:
+                count += 1
+        return count
+
+    def drain(self) -> list[T]:
+        """Remove everything, in the order of `pop`."""
+        items: list[T] = []
+        while self.size:
+            items.append(self._next())
+        return items
+
+    def is_empty(self) -> bool:
+        return self.size == 0
+
+    def __len__(self) -> int:
+        return self.size
+
+    def _next(self) -> T:
+        self.size -= 1
+        if self._returned and self._returned[0][0] <= self._lowest:
+            return cast(T, heapq.heappop(self._returned)[3])
+        ring = self._lowest_ring
+        item = ring.pop()
+        if ring.size == 0:
+            self._find_lowest()
+        return cast(T, item)
+
+    def _ring(self, level: i64) -> Ring:
+        ring = self._ring_of.get(level)
+        if ring is not None:
+            return ring
+        fresh = Ring()
+        ring = self._ring_of.setdefault(level, fresh)
+        if ring is fresh:
+            place = bisect.bisect(self._levels, level)
+            self._levels.insert(place, level)
+            self._rings.insert(place, ring)
+        return ring
+
+    def _find_lowest(self) -> None:
+        """The level that was lowest has run empty: the next is above it."""
+        emptied = self._lowest
+        self._lowest = _NO_LEVEL
+        if self.size == len(self._returned):
+            return
+        count: i64 = len(self._levels)
+        index: i64 = 0 if count <= _FEW_LEVELS else bisect.bisect(self._levels, emptied)
+        while index < count:
+            ring = self._rings[index]
+            if ring.size:
+                self._lowest = self._levels[index]
+                self._lowest_ring = ring
+                return
+            index += 1
+
+    def _highest(self) -> i64:
+        for index in range(len(self._rings) - 1, -1, -1):
+            if self._rings[index].size:
+                return self._levels[index]
+        return -1
+
+    def _evict_waiting(self, level: i64) -> T:
+        ring = self._ring(level)
+        item = ring.pop()
+        self.size -= 1
+        if ring.size == 0 and level == self._lowest:
+            self._find_lowest()
+        return cast(T, item)
+
+    def _least_urgent_returned(self) -> i64:
+        found: i64 = -1
+        for index in range(len(self._returned)):
+            if found < 0 or self._returned[index][0] > self._returned[found][0]:
+                found = index
+            elif self._returned[index][0] == self._returned[found][0]:
+                if self._returned[index][1] < self._returned[found][1]:
+                    found = index
+        return found
+
+    def _evict_returned(self, index: i64) -> T:
+        item = self._returned.pop(index)[3]
+        heapq.heapify(self._returned)
+        self.size -= 1
+        return cast(T, item)
+
+
+atomic(PriorityQueue, "push_with_priority", "append", "restore", "pop", "evict", "count_from", "drain")
+atomic(PriorityQueue, "has_returned_before")

@@ -1,0 +1,235 @@
+# mypyc: compiled
+"""Admission: whether a message may be sent. What speaks against it is found here, before the first change."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from mypy_extensions import i64
+
+from unibus.core.codec.codec import decode
+from unibus.core.flow.deadletter import is_sub_queue
+from unibus.core.lifecycle.commands import Send
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, SUBSCRIPTION, TOPIC, Entity, is_reserved
+from unibus.core.lifecycle.state.state import Load, StoreState
+from unibus.counting import counted
+from unibus.errors import (
+    DuplicateMessage,
+    EntityDisabled,
+    EntityNotFound,
+    MessageTooLarge,
+    QuotaExceeded,
+    SessionRequired,
+    UsageError,
+)
+
+ENABLE: Final = "set its status to 'active'"
+
+
+def target_of(state: StoreState, name: str) -> Entity:
+    """The entity of that name. The dead-letter queue of one that exists exists too."""
+    found = state.find(name)
+    if found is None:
+        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
+    return found
+
+
+def check_send(state: StoreState, command: Send, now_ns: i64, before: dict[str, Load] | None) -> None:
+    """Raise what speaks against it. `before` holds what the batch has sent so far, by entity; None: it is alone."""
+    if command.former is not None:
+        _check_former(state, command, before)
+        return
+    entity = state.find(command.entity)
+    if entity is None:
+        if is_reserved(command.entity):
+            raise EntityNotFound(
+                f"there is no {command.entity!r}",
+                "a name with $ or Subscriptions belongs to another entity",
+            )
+        if not command.makes:
+            raise EntityNotFound(f"there is no queue or topic {command.entity!r}", "create it first, or not strict")
+        _check_made(state, command, before)
+        if command.dedup_key is not None and before is not None:
+            _is_duplicate(command.entity, command.dedup_key, command.raises, False, before)
+        return
+    if entity.kind == DEAD_LETTERS or entity.kind == SUBSCRIPTION:
+        raise UsageError(f"messages cannot be sent to {entity.name!r} directly", "send to its queue or topic")
+    check_message(entity, command.size)
+    settings = entity.settings
+    if settings.requires_session and command.who.session_id is None and not settings.forward_to:
+        raise SessionRequired(f"{entity.name!r} requires a session_id", "give the message a session_id")
+    key = dedup_key(entity, command)
+    # A duplicate stores nothing, so it needs no room: a sender that repeats a send is not refused for want of it.
+    if key is not None and _is_duplicate(entity.name, key, command.raises, entity.is_known(key, now_ns), before):
+        return
+    if entity.kind == TOPIC and entity.subscriptions and command.visible_ns <= now_ns:
+        _check_arrivals(state, entity, command, before)
+    else:
+        check_room(entity, command.size, before)
+
+
+def check_message(entity: Entity, size: i64) -> None:
+    """Whether the entity takes messages now, and such large ones."""
+    settings = entity.settings
+    if not settings.sends:
+        raise EntityDisabled(f"messages cannot be sent to {entity.name!r}: it is {settings.status}", ENABLE)
+    if settings.message_size_max and size > settings.message_size_max:
+        raise MessageTooLarge(
+            f"a message of {size} bytes, and {entity.name!r} takes {settings.message_size_max}",
+            "send a reference, or raise max_message_size_kb",
+        )
+
+
+def check_number(state: StoreState, kind: int, here: int) -> None:
+    """Whether one more may be made where there are so many: in the store, or of a topic's subscriptions."""
+    most = state.most.get(kind, here + 1)
+    if here >= most:
+        what = f"{KIND_NAMES[kind]}s"
+        where = "the topic" if kind == SUBSCRIPTION else "the store"
+        raise QuotaExceeded(
+            f"{where} has {here} {what} and may have {most}",
+            f"delete some, or open the store with a higher max_{what}",
+        )
+
+
+def _check_made(state: StoreState, command: Send, before: dict[str, Load] | None) -> None:
+    """A message to a name that is not there makes it, and a batch may make several."""
+    kind = command.makes
+    made = 0
+    if before is not None:
+        if command.entity in before:
+            return
+        _load(before, command.entity)
+        load = _load(before, f"${kind}")  # No name that anybody can give.
+        made = load.count
+        load.count += 1
+    check_number(state, kind, state.kinds.get(kind, 0) + made)
+
+
+def _check_arrivals(state: StoreState, topic: Entity, command: Send, before: dict[str, Load] | None) -> None:
+    """Only who gets the message needs room for it. It is found out once, here: what follows is in the same step."""
+    router = state.router(topic)
+    if router.takes_all:
+        check_room(topic, command.size, before)
+        return
+    message = command.message
+    if message is None:
+        message = decode(command.data)
+    arrivals = router.arrivals(message)
+    if before is None and len(arrivals) > 1:
+        before = {}  # A subscription may get several copies.
+    for arrival in arrivals:
+        if not arrival.error and is_stored_in(arrival.entity):
+            check_quota(arrival.entity, command.size, before)
+    command.arrivals = arrivals
+
+
+def check_room(entity: Entity, size: i64, before: dict[str, Load] | None) -> None:
+    """Whether everybody who would store it has room."""
+    if is_stored_in(entity):
+        check_quota(entity, size, before)
+    else:
+        for target in entity.subscriptions:
+            if is_stored_in(target):
+                check_quota(target, size, before)
+
+
+def _is_duplicate(entity: str, key: str, raises: bool, known: bool, before: dict[str, Load] | None) -> bool:
+    """Whether the entity knows the key, or the batch has used it before. An error where the sender wants it to be."""
+    if before is not None:
+        load = _load(before, entity)
+        known = known or key in load.keys
+        load.keys.add(key)
+    if known and raises:
+        raise DuplicateMessage(f"{key!r} was sent to {entity!r} within its window", "nothing was stored")
+    return known
+
+
+def _load(before: dict[str, Load], entity: str) -> Load:
+    load = before.get(entity)
+    if load is None:
+        load = Load()
+        before[entity] = load
+    return load
+
+
+def check_quota(
+    entity: Entity, size: i64, before: dict[str, Load] | None, batch: dict[str, Load] | None = None
+) -> None:
+    """Whether the entity has room, beside what is in `before`; the message is added to that.
+
+    `batch` is for a decision while a batch is carried out: what that was granted counts as held.
+    """
+    settings = entity.settings
+    held_size: i64 = entity.size_bytes
+    held_count: i64 = len(entity.entries)
+    if batch is not None:
+        granted = batch.get(entity.name)
+        if granted is not None and granted.count:
+            held_size = granted.size_before + granted.size
+            held_count = granted.count_before + granted.count
+    count: i64 = 0
+    if before is not None:
+        load = _load(before, entity.name)
+        count = load.count
+        load.count += 1
+        load.size += size
+        load.size_before = held_size
+        load.count_before = held_count
+        size = load.size
+    if held_size + size > settings.size_max:
+        raise QuotaExceeded(
+            f"{entity.name!r} holds {held_size} bytes and may hold {settings.size_max}",
+            "receive some, or raise max_size_mb",
+        )
+    if settings.count_max and held_count + count >= settings.count_max:
+        raise QuotaExceeded(
+            f"{entity.name!r} holds {counted(held_count, 'message')} and may hold {settings.count_max}",
+            "receive some, or raise max_count",
+        )
+
+
+def is_stored_in(entity: Entity) -> bool:
+    """Whether what arrives at the entity stays there: not in a topic that others listen to, not where it forwards."""
+    if entity.kind == TOPIC:
+        return entity.settings.keeps and not entity.subscriptions
+    return not entity.settings.forward_to
+
+
+def dedup_key(entity: Entity, command: Send) -> str | None:
+    """A dedup key is always heeded, an id only where the entity asks for it."""
+    if command.dedup_key is not None:
+        return command.dedup_key
+    return command.who.message_id if entity.settings.dedup_ns else None
+
+
+def count_new(state: StoreState, commands: Sequence[Send], now_ns: i64) -> int:
+    """How many of these sends would be stored: those that neither the entity nor the batch knows already."""
+    used: set[tuple[str, str]] = set()
+    count = 0
+    for command in commands:
+        entity = state.find(command.entity)
+        key = command.dedup_key if entity is None else dedup_key(entity, command)
+        if key is not None:
+            place = (command.entity.casefold(), key)  # Names that differ only by case are one entity.
+            if place in used or (entity is not None and entity.is_known(key, now_ns)):
+                continue
+            used.add(place)
+        count += 1
+    return count
+
+
+def _check_former(state: StoreState, command: Send, before: dict[str, Load] | None) -> None:
+    """A dead letter is never refused, as everywhere; else there has to be room, and a session where one is needed."""
+    entity = former_place(state, command.entity)
+    if is_sub_queue(command.entity):
+        if entity.kind == TOPIC:
+            raise UsageError(f"the topic {entity.name!r} has no dead-letter queue", "its subscriptions have one")
+        return
+    if entity.settings.requires_session and command.who.session_id is None:
+        raise SessionRequired(f"{entity.name!r} requires a session_id", "the message has no session_id")
+    check_quota(entity, command.size, before)
+
+
+def former_place(state: StoreState, name: str) -> Entity:
+    """The entity; that of a dead-letter queue, which may not have been made yet."""
+    return target_of(state, name.rpartition("/")[0] if is_sub_queue(name) else name)

@@ -1,0 +1,115 @@
+# mypyc: compiled
+"""What went through an entity before, as far as history still has it: to be replayed, or for a subscription that begins
+in the past.
+
+Not of the past is what an operator has removed or pruned. What was moved or forwarded into an entity has its data
+elsewhere and is not found here.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from unibus.core.codec.codec import decode
+from unibus.core.lifecycle.routed_message import RoutedMessage
+from unibus.core.lifecycle.sending import arrive_by_rules
+from unibus.core.lifecycle.state.changes import (
+    Activated,
+    Cancelled,
+    Change,
+    Copied,
+    Expired,
+    Forgotten,
+    Passed,
+    Pruned,
+    Purged,
+    Routed,
+    Sent,
+)
+from unibus.core.lifecycle.state.entity import Entity
+from unibus.core.lifecycle.state.state import StoreState
+
+_ENDED: Final = (Cancelled, Purged, Forgotten)
+
+
+@final
+class EntityHistory:
+    """Told every change of the log in its order. `found` has then, by sequence, the seq of the change with the data."""
+
+    def __init__(self, entity: int, after_sequence: int, since_ns: int) -> None:
+        self.found: dict[int, int] = {}
+        self._entity: i64 = entity
+        self._after: i64 = after_sequence
+        self._since_ns: i64 = since_ns
+        self._scheduled: dict[int, int] = {}
+
+    def see(self, seq: int, change: Change) -> None:
+        if change.entity != self._entity:
+            return
+        sequence = change.sequence
+        if isinstance(change, Sent) and change.visible_ns:
+            self._scheduled[sequence] = seq
+        elif isinstance(change, (Sent, Passed)):
+            if change.data:
+                self._add(sequence, seq, change.at_ns)
+        elif isinstance(change, Copied):
+            if change.back:
+                self._add(sequence, seq - change.back, change.at_ns)
+        elif isinstance(change, (Activated, Routed)):
+            self._come_due(change)
+        elif isinstance(change, Pruned):
+            for older in [each for each in self.found if each <= sequence]:
+                del self.found[older]
+        elif isinstance(change, _ENDED):
+            self._scheduled.pop(sequence, None)
+            self.found.pop(sequence, None)
+
+    def _come_due(self, change: Activated | Routed) -> None:
+        """One that was scheduled counts from when its time came, and under the place that it got then."""
+        seq = self._scheduled.pop(change.sequence, 0)
+        if seq:
+            self._add(change.new_sequence if isinstance(change, Activated) else change.sequence, seq, change.at_ns)
+
+    def _add(self, sequence: int, seq: int, at_ns: int) -> None:
+        if sequence > self._after and at_ns >= self._since_ns:
+            self.found[sequence] = seq
+
+
+@final
+class Backfill:
+    """A subscription that begins in the past. Made before the subscription is, and told the log as Past is.
+
+    What the topic still holds is not of the past: its first subscription gets that anyway, and what is scheduled comes.
+    """
+
+    def __init__(self, topic: Entity, after_sequence: int, since_ns: int) -> None:
+        self._topic: i64 = topic.number
+        self._held = set(topic.entries)
+        self._past = EntityHistory(topic.number, after_sequence, since_ns)
+        self._changes: dict[int, Sent | Passed] = {}
+
+    def see(self, seq: int, change: Change) -> None:
+        self._past.see(seq, change)
+        if change.entity != self._topic:
+            return
+        if isinstance(change, (Sent, Passed)):
+            self._changes[seq] = change
+        elif isinstance(change, Expired):
+            self._past.found.pop(change.sequence, None)
+
+    def copy_to(self, state: StoreState, subscription: Entity, now_ns: i64) -> int:
+        """What its own time-to-live has ended meanwhile stays in the past."""
+        copies = 0
+        for sequence, seq in self._past.found.items():
+            change = self._changes.get(seq)
+            if change is None or sequence in self._held:
+                continue
+            properties = decode(change.data).properties
+            ttl_ns = 0 if properties is None else properties.ttl_ns
+            left_ns = change.at_ns + ttl_ns - now_ns if ttl_ns else 0
+            if left_ns >= 0:
+                routed = RoutedMessage(change.who, change.priority, left_ns)
+                routed.data = change.data
+                routed.dedup_key = None if properties is None else properties.dedup_key
+                copies += arrive_by_rules(state, subscription, routed, now_ns)
+        return copies

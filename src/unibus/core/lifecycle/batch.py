@@ -1,0 +1,166 @@
+# mypyc: compiled
+"""One atomic batch: every command is checked before the first one is carried out, so that a refusal changes nothing."""
+
+from collections.abc import Sequence
+
+from mypy_extensions import i64
+
+from unibus.core.lifecycle.admission import check_send, target_of
+from unibus.core.lifecycle.commands import (
+    DEAD_LETTER,
+    LEAVE_SESSION,
+    Advance,
+    Cancel,
+    Command,
+    Declare,
+    Drop,
+    DropRule,
+    Forget,
+    Move,
+    Remove,
+    Renew,
+    Send,
+    SessionCommand,
+    SetRule,
+    Settle,
+)
+from unibus.core.lifecycle.declaring import check_declare, check_drop, check_rule, declare_entity, drop_entity, set_rule
+from unibus.core.lifecycle.moving import (
+    advance,
+    check_advance,
+    check_move,
+    forget,
+    move,
+    remove_by_hand,
+    waiting_entry,
+)
+from unibus.core.lifecycle.sending import send
+from unibus.core.lifecycle.sessions import change_session, check_session
+from unibus.core.lifecycle.settling import cancel, check_words, lock_of, locked_entry, renew, scheduled_entry, settle
+from unibus.core.lifecycle.state.entity import Session, StoredMessage
+from unibus.core.lifecycle.state.state import Load, StoreState
+from unibus.errors import UsageError
+from unibus.limits import BATCH_COMMANDS_MAX
+
+
+def run(state: StoreState, commands: Sequence[Command], now_ns: i64) -> list[object]:
+    """Carry out all of them or raise. One result for each: a SendResult, the end of a lock, or None.
+
+    `state.deciding` is True from the first change on: the caller ends it once the changes are on their way to the log.
+    """
+    if len(commands) == 1:
+        # The most common batch needs no book-keeping of its own.
+        only = commands[0]
+        if isinstance(only, Send):
+            check_send(state, only, now_ns, None)
+            state.deciding = True
+            return [send(state, only, now_ns)]
+    granted = check(state, commands, now_ns)
+    state.deciding = True
+    state.batch = granted
+    try:
+        return [_do(state, command, now_ns) for command in commands]
+    finally:
+        state.batch = None
+
+
+def check(state: StoreState, commands: Sequence[Command], now_ns: i64) -> dict[str, Load]:
+    """Raise the error of the first that is refused. Returns what was granted to their sends, by entity."""
+    if len(commands) > BATCH_COMMANDS_MAX:
+        raise UsageError(f"{len(commands)} commands in one batch", f"at most {BATCH_COMMANDS_MAX}")
+    before: dict[str, Load] = {}
+    settled: set[StoredMessage] = set()
+    left: set[tuple[str, str]] = set()
+    positions: set[str] = set()
+    for command in commands:
+        if isinstance(command, Send):
+            check_send(state, command, now_ns, before)
+        elif isinstance(command, Settle):
+            if command.sequence >= 0:
+                entry = locked_entry(state, command.entity, command.sequence, command.token, now_ns)
+            else:
+                entry = lock_of(state, command, now_ns)
+            command.entry = entry
+            if command.verb == DEAD_LETTER:
+                check_words(command)
+            _once(settled, entry)
+            _not_left(left, entry.session)
+        elif isinstance(command, Renew):
+            entry = lock_of(state, command, now_ns)
+            if entry in settled:
+                raise UsageError(f"{entry.entity.name!r} #{entry.sequence} is settled and then renewed in one batch")
+            _not_left(left, entry.session)
+        elif isinstance(command, Cancel):
+            entry = scheduled_entry(state, command)
+            _once(settled, entry)
+        elif isinstance(command, SessionCommand):
+            session = check_session(state, command, now_ns)
+            _not_left(left, session)
+            if command.verb == LEAVE_SESSION:
+                left.add((session.entity.name, session.id))
+        elif isinstance(command, (Move, Remove)):
+            _check_by_hand(state, command, settled, before, now_ns)
+        elif isinstance(command, Advance):
+            check_advance(state, command, positions)
+        elif isinstance(command, Forget):
+            target_of(state, command.entity)
+        elif isinstance(command, Declare):
+            check_declare(state, command, len(commands) == 1)
+        elif isinstance(command, (SetRule, DropRule)):
+            check_rule(state, command, len(commands) == 1)
+        else:
+            check_drop(state, command, len(commands) == 1)
+    return before
+
+
+def _check_by_hand(
+    state: StoreState, command: Move | Remove, settled: set[StoredMessage], before: dict[str, Load], now_ns: i64
+) -> None:
+    if isinstance(command, Move):
+        entry = check_move(state, command, before, now_ns)
+    else:
+        entry = waiting_entry(state, command.entity, command.sequence, command.raises)
+    if entry is not None:
+        _once(settled, entry)
+
+
+def _once(settled: set[StoredMessage], entry: StoredMessage) -> None:
+    if entry in settled:
+        raise UsageError(f"{entry.entity.name!r} #{entry.sequence} is settled twice in one batch")
+    settled.add(entry)
+
+
+def _not_left(left: set[tuple[str, str]], session: Session | None) -> None:
+    """With its session a message goes back: what comes after that in the batch would find neither."""
+    if session is not None and (session.entity.name, session.id) in left:
+        where = f"session {session.id!r} of {session.entity.name!r}"
+        raise UsageError(f"{where} is released before the last command that uses it")
+
+
+def _do(state: StoreState, command: Command, now_ns: i64) -> object:
+    if isinstance(command, Send):
+        return send(state, command, now_ns)
+    if isinstance(command, Settle):
+        settle(state, command, now_ns)
+    elif isinstance(command, Renew):
+        return renew(state, command, now_ns)
+    elif isinstance(command, Cancel):
+        cancel(state, command, now_ns)
+    elif isinstance(command, SessionCommand):
+        return change_session(state, command, now_ns)
+    elif isinstance(command, Move):
+        return move(state, command, now_ns)
+    elif isinstance(command, Remove):
+        return remove_by_hand(state, command, now_ns)
+    elif isinstance(command, Advance):
+        advance(state, command, now_ns)
+    elif isinstance(command, Forget):
+        forget(state, command, now_ns)
+    elif isinstance(command, Declare):
+        declare_entity(state, command, now_ns)
+    elif isinstance(command, (SetRule, DropRule)):
+        set_rule(state, command, now_ns)
+    else:
+        assert isinstance(command, Drop)
+        drop_entity(state, command, now_ns)
+    return None

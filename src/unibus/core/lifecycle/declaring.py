@@ -1,0 +1,220 @@
+# mypyc: compiled
+"""Declare and drop: how entities are made, changed and deleted.
+
+One name space: names that differ only by case cannot both exist. The same settings again are no change. A sequence is
+never used twice under one name, also when its entity was deleted and made anew.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from unibus.core.envelope.fields import plain_text
+from unibus.core.lifecycle.admission import check_number
+from unibus.core.lifecycle.commands import Declare, Drop, DropRule, SetRule
+from unibus.core.lifecycle.sending import declare
+from unibus.core.lifecycle.state.apply import note
+from unibus.core.lifecycle.state.changes import Declared, Dropped, Settings
+from unibus.core.lifecycle.state.deadlines import NEVER
+from unibus.core.lifecycle.state.entity import (
+    DEAD_LETTERS,
+    KIND_NAMES,
+    NAMESPACE,
+    NAMESPACE_NAME,
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    Entity,
+    is_reserved,
+)
+from unibus.core.lifecycle.state.rules import Rule, rule_set_of
+from unibus.core.lifecycle.state.settings import STATUS_RECEIVE_DISABLED, STATUS_SEND_DISABLED
+from unibus.core.lifecycle.state.state import StoreState, owner_name
+from unibus.errors import EntityExists, EntityNotFound, NameInvalid, UsageError
+
+_FIXED = ("requires_session", "enable_partitioning")
+_ANY_BUT_LETTERS: Final = (QUEUE, TOPIC, SUBSCRIPTION)
+_KINDS: Final[dict[str, tuple[int, ...]]] = {
+    "rules": (SUBSCRIPTION,),
+    "filter_mode": (SUBSCRIPTION,),
+    "dead_letter_on_filter_error": (SUBSCRIPTION,),
+    "status": _ANY_BUT_LETTERS,
+    "auto_delete_on_idle": _ANY_BUT_LETTERS,
+    "user_metadata": _ANY_BUT_LETTERS,
+    "enable_batched_operations": _ANY_BUT_LETTERS,
+    "authorization_rules": (QUEUE, TOPIC, NAMESPACE),
+    "max_message_size_kb": (QUEUE, TOPIC),
+    "enable_express": (QUEUE, TOPIC),
+    "enable_partitioning": (QUEUE, TOPIC),
+    "support_ordering": (QUEUE, TOPIC),
+    "max_sends_per_second": (QUEUE, TOPIC),
+    "max_receives_per_second": (QUEUE, SUBSCRIPTION),
+}
+"""Settings that only some kinds of entity have."""
+
+_NAMESPACE_SETTINGS: Final = frozenset({"authorization_rules", "user_metadata"})
+
+
+def has_setting(kind: int, name: str) -> bool:
+    """Whether entities of this kind have this setting."""
+    kinds = _KINDS.get(name)
+    return kinds is None or kind in kinds
+
+
+def check_declare(state: StoreState, command: Declare, alone: bool) -> None:
+    if not alone:
+        raise UsageError("entities are created and deleted outside of a transaction")
+    if command.kind == NAMESPACE:
+        _check_namespace(command)
+        return
+    found = state.find(command.name)
+    kind = command.kind if found is None else found.kind
+    if found is None and command.update:
+        raise EntityNotFound(f"there is no entity {command.name!r}", "create it first")
+    _check_kind(command.name, kind, command.settings)
+    if found is None:
+        if command.kind != SUBSCRIPTION and is_reserved(command.name):
+            raise NameInvalid(f"{command.name!r} is a name that belongs to another entity", "choose another name")
+        _check_place(state, command)
+    elif command.new_only:
+        raise EntityExists(
+            f"{found.name!r} exists: it is a {KIND_NAMES[found.kind]}", "update it, or choose another name"
+        )
+    elif not command.update and (found.name != command.name or found.kind != command.kind):
+        is_other_name = found.name != command.name
+        hint = "names that differ only by case are the same name" if is_other_name else "choose another name"
+        raise EntityExists(f"{found.name!r} is a {KIND_NAMES[found.kind]}", hint)
+    elif not command.update and _changed(found, command.settings):
+        raise EntityExists(f"{found.name!r} exists with other settings", "use update_entity")
+    elif command.update:
+        for name in _FIXED:
+            if name in command.settings and command.settings[name] != found.settings.as_dict()[name]:
+                raise UsageError(f"{name} of {found.name!r} cannot be changed", "delete it and create it again")
+
+
+def _check_namespace(command: Declare) -> None:
+    if command.name != NAMESPACE_NAME:
+        raise NameInvalid(f"a namespace cannot be called {command.name!r:.80}", f"a store has one, {NAMESPACE_NAME!r}")
+    for name in command.settings:
+        if name not in _NAMESPACE_SETTINGS:
+            raise UsageError(
+                f"the namespace has no setting {name!r}", f"it has {', '.join(sorted(_NAMESPACE_SETTINGS))}"
+            )
+
+
+def _check_kind(entity: str, kind: int, settings: Settings) -> None:
+    for name in settings:
+        kinds = _KINDS.get(name)
+        if kinds is not None and kind not in kinds:
+            homes = " and ".join([f"{KIND_NAMES[each]}s" for each in kinds])
+            raise UsageError(f"{name} is for {homes}, and {entity!r} is a {KIND_NAMES[kind]}")
+    status = settings.get("status")
+    if (kind == TOPIC and status == STATUS_RECEIVE_DISABLED) or (
+        kind == SUBSCRIPTION and status == STATUS_SEND_DISABLED
+    ):
+        raise UsageError(f"a {KIND_NAMES[kind]} such as {entity!r} cannot be {status}", "use 'active' or 'disabled'")
+
+
+def _check_place(state: StoreState, command: Declare) -> None:
+    if command.kind != SUBSCRIPTION:
+        check_number(state, command.kind, state.kinds.get(command.kind, 0))
+        return
+    topic = state.find(owner_name(command.name, SUBSCRIPTION))
+    if topic is None or topic.kind != TOPIC:
+        raise EntityNotFound(f"{command.name!r} needs its topic", "create the topic first")
+    check_number(state, SUBSCRIPTION, len(topic.subscriptions))
+
+
+def _changed(entity: Entity, settings: Settings) -> bool:
+    now = entity.settings.as_dict()
+    if settings.get("duplicate_detection") is not None:
+        now["duplicate_detection"] = entity.settings.dedup_ns > 0  # It may follow from the window.
+    return any([now[name] != value for name, value in settings.items()])
+
+
+def declare_entity(state: StoreState, command: Declare, now_ns: i64) -> None:
+    found = state.find_any(command.name)
+    if found is None:
+        declare(state, command.name, command.kind, command.settings, now_ns)
+        return
+    found.used(now_ns)
+    if _changed(found, command.settings):
+        settings: Settings = {**found.settings.given, **command.settings}
+        note(state, Declared(now_ns, found.number, found.sequence, found.name, found.kind, settings))
+
+
+def check_rule(state: StoreState, command: SetRule | DropRule, alone: bool) -> None:
+    if not alone:
+        raise UsageError("rules are created and deleted outside of a transaction")
+    subscription = _subscription(state, command.entity)
+    rules = subscription.rule_set(state.new_id)
+    if isinstance(command, DropRule):
+        if rules.find(plain_text("the name of a rule", command.name)) is None:
+            raise EntityNotFound(f"{subscription.name!r} has no rule {command.name!r}")
+        return
+    name = command.rule.name
+    exists = rules.find(name) is not None
+    if exists and not command.update:
+        raise EntityExists(f"{subscription.name!r} has a rule {name!r}", "update it, or choose another name")
+    if command.update and not exists:
+        raise EntityNotFound(f"{subscription.name!r} has no rule {name!r}", "create it first")
+    rule_set_of(rules.text_with(command.rule), rules.mode, None, rules)  # It must be readable, and not one too many.
+
+
+def _subscription(state: StoreState, name: str) -> Entity:
+    found = state.find(name)
+    if found is None or found.kind != SUBSCRIPTION:
+        raise EntityNotFound(f"there is no subscription {name!r}", "topic/Subscriptions/name")
+    return found
+
+
+def set_rule(state: StoreState, command: SetRule | DropRule, now_ns: i64) -> None:
+    subscription = _subscription(state, command.entity)
+    subscription.used(now_ns)
+    rules = subscription.rule_set(state.new_id)
+    if isinstance(command, DropRule):
+        text = rules.text_without(command.name)
+    else:
+        given = command.rule
+        before = rules.find(given.name)
+        created_ns = now_ns if before is None else before.created_ns
+        text = rules.text_with(Rule(given.name, given.condition, given.action, created_ns))
+    settings: Settings = {**subscription.settings.given, "rules": text}
+    note(state, Declared(now_ns, subscription.number, subscription.sequence, subscription.name, SUBSCRIPTION, settings))
+
+
+def check_drop(state: StoreState, command: Drop, alone: bool) -> None:
+    if not alone:
+        raise UsageError("entities are created and deleted outside of a transaction")
+    found = state.find(command.name)
+    if found is None:
+        raise EntityNotFound(f"there is no entity {command.name!r}")
+    if found.kind == DEAD_LETTERS:
+        raise UsageError(f"{found.name!r} is deleted only with its entity", "receive its messages instead")
+
+
+def drop_entity(state: StoreState, command: Drop, now_ns: i64) -> None:
+    found = state.find(command.name)
+    assert found is not None
+    for subscription in found.subscriptions:
+        _drop(state, subscription, now_ns)
+    _drop(state, found, now_ns)
+
+
+def drop_idle(state: StoreState, now_ns: i64) -> None:
+    """Delete what nobody has used for as long as its settings say, and find out when to look again."""
+    state.idle_check_ns = NEVER
+    for entity in list(state.idlers.values()):
+        at_ns = entity.idle_at_ns(state.idle_since_ns, now_ns)
+        if entity.deleted:
+            continue  # With its topic, just now.
+        if at_ns <= now_ns:
+            drop_entity(state, Drop(entity.name), now_ns)
+        elif at_ns < state.idle_check_ns:
+            state.idle_check_ns = at_ns
+
+
+def _drop(state: StoreState, entity: Entity, now_ns: i64) -> None:
+    if entity.dead is not None:
+        _drop(state, entity.dead, now_ns)
+    note(state, Dropped(now_ns, entity.number, entity.sequence, entity.name, len(entity.entries)))

@@ -1,0 +1,80 @@
+# mypyc: compiled
+"""From a message as it is stored to the Message that a receiver gets, and the other way round."""
+
+from typing import Final
+
+import msgspec
+from mypy_extensions import i64
+
+from unibus.core.codec.codec import decode, encode, encode_quick
+from unibus.core.codec.encoding import exact_message
+from unibus.core.codec.wire import tagged
+from unibus.core.envelope.exact_text import exact_text
+from unibus.core.envelope.fields import HALF_A_PAIR, checked_headers
+from unibus.core.envelope.message import Message
+from unibus.core.envelope.message_properties import HeaderValue
+from unibus.core.lifecycle.claiming import Claimed
+from unibus.core.lifecycle.commands import Send
+from unibus.core.lifecycle.state.changes import HeaderOverrides, MessageRef
+from unibus.core.lifecycle.state.overrides import apply_overrides
+from unibus.errors import HeaderInvalid, MessageTooLarge, StoreDamaged, UsageError
+from unibus.limits import BODY_BYTES_MAX, MESSAGE_ID_CHARS_MAX
+
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
+def send_of(message: Message, entity: str) -> Send:
+    """The command that stores a message. Raises what no store could take."""
+    data = encode_quick(message)
+    if data is None:
+        message = exact_message(message)  # The journal writes some of its texts beside it, just as they are.
+        data = encode(message)
+    size: i64 = len(data)
+    if size > BODY_BYTES_MAX:
+        raise MessageTooLarge(f"{size} bytes for {entity!r}", f"at most {BODY_BYTES_MAX}; send a reference")
+    message_id = message.id
+    if len(message_id) > MESSAGE_ID_CHARS_MAX:
+        raise UsageError(f"the id of a message has at most {MESSAGE_ID_CHARS_MAX} characters")
+    properties = message.properties
+    if properties is None:
+        plain = Send(entity, MessageRef(message_id, size), data, message.priority)
+        plain.message = message
+        return plain
+    _check_session(properties.session_id)
+    who = MessageRef(message_id, size, properties.session_id, properties.correlation_id, message.trace_id)
+    command = Send(entity, who, data, message.priority)
+    command.message = message
+    command.ttl_ns = properties.ttl_ns
+    command.visible_ns = properties.scheduled_at_ns
+    command.dedup_key = properties.dedup_key
+    return command
+
+
+def _check_session(session_id: str | None) -> None:
+    if session_id is not None and not 1 <= len(session_id) <= MESSAGE_ID_CHARS_MAX:
+        raise UsageError(f"a session id has 1 to {MESSAGE_ID_CHARS_MAX} characters")
+
+
+def message_of(claimed: Claimed) -> Message:
+    """What was sent, with its place, its count, and what settlements wrote over its headers."""
+    data = claimed.data
+    if data is None:
+        raise StoreDamaged(f"the data of {claimed.entity!r} #{claimed.sequence} was not read")
+    message = decode(data)
+    message.sequence = claimed.sequence
+    message.delivery_count = claimed.delivery_count
+    message.expires_ns = claimed.expires_ns
+    apply_overrides(message, claimed.overlay)
+    return message
+
+
+def overrides_of(properties: dict[str, HeaderValue] | None) -> HeaderOverrides | None:
+    """Headers that a settlement puts over those that were sent."""
+    if not properties:
+        return None
+    overlay = {exact_text(name): tagged(value, True) for name, value in checked_headers(properties).items()}
+    try:
+        _pack(overlay)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise HeaderInvalid(f"a property cannot be written: {error!s:.200}", HALF_A_PAIR) from error
+    return overlay

@@ -1,0 +1,467 @@
+# mypyc: compiled
+"""Send: the way to where the message is stored.
+
+    queue                                   stored there
+    topic                                   one copy for each subscription; none, and it keeps: stored there
+    an entity that forwards                 stored where it forwards to, at most FORWARD_HOPS_MAX times
+    nowhere (too many hops, no session,     the dead letters of the entity that could not take it or pass it on
+    refused by the target of a forward)
+
+Everything was checked before the first change (admission.py). What cannot be stored on the way is never refused: the
+sender was told "yes" for the whole of it.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from mypy_extensions import i64
+
+from unibus.core.codec.codec import encode
+from unibus.core.envelope.exact_text import exact_text
+from unibus.core.envelope.message import Message
+from unibus.core.flow.deadletter import (
+    FILTER_EVALUATION_FAILED,
+    FORWARD_TARGET_MISSING,
+    MAX_TRANSFER_HOP_COUNT_EXCEEDED,
+    SESSION_ID_IS_NULL,
+    dead_letter_headers,
+    is_sub_queue,
+    sub_queue,
+)
+from unibus.core.flow.expiry import effective_ttl_ns, expires_at_ns
+from unibus.core.lifecycle.admission import ENABLE, dedup_key, former_place, is_stored_in, target_of
+from unibus.core.lifecycle.commands import ImportedState, Send, SendResult
+from unibus.core.lifecycle.forwarding import Admission, ask
+from unibus.core.lifecycle.routed_message import RoutedMessage
+from unibus.core.lifecycle.state.apply import note, note_sent
+from unibus.core.lifecycle.state.changes import (
+    Copied,
+    Declared,
+    Delivered,
+    Duplicated,
+    HeaderOverrides,
+    MessageRef,
+    Passed,
+    Returned,
+    Routed,
+    Settings,
+)
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, SUBSCRIPTION, TOPIC, Entity, StoredMessage
+from unibus.core.lifecycle.state.routing import Arrival, Router
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.core.lifecycle.state.states import ACTIVE
+from unibus.errors import EntityDisabled, EntityNotFound, UsageError
+from unibus.limits import FORWARD_HOPS_MAX
+
+_IMPORT: Final = "import"
+_IMPORTED: Final = "imported"
+_NO_SETTINGS: Final[Settings] = {}
+_DEAD_LETTER_SETTINGS: Final[Settings] = {"default_ttl": None}
+
+
+def entries_of(state: StoreState, name: str) -> Iterable[StoredMessage]:
+    """The messages of an entity, to look at. A dead-letter queue that had no letter yet has none."""
+    if state.find(name) is None and is_sub_queue(name):
+        target_of(state, name.rpartition("/")[0])
+        return []
+    return target_of(state, name).entries.values()
+
+
+def page_of(
+    state: StoreState, name: str, session_id: str | None, from_sequence: int, count: int, bytes_max: i64 = 0
+) -> list[StoredMessage]:
+    """Some of them in order of sequence, for a peek; those of one session where it is named.
+
+    The one that reaches `bytes_max` is the last; 0: there is no such limit.
+    """
+    found = state.find(name)
+    if found is None:
+        entries_of(state, name)  # EntityNotFound, unless it is a dead-letter queue without messages.
+        return []
+    page = (
+        found.page(from_sequence, count) if session_id is None else found.session_page(session_id, from_sequence, count)
+    )
+    size: i64 = 0
+    for at, entry in enumerate(page):
+        size += entry.size
+        if bytes_max and size >= bytes_max:
+            return page[: at + 1]
+    return page
+
+
+def queue_of(state: StoreState, name: str, now_ns: i64) -> Entity:
+    """The entity to receive from; a dead-letter queue that had no letter yet is made."""
+    found = state.find(name)
+    if found is None:
+        owner = _owner_of_sub_queue(state, name)
+        state.deciding = True
+        found = dead_letters_of(state, owner, now_ns)
+        state.deciding = False
+    elif not found.is_queue():
+        raise UsageError(f"{found.name!r} is a topic", "receive from one of its subscriptions")
+    return found
+
+
+def receiving_from(state: StoreState, name: str, now_ns: i64) -> Entity:
+    """The same for whoever wants messages or a session of it: then its status has to allow that."""
+    found = state.find(name)
+    if found is None:
+        found = _owner_of_sub_queue(state, name)  # Asked before the sub-queue is made: a refusal makes nothing.
+    if not found.receives():
+        raise EntityDisabled(f"{name!r} cannot be received from now: it is {_status(found)}", ENABLE)
+    found = queue_of(state, name, now_ns)
+    found.used(now_ns)
+    return found
+
+
+def _owner_of_sub_queue(state: StoreState, name: str) -> Entity:
+    """The queue or subscription whose dead-letter queue has this name."""
+    owner = state.find(name.rpartition("/")[0]) if is_sub_queue(name) else None
+    if owner is None or owner.kind == TOPIC or owner.kind == DEAD_LETTERS:
+        raise EntityNotFound(f"there is no queue, topic or subscription {name!r}", "create it first")
+    return owner
+
+
+def _status(entity: Entity) -> str:
+    owner = entity if entity.owner is None else entity.owner
+    return owner.settings.status
+
+
+def send(state: StoreState, command: Send, now_ns: i64) -> SendResult:
+    """Store a message that was checked."""
+    if command.former is not None:
+        return _store_former(state, command, command.former, now_ns)
+    entity = state.find(command.entity)
+    if entity is None:
+        entity = declare(state, command.entity, command.makes, _NO_SETTINGS, now_ns)
+    entity.accessed_ns = now_ns
+    who = command.who
+    key = dedup_key(entity, command)
+    if key is not None and entity.is_known(key, now_ns):
+        note(state, Duplicated(now_ns, entity.number, entity.sequence, who, key))
+        return SendResult(entity.name, 0, who.message_id, True)
+    sequence = entity.sequence + 1
+    visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
+    settings = entity.settings
+    copies: i64 = 1
+    duplicates = state.forwarded_duplicates
+    if visible_ns or is_stored_in(entity):
+        entry = StoredMessage(entity, sequence, who, command.priority, command.data)
+        entry.has_ids = command.message is None or command.message.properties is not None
+        if command.ttl_ns or settings.ttl_ns:
+            ttl_ns = effective_ttl_ns(command.ttl_ns, settings.ttl_ns)
+            entry.expires_ns = expires_at_ns(visible_ns or now_ns, ttl_ns)
+        note_sent(state, entry, key, now_ns, visible_ns)
+    else:
+        routed = RoutedMessage(who, command.priority, command.ttl_ns)
+        routed.data = command.data
+        routed.message = command.message
+        routed.arrivals = command.arrivals
+        routed.dedup_key = command.dedup_key
+        copies = route(state, entity, routed, key, now_ns)
+    result = SendResult(entity.name, sequence, who.message_id, False)
+    if copies == 0:
+        result.is_forwarded_duplicate = state.forwarded_duplicates > duplicates
+        result.is_routed = result.is_forwarded_duplicate
+    return result
+
+
+def _store_former(state: StoreState, command: Send, former: ImportedState, now_ns: i64) -> SendResult:
+    """As it was elsewhere. What it had been through is told by a delivery that comes back, and needs no other words."""
+    entity = former_place(state, command.entity)
+    who = command.who
+    key: str | None = None
+    if is_sub_queue(command.entity):
+        entity = dead_letters_of(state, entity, now_ns)
+    else:
+        key = dedup_key(entity, command)
+    sequence = entity.sequence + 1
+    visible_ns = command.visible_ns if command.visible_ns > now_ns else 0
+    if entity.kind == TOPIC and entity.subscriptions and not visible_ns:
+        # It waited there for the first subscription, and here there is one.
+        routed = RoutedMessage(who, command.priority, max(1, former.expires_ns - now_ns) if former.expires_ns else 0)
+        routed.data = command.data
+        routed.overlay = former.overlay
+        routed.dedup_key = command.dedup_key
+        route(state, entity, routed, key, now_ns)
+        return SendResult(entity.name, sequence, who.message_id, False)
+    count = former.delivery_count
+    was_out = count > 0 or former.overlay is not None
+    entry = StoredMessage(entity, sequence, who, command.priority, command.data)
+    entry.expires_ns = former.expires_ns
+    note_sent(state, entry, key, now_ns, 0 if was_out else visible_ns)
+    if was_out:
+        note(state, Delivered(now_ns, entity.number, sequence, who, max(1, count), b"", now_ns, _IMPORT))
+        note(state, Returned(now_ns, entity.number, sequence, who, count, _IMPORTED, visible_ns, former.overlay))
+    return SendResult(entity.name, sequence, who.message_id, False)
+
+
+def route(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> i64:
+    """Route a message from an entity to where it is stored. Returns how many copies were stored.
+
+    0: it reached a topic with no subscription whose rules match. A publisher expects that; a caller that removes the
+    message elsewhere has to store it itself.
+    """
+    if entity.kind == TOPIC and not is_stored_in(entity):
+        return _fan_out(state, entity, routed, key, now_ns)
+    if entity.kind != TOPIC and entity.settings.forward_to:
+        return _forward(state, entity, routed, key, now_ns)
+    if entity.settings.requires_session and routed.who.session_id is None and entity.kind != DEAD_LETTERS:
+        _bury(state, entity, routed, key, SESSION_ID_IS_NULL, "the entity requires a session_id", now_ns)
+    else:
+        store_copy(state, entity, routed, key, now_ns)
+    return 1
+
+
+def _forward(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> i64:
+    """To where the entity forwards, or into its dead letters with the reason why that cannot be."""
+    name = entity.settings.forward_to
+    ttl_ns = entity.settings.ttl_ns
+    target = state.find(name)
+    if target is None:
+        _bury(state, entity, routed, key, FORWARD_TARGET_MISSING, f"no entity {name!r}", now_ns)
+        return 1
+    if routed.hops >= FORWARD_HOPS_MAX:
+        _bury(state, entity, routed, key, MAX_TRANSFER_HOP_COUNT_EXCEEDED, "forwarded too often", now_ns)
+        return 1
+    admission = ask(state, target, routed.onward(entity, ttl_ns), now_ns)
+    if admission.reason:
+        _bury(state, entity, routed, key, admission.reason, admission.description, now_ns)
+        return 1
+    # A duplicate goes nowhere: 0 copies. `onward` is called again, as the record of the pass may have the data now.
+    _pass(state, entity, routed, key, 0 if admission.is_duplicate else 1, now_ns)
+    return admit(state, target, routed.onward(entity, ttl_ns), admission, now_ns)
+
+
+def admit(state: StoreState, target: Entity, routed: RoutedMessage, admission: Admission, now_ns: i64) -> i64:
+    """Carry out the answer of a target that did not refuse. Returns how many copies were stored."""
+    key = admission.key
+    if admission.is_duplicate and key is not None:
+        note(state, Duplicated(now_ns, target.number, target.sequence, routed.who, key))
+        state.forwarded_duplicates += 1
+        return 0
+    routed.arrivals = admission.arrivals
+    return route(state, target, routed, key, now_ns)
+
+
+def _fan_out(state: StoreState, topic: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> i64:
+    """Route a message of a topic to the subscriptions whose rules match. Returns how many copies were stored."""
+    # What is stored in a subscription was granted its room before; forwards come after that and get what is left.
+    ttl_ns = topic.settings.ttl_ns
+    stored: i64 = 0
+    forwards: list[Arrival] = []
+    router = state.router(topic)
+    if router.takes_all:
+        subscriptions = topic.subscriptions
+        _pass(state, topic, routed, key, len(subscriptions), now_ns)
+        for subscription in subscriptions:
+            if subscription.settings.forward_to:
+                forwards.append(Arrival(subscription))
+            else:
+                stored += route(state, subscription, routed.fork(ttl_ns), None, now_ns)
+    else:
+        arrivals = routed.arrivals
+        if arrivals is None:
+            arrivals = router.arrivals(routed.content(state))
+        _pass(state, topic, routed, key, len(arrivals), now_ns)
+        for arrival in arrivals:
+            if arrival.entity.settings.forward_to:
+                forwards.append(arrival)
+            else:
+                stored += _arrive(state, arrival, routed.fork(ttl_ns), now_ns)
+    for arrival in forwards:
+        copy = routed.fork(ttl_ns)
+        copy.passed(topic)  # Where forwards go in a circle through the topic, it is no duplicate of itself there.
+        stored += _arrive(state, arrival, copy, now_ns)
+    return stored
+
+
+def _arrive(state: StoreState, arrival: Arrival, routed: RoutedMessage, now_ns: i64) -> i64:
+    if arrival.error:
+        _bury(state, arrival.entity, routed, None, FILTER_EVALUATION_FAILED, arrival.error, now_ns)
+        return 1
+    changed = arrival.message
+    if changed is not None:
+        routed = _changed_by_action(state, changed, arrival.entity, routed)
+    return route(state, arrival.entity, routed, None, now_ns)
+
+
+def _changed_by_action(
+    state: StoreState, changed: Message, subscription: Entity, before: RoutedMessage
+) -> RoutedMessage:
+    """A rule action makes another message, with data of its own.
+
+    It lives as long as the message that it was made of, unless the action sets a time to live: what was sent with the
+    message may be over by now, or not count any more (a dead letter does not expire).
+    """
+    data = encode(changed)
+    properties = changed.properties
+    session_id = None if properties is None else properties.session_id
+    correlation_id = None if properties is None else properties.correlation_id
+    who = MessageRef(changed.id, len(data), session_id, correlation_id, changed.trace_id)
+    routed = RoutedMessage(who, changed.priority, before.ttl_ns)
+    own_ns = _sent_ttl_ns(changed)
+    if own_ns != _sent_ttl_ns(before.content(state)):
+        topic = subscription.topic
+        routed.ttl_ns = effective_ttl_ns(own_ns, 0 if topic is None else topic.settings.ttl_ns)
+    routed.data = data
+    routed.message = changed
+    routed.hops = before.hops
+    routed.way = before.way
+    routed.dedup_key = before.dedup_key
+    return routed
+
+
+def _sent_ttl_ns(message: Message) -> i64:
+    properties = message.properties
+    return 0 if properties is None else properties.ttl_ns
+
+
+def is_taken(state: StoreState, entity: Entity, routed: RoutedMessage, now_ns: i64) -> bool:
+    """Whether `route` would store the message at least once. Changes nothing."""
+    if entity.kind == TOPIC and not is_stored_in(entity):
+        router = state.router(entity)
+        routed = routed.fork(0)
+        routed.passed(entity)
+        if router.takes_all:
+            return any([is_taken(state, each, routed, now_ns) for each in entity.subscriptions])
+        arrivals = router.arrivals(routed.content(state))
+        return any([_is_arrival_taken(state, arrival, routed, now_ns) for arrival in arrivals])
+    if entity.kind != TOPIC and entity.settings.forward_to and routed.hops < FORWARD_HOPS_MAX:
+        target = state.find(entity.settings.forward_to)
+        if target is not None:
+            onward = routed.onward(entity, 0)
+            admission = ask(state, target, onward, now_ns)
+            if admission.is_duplicate:
+                return False
+            return admission.reason != "" or is_taken(state, target, onward, now_ns)
+    return True  # Stored in the entity, or in its dead-letter queue.
+
+
+def _is_arrival_taken(state: StoreState, arrival: Arrival, routed: RoutedMessage, now_ns: i64) -> bool:
+    if arrival.error:
+        return True
+    if arrival.message is not None:
+        routed = _changed_by_action(state, arrival.message, arrival.entity, routed)
+    return is_taken(state, arrival.entity, routed, now_ns)
+
+
+def arrive_by_rules(state: StoreState, subscription: Entity, routed: RoutedMessage, now_ns: i64) -> int:
+    """At one subscription, if its rules say so. Gives how many copies that makes."""
+    router = Router([subscription], state.new_id)
+    if router.takes_all:
+        route(state, subscription, routed, None, now_ns)
+        return 1
+    arrivals = router.arrivals(routed.content(state))
+    for arrival in arrivals:
+        _arrive(state, arrival, routed.fork(0), now_ns)
+    return len(arrivals)
+
+
+def _pass(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, copies: int, now_ns: i64) -> None:
+    data = b"" if routed.carrier or routed.source is not None else routed.data
+    entity.sent += 1
+    note(state, Passed(now_ns, entity.number, entity.sequence + 1, routed.who, routed.priority, key, copies, data))
+    if data:
+        routed.carrier = state.seq
+
+
+def store_copy(state: StoreState, entity: Entity, routed: RoutedMessage, key: str | None, now_ns: i64) -> None:
+    """Store the message. Duplicate detection knows it by `key` from now on; None: it does not."""
+    sequence = entity.sequence + 1
+    expires_ns = expires_at_ns(now_ns, effective_ttl_ns(routed.ttl_ns, entity.settings.ttl_ns))
+    source = routed.source
+    # A copy shares the data of the last record that was written with data; recovery keeps only that one in memory. A
+    # rule action with a forward writes such a record in between: what is stored after it carries its data itself.
+    # (`state.carrier` is 0 too while nothing was written with data.)
+    if source is None and (not routed.carrier or routed.carrier != state.carrier):
+        entry = StoredMessage(entity, sequence, routed.who, routed.priority, routed.data)
+        entry.expires_ns = expires_ns
+        entry.overlay = routed.overlay
+        entry.hops = routed.hops
+        note_sent(state, entry, key, now_ns, 0)
+        return
+    entity.sent += 1
+    note(
+        state,
+        Copied(
+            at_ns=now_ns,
+            entity=entity.number,
+            sequence=sequence,
+            who=routed.who,
+            priority=routed.priority,
+            expires_ns=expires_ns,
+            visible_ns=0,
+            back=0 if source is not None else state.seq + 1 - routed.carrier,
+            source_entity=0 if source is None else source.entity.number,
+            source_sequence=0 if source is None else source.sequence,
+            hops=routed.hops,
+            overlay=routed.overlay,
+            dedup_key=key,
+        ),
+    )
+
+
+def hand_kept(state: StoreState, subscription: Entity, now_ns: i64) -> None:
+    """The first subscription of a topic gets what came while there was none."""
+    topic = subscription.topic
+    kept = [] if topic is None else [entry for entry in topic.entries.values() if entry.state == ACTIVE]
+    for entry in kept:
+        routed = RoutedMessage(entry.who, entry.priority, max(1, entry.expires_ns - now_ns) if entry.expires_ns else 0)
+        routed.source = entry
+        routed.hops = entry.hops
+        routed.overlay = entry.overlay
+        arrive_by_rules(state, subscription, routed, now_ns)
+        note(state, Routed(now_ns, entry.entity.number, entry.sequence, entry.who))
+
+
+def _bury(
+    state: StoreState,
+    entity: Entity,
+    routed: RoutedMessage,
+    key: str | None,
+    reason: str,
+    description: str,
+    now_ns: i64,
+) -> None:
+    """A message that cannot be stored where it arrived: into the dead letters of that entity."""
+    _pass(state, entity, routed, key, 1, now_ns)
+    entity.dead_lettered += 1
+    letter = routed.fork(0)
+    letter.ttl_ns = 0
+    letter.overlay = death_record(routed.overlay, reason, description, "", 0, entity.name, "", now_ns)
+    store_copy(state, dead_letters_of(state, entity, now_ns), letter, None, now_ns)
+
+
+def death_record(
+    overlay: HeaderOverrides | None,
+    reason: str,
+    description: str,
+    signature: str,
+    attempts: int,
+    entity: str,
+    consumer: str,
+    now_ns: int,
+) -> HeaderOverrides:
+    record: HeaderOverrides = dict(overlay) if overlay is not None else {}
+    record.update(dead_letter_headers(reason, description, signature, attempts, entity, consumer, now_ns))
+    return record
+
+
+def dead_letters_of(state: StoreState, entity: Entity, now_ns: i64) -> Entity:
+    """The dead-letter sub-queue of an entity, made with the first letter. That of a sub-queue is itself."""
+    if entity.kind == DEAD_LETTERS:
+        return entity
+    if entity.dead is None:
+        return declare(state, sub_queue(entity.name), DEAD_LETTERS, _DEAD_LETTER_SETTINGS, now_ns)
+    return entity.dead
+
+
+def declare(state: StoreState, name: str, kind: int, settings: Settings, now_ns: i64) -> Entity:
+    number = state.numbered + 1
+    name = exact_text(name)
+    note(state, Declared(now_ns, number, state.retired.get(name.casefold(), 0), name, kind, settings))
+    entity = state.entities[number]
+    if kind == SUBSCRIPTION:
+        hand_kept(state, entity, now_ns)
+    return entity

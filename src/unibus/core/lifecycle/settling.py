@@ -1,0 +1,273 @@
+# mypyc: compiled
+"""Settle: how a lock ends. Complete, abandon, defer, dead-letter, release, renew; and the scheduled that are cancelled.
+
+Fenced: only the token of the lock that is held now counts, and only until it ends. A message that comes back keeps its
+place; one that came back too often is a dead letter.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from unibus.core.codec.codec import decode
+from unibus.core.envelope.fields import plain_text
+from unibus.core.flow.deadletter import (
+    DESCRIPTION_CHARS_MAX,
+    DESCRIPTION_HEADER,
+    MAX_DELIVERY_COUNT_EXCEEDED,
+    NOT_FORWARDED,
+    SOURCE_HEADER,
+    TTL_EXPIRED,
+    capped,
+)
+from unibus.core.lifecycle.admission import target_of
+from unibus.core.lifecycle.commands import ABANDON, BY_TOKEN, COMPLETE, DEAD_LETTER, DEFER, Cancel, Renew, Settle
+from unibus.core.lifecycle.forwarding import ask
+from unibus.core.lifecycle.routed_message import RoutedMessage
+from unibus.core.lifecycle.sending import admit, dead_letters_of, death_record, store_copy
+from unibus.core.lifecycle.state.apply import note, note_completed
+from unibus.core.lifecycle.state.changes import (
+    Cancelled,
+    DeadLettered,
+    Deferred,
+    Expired,
+    HeaderOverrides,
+    Processed,
+    Renewed,
+    Returned,
+)
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, StoredMessage, lock_ns_of
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.core.lifecycle.state.states import LOCKED, SCHEDULED
+from unibus.errors import LockLost, MessageNotFound, SessionLockLost
+from unibus.limits import FORWARD_HOPS_MAX
+
+_LOST: Final = "it was settled, or the lock ended and the message is redelivered: receive it again"
+_OTHER: Final = "give the entity and the id that came with the lock token"
+
+
+def locked_entry(state: StoreState, name: str, sequence: int, token: bytes, now_ns: i64) -> StoredMessage:
+    """The message whose lock this is, or LockLost."""
+    entity = target_of(state, name)
+    entry = entity.entries.get(sequence)
+    if entry is None or entry.state != LOCKED or entry.token != token:
+        raise LockLost(f"{entity.name!r} #{sequence} is not locked with this token", _LOST)
+    if entry.session is not None and (entry.session.token is None or entry.session.until_ns <= now_ns):
+        raise SessionLockLost(
+            f"the lock on session {entry.session.id!r} of {entity.name!r} has ended", "accept it again"
+        )
+    if entry.lock_ends_ns() <= now_ns:
+        raise LockLost(f"the lock on {entity.name!r} #{sequence} has ended", "receive the message again")
+    return entry
+
+
+def entry_by_token(state: StoreState, name: str, message_id: str, token: bytes, now_ns: i64) -> StoredMessage:
+    """The message that is locked with this token. LockLost if there is none.
+
+    MessageNotFound if it is not the one that the caller names: the lock is another message's, and stays.
+    """
+    entity = target_of(state, name) if name else None
+    entry = state.by_token(token)
+    if entry is None:
+        raise LockLost("no message is locked with this token", _LOST)
+    if entity is not None and entry.entity is not entity:
+        raise MessageNotFound(f"the message with this lock is not in {entity.name!r}", _OTHER)
+    # Azure's clients name a locked message by its id or by its sequence number.
+    if message_id and entry.who.message_id != message_id and str(int(entry.sequence)) != message_id:
+        raise MessageNotFound(f"the message with this lock is not {message_id!r:.80}", _OTHER)
+    return locked_entry(state, entry.entity.name, entry.sequence, token, now_ns)
+
+
+def lock_of(state: StoreState, command: Settle | Renew, now_ns: i64) -> StoredMessage:
+    """The locked message that a command is about, found in the way that it asks for."""
+    if command.sequence != BY_TOKEN:
+        return locked_entry(state, command.entity, command.sequence, command.token, now_ns)
+    return entry_by_token(state, command.entity, command.message_id, command.token, now_ns)
+
+
+def check_words(command: Settle) -> None:
+    """What is told about a death goes into history too: no more of it than the letter has, and only what can be
+    written."""
+    command.reason = capped(plain_text("the reason", command.reason), DESCRIPTION_CHARS_MAX)
+    command.description = plain_text("the description", command.description)
+    command.signature = plain_text("the signature", command.signature)
+
+
+def settle(state: StoreState, command: Settle, now_ns: i64) -> None:
+    """End a lock that was checked."""
+    entry = command.entry
+    assert entry is not None
+    entry.entity.used(now_ns)
+    if command.processed_key is not None:
+        note(state, Processed(now_ns, entry.entity.number, entry.sequence, command.processed_key))
+    if command.verb == COMPLETE:
+        note_completed(state, entry, entry.delivery_count, entry.consumer, now_ns)
+    elif command.verb == ABANDON:
+        entry.entity.abandoned += 1
+        requeue(state, entry, "abandoned", command.delay_ns, merged(entry.overlay, command.overlay), now_ns)
+    elif command.verb == DEFER:
+        overlay = merged(entry.overlay, command.overlay)
+        note(state, Deferred(now_ns, entry.entity.number, entry.sequence, entry.who, entry.delivery_count, overlay))
+    elif command.verb == DEAD_LETTER:
+        overlay = merged(entry.overlay, command.overlay)
+        dead_letter(state, entry, command.reason, command.description, command.signature, overlay, now_ns)
+    else:
+        release(state, entry, now_ns)
+
+
+def merged(overlay: HeaderOverrides | None, more: HeaderOverrides | None) -> HeaderOverrides | None:
+    if overlay is None or more is None:
+        return more if overlay is None else overlay
+    return {**overlay, **more}
+
+
+def requeue(
+    state: StoreState, entry: StoredMessage, reason: str, delay_ns: i64, overlay: HeaderOverrides | None, now_ns: i64
+) -> None:
+    """A delivery that came to nothing: to the dead letters if it was the last one allowed."""
+    entity = entry.entity
+    if entry.delivery_count >= entity.settings.delivery_count_max and entity.kind != DEAD_LETTERS:
+        text = f"{reason} at delivery {entry.delivery_count} of {entity.settings.delivery_count_max}"
+        dead_letter(state, entry, MAX_DELIVERY_COUNT_EXCEEDED, text, "", overlay, now_ns)
+        return
+    visible_ns = now_ns + delay_ns if delay_ns > 0 else 0
+    note(
+        state,
+        Returned(now_ns, entity.number, entry.sequence, entry.who, entry.delivery_count, reason, visible_ns, overlay),
+    )
+
+
+def release(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
+    """Back as if it had never been delivered: nobody has looked at it."""
+    count = entry.delivery_count - 1
+    note(state, Returned(now_ns, entry.entity.number, entry.sequence, entry.who, count, "released", 0, entry.overlay))
+
+
+def dead_letter(
+    state: StoreState,
+    entry: StoredMessage,
+    reason: str,
+    description: str,
+    signature: str,
+    overlay: HeaderOverrides | None,
+    now_ns: i64,
+) -> None:
+    """Into the dead letters. A dead letter that is dead-lettered again stays where it is, with the new reason."""
+    entity = entry.entity
+    entity.dead_lettered += 1
+    consumer = entry.consumer
+    source = _source_of(state, entry, overlay)
+    letter = RoutedMessage(entry.who, entry.priority, 0)
+    letter.source = entry
+    letter.hops = entry.hops + 1
+    letter.overlay = death_record(
+        overlay, reason, description, signature, entry.delivery_count, source, consumer, now_ns
+    )
+    if not _forward_dead(state, entry, letter, now_ns):
+        store_copy(state, dead_letters_of(state, entity, now_ns), letter, None, now_ns)
+    note(
+        state,
+        DeadLettered(
+            at_ns=now_ns,
+            entity=entity.number,
+            sequence=entry.sequence,
+            who=entry.who,
+            delivery_count=entry.delivery_count,
+            enqueued_ns=entry.enqueued_ns,
+            first_delivered_ns=entry.first_delivered_ns,
+            reason=reason,
+            signature=signature,
+            consumer=consumer,
+        ),
+    )
+
+
+def _source_of(state: StoreState, entry: StoredMessage, overlay: HeaderOverrides | None) -> str:
+    """Where a message died. Among the dead letters it did so before: a retry brings it back there."""
+    entity = entry.entity
+    if entity.kind != DEAD_LETTERS:
+        return entity.name
+    source = None if overlay is None else overlay.get(SOURCE_HEADER)
+    if source is None:
+        source = decode(state.data_of(entry)).headers.get(SOURCE_HEADER)  # A rule action has made it part of the data.
+    if isinstance(source, str) and source:
+        return source
+    return entity.name if entity.owner is None else entity.owner.name
+
+
+def _forward_dead(state: StoreState, entry: StoredMessage, letter: RoutedMessage, now_ns: i64) -> bool:
+    """Store a dead letter where its entity forwards them to. False where it has to stay: it is never dropped.
+
+    It stays where the target refuses it or knows it already, and where no rule of a topic matches it.
+    """
+    target = _forward_target(state, entry)
+    if target is None:
+        return False
+    admission = ask(state, target, letter, now_ns)
+    if not admission.reason and not admission.is_duplicate:
+        return admit(state, target, letter, admission, now_ns) > 0
+    overlay = letter.overlay
+    assert overlay is not None
+    before = overlay.get(DESCRIPTION_HEADER)
+    why = f"{NOT_FORWARDED}{admission.description or f'{target.name!r} has had it already'}"
+    overlay[DESCRIPTION_HEADER] = capped(f"{before}; {why}" if before else why, DESCRIPTION_CHARS_MAX)
+    return False
+
+
+def _forward_target(state: StoreState, entry: StoredMessage) -> Entity | None:
+    """Where dead letters of this entity are forwarded to. None: they stay here.
+
+    The hop limit holds for them too: two queues that forward their dead letters to each other would circulate a message
+    with a time-to-live without end.
+    """
+    entity = entry.entity
+    name = entity.settings.forward_dead_letters_to
+    if not name or entity.kind == DEAD_LETTERS or entry.hops >= FORWARD_HOPS_MAX:
+        return None
+    found = state.find(name)
+    return None if found is entity else found
+
+
+def expire(state: StoreState, entry: StoredMessage, now_ns: i64) -> None:
+    """Its time is over: to the dead letters where the entity says so, else gone and counted."""
+    if entry.entity.settings.dead_letter_on_expiration and entry.entity.kind != DEAD_LETTERS:
+        dead_letter(state, entry, TTL_EXPIRED, "the message was not received in time", "", entry.overlay, now_ns)
+        return
+    note(
+        state,
+        Expired(
+            now_ns,
+            entry.entity.number,
+            entry.sequence,
+            entry.who,
+            entry.delivery_count,
+            entry.enqueued_ns,
+            entry.first_delivered_ns,
+        ),
+    )
+
+
+def renew(state: StoreState, command: Renew, now_ns: i64) -> int:
+    """The new end of the lock."""
+    entry = lock_of(state, command, now_ns)
+    if entry.session is not None:
+        return entry.session.until_ns  # Inside of a session that is the lock, and it is renewed as one.
+    until_ns = now_ns + lock_ns_of(entry.entity)
+    note(state, Renewed(now_ns, entry.entity.number, entry.sequence, until_ns))
+    return until_ns
+
+
+def scheduled_entry(state: StoreState, command: Cancel) -> StoredMessage:
+    entity = target_of(state, command.entity)
+    entry = entity.entries.get(command.sequence)
+    if entry is None or entry.state != SCHEDULED or entry.delayed:
+        raise MessageNotFound(
+            f"{entity.name!r} has no scheduled message #{command.sequence}",
+            "it may be visible already; a scheduled message has another sequence then",
+        )
+    return entry
+
+
+def cancel(state: StoreState, command: Cancel, now_ns: i64) -> None:
+    entry = scheduled_entry(state, command)
+    note(state, Cancelled(now_ns, entry.entity.number, entry.sequence, entry.who))

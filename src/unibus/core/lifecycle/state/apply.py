@@ -1,0 +1,485 @@
+# mypyc: compiled
+"""Playing changes: the only way in which the state of a store changes.
+
+A command never touches the state itself. It notes changes here, one after the other; each is played at once and waits
+in the book's `fresh` until the store takes it to the journal. At open the journal's changes are played in the same way.
+"""
+
+from typing import Final, TypeAlias
+
+from mypy_extensions import i64
+
+from unibus.core.lifecycle.state.changes import (
+    Activated,
+    Advanced,
+    Cancelled,
+    Change,
+    Completed,
+    Copied,
+    DeadLettered,
+    Declared,
+    Deferred,
+    Delivered,
+    Dropped,
+    Duplicated,
+    Expired,
+    Forgotten,
+    Moved,
+    Passed,
+    Processed,
+    Pruned,
+    Purged,
+    Renewed,
+    Returned,
+    Routed,
+    Sent,
+    SessionLeft,
+    SessionStated,
+    SessionTaken,
+)
+from unibus.core.lifecycle.state.entity import DEAD_LETTERS, Entity, StoredMessage
+from unibus.core.lifecycle.state.indexes import (
+    enter,
+    forget_session,
+    leave,
+    line_up,
+    put,
+    refresh_ready,
+    remove,
+    remove_all,
+    state_session,
+    touch,
+)
+from unibus.core.lifecycle.state.state import MARK_PROCESSED, MARK_SENT, StoreState, owner_name
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, LOCKED, SCHEDULED, STATE_NAMES, may
+from unibus.core.lifecycle.state.weight import CHANGE_WEIGHT, weight_of, weight_of_ids, weight_of_texts
+from unibus.core.lifecycle.state.windows import CLOCK, cut_windows
+from unibus.errors import DAMAGED_HINT, StoreDamaged
+
+_ENDS: Final = {
+    Completed: "completed",
+    Expired: "expired",
+    DeadLettered: "dead_lettered",
+    Cancelled: "cancelled",
+    Routed: "routed",
+    Purged: "purged",
+    Moved: "moved",
+}
+
+
+_End: TypeAlias = Completed | Expired | DeadLettered | Cancelled | Routed | Purged | Moved
+
+
+def note(state: StoreState, change: Change) -> None:
+    """A command's decision: true from now on, and to be written."""
+    state.seq += 1
+    state.weight += CHANGE_WEIGHT + weight_of_texts(change)
+    state.fresh.append(change)
+    _play(state, change)
+
+
+# The three that nearly every message sees, for commands that hold the message: without looking it up again.
+
+
+def note_sent(state: StoreState, entry: StoredMessage, key: str | None, at_ns: i64, visible_ns: i64) -> None:
+    state.seq += 1
+    state.weight += CHANGE_WEIGHT
+    entry.entity.sent += 1
+    data = entry.data
+    assert data is not None
+    state.fresh.append(
+        Sent(
+            at_ns=at_ns,
+            entity=entry.entity.number,
+            sequence=entry.sequence,
+            who=entry.who,
+            priority=entry.priority,
+            expires_ns=entry.expires_ns,
+            visible_ns=visible_ns,
+            dedup_key=key,
+            data=data,
+            overlay=entry.overlay,
+            hops=entry.hops,
+        )
+    )
+    _store(state, entry, key, at_ns, visible_ns)
+
+
+def note_delivered(
+    state: StoreState, entry: StoredMessage, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
+) -> None:
+    state.seq += 1
+    state.weight += CHANGE_WEIGHT + len(consumer)
+    entry.entity.delivered += 1
+    change = Delivered(at_ns, entry.entity.number, entry.sequence, entry.who, count, token, until_ns, consumer)
+    state.fresh.append(change)
+    _check(state, entry, "delivered")
+    _lock(state, entry, count, token, consumer, at_ns, until_ns)
+
+
+def note_completed(state: StoreState, entry: StoredMessage, count: i64, consumer: str, at_ns: i64) -> None:
+    state.seq += 1
+    state.weight += CHANGE_WEIGHT + len(consumer)
+    entry.entity.completed += 1
+    first_ns = entry.first_delivered_ns or at_ns
+    state.fresh.append(
+        Completed(at_ns, entry.entity.number, entry.sequence, entry.who, count, entry.enqueued_ns, first_ns, consumer)
+    )
+    _check(state, entry, "completed")
+    leave(state, entry)
+    remove(state, entry)
+
+
+def replay(state: StoreState, change: Change) -> None:
+    """A decision of the past, from the journal. Not strict, it may be about what is gone by now."""
+    state.seq += 1
+    state.weight += CHANGE_WEIGHT
+    if state.replayed_ns == 0:
+        state.replayed_ns = change.at_ns
+    if state.strict or change.entity in state.entities or isinstance(change, (Declared, Advanced)):
+        _play(state, change)
+    elif isinstance(change, Passed):
+        _carry(state, change)  # The entity is gone by now; what went on from it is not.
+
+
+def _play(state: StoreState, change: Change) -> None:
+    # The most common first.
+    if isinstance(change, Sent):
+        _sent(state, change)
+    elif isinstance(change, Delivered):
+        _delivered(state, change)
+    elif isinstance(change, Completed):
+        _end(state, change, "completed")
+    elif isinstance(change, Copied):
+        _copied(state, change)
+    elif isinstance(change, Passed):
+        _passed(state, change)
+    elif isinstance(change, Returned):
+        _returned(state, change)
+    elif isinstance(change, (Expired, DeadLettered, Cancelled, Routed, Purged, Moved)):
+        _end(state, change, _ENDS[type(change)])
+    else:
+        _play_rare(state, change)
+
+
+def _play_rare(state: StoreState, change: Change) -> None:
+    if isinstance(change, Activated):
+        _activated(state, change)
+    elif isinstance(change, Renewed):
+        _renewed(state, change)
+    elif isinstance(change, Deferred):
+        _deferred(state, change)
+    elif isinstance(change, Declared):
+        _declared(state, change)
+    elif isinstance(change, Dropped):
+        _dropped(state, change)
+    elif isinstance(change, Processed):
+        _entity(state, change.entity).mark_processed(change.key, change.at_ns)
+        if state.saves:
+            state.unsaved_marks.append((change.entity, MARK_PROCESSED, change.key, change.at_ns))
+    elif isinstance(change, (SessionTaken, SessionLeft, SessionStated)):
+        _session_changed(state, change)
+    elif isinstance(change, Advanced):
+        state.positions[change.name] = change.position
+        if change.name == CLOCK:
+            cut_windows(state, change.at_ns)
+    else:
+        assert isinstance(change, (Duplicated, Pruned, Forgotten))  # Only history cares.
+
+
+def _sent(state: StoreState, change: Sent) -> None:
+    entry = StoredMessage(_entity(state, change.entity), change.sequence, change.who, change.priority, change.data)
+    entry.expires_ns = change.expires_ns
+    entry.overlay = change.overlay
+    entry.hops = change.hops
+    _store(state, entry, change.dedup_key, change.at_ns, change.visible_ns)
+
+
+def _store(state: StoreState, entry: StoredMessage, key: str | None, at_ns: i64, visible_ns: i64) -> None:
+    entity = entry.entity
+    state.weight += entry.size + (weight_of_ids(entry.who, key) if entry.has_ids or key is not None else 0)
+    if entry.overlay is not None:
+        state.weight += weight_of(entry.overlay)
+    if key is not None:
+        _mark(state, entity, key, at_ns)
+    if _is_new(state, entity, entry.sequence):
+        entry.home_sequence = state.seq
+        put(state, entity, entry, at_ns, visible_ns)
+
+
+def _mark(state: StoreState, entity: Entity, key: str, at_ns: int) -> None:
+    entity.mark(key, at_ns)
+    if state.saves:
+        state.unsaved_marks.append((entity.number, MARK_SENT, key, at_ns))
+
+
+def _passed(state: StoreState, change: Passed) -> None:
+    entity = _entity(state, change.entity)
+    if change.dedup_key is not None:
+        _mark(state, entity, change.dedup_key, change.at_ns)
+    if change.sequence > entity.sequence:
+        entity.sequence = change.sequence
+    _carry(state, change)
+
+
+def _carry(state: StoreState, change: Passed) -> None:
+    if change.data:
+        state.weight += len(change.data)
+        state.carrier = state.seq
+        state.carried = change.data
+
+
+def _copied(state: StoreState, change: Copied) -> None:
+    entity = _entity(state, change.entity)
+    if change.dedup_key is not None:
+        _mark(state, entity, change.dedup_key, change.at_ns)
+    if change.overlay is not None:
+        state.weight += weight_of(change.overlay)
+    if not _is_new(state, entity, change.sequence):
+        return
+    entry = StoredMessage(entity, change.sequence, change.who, change.priority, None)
+    if change.back:
+        if state.seq - change.back != state.carrier:
+            raise _damaged(f"the copy {entity.name!r} #{change.sequence} does not follow its data")
+        entry.data = state.carried
+        entry.home_sequence = state.carrier
+    else:
+        source = state.entry(change.source_entity, change.source_sequence)
+        if source is None:
+            _missing(state, entity, change.source_sequence, "copied")
+            return
+        entry.data = source.data
+        entry.home_entity = source.home_entity
+        entry.home_sequence = source.home_sequence
+    entry.expires_ns = change.expires_ns
+    entry.hops = change.hops
+    entry.overlay = change.overlay
+    put(state, entity, entry, change.at_ns, change.visible_ns)
+
+
+def _is_new(state: StoreState, entity: Entity, sequence: i64) -> bool:
+    """Every sequence is used once. One that is known already was played before, or is a snapshot's."""
+    if sequence <= entity.sequence and state.strict:
+        raise _damaged(f"{entity.name!r} #{sequence} appears twice in the journal")
+    if sequence > entity.sequence:
+        entity.sequence = sequence
+    if sequence in entity.entries:
+        if state.strict:
+            # Only a damaged file makes this possible. Without the error the message would be lost without a word.
+            raise _damaged(f"{entity.name!r} #{sequence} is stored already")
+        return False
+    return True
+
+
+def _delivered(state: StoreState, change: Delivered) -> None:
+    entry = _moving(state, change.entity, change.sequence, "delivered")
+    if entry is not None:
+        _lock(state, entry, change.delivery_count, change.token, change.consumer, change.at_ns, change.until_ns)
+
+
+def _lock(
+    state: StoreState, entry: StoredMessage, count: i64, token: bytes, consumer: str, at_ns: i64, until_ns: i64
+) -> None:
+    if entry.state == DEFERRED:
+        entry.was_deferred = True  # For good; and a replay over a newer row must not take it back.
+    leave(state, entry)
+    entry.delivery_count = count
+    entry.token = token
+    entry.due_ns = until_ns
+    entry.consumer = consumer
+    if entry.first_delivered_ns == 0:
+        entry.first_delivered_ns = at_ns
+    enter(state, entry, LOCKED)
+
+
+def _renewed(state: StoreState, change: Renewed) -> None:
+    entry = _moving(state, change.entity, change.sequence, "renewed")
+    if entry is not None:
+        entry.due_ns = change.until_ns
+        # Mostly it is among the deadlines already, with an earlier one; not where the lock duration was lowered.
+        if entry.session is None:
+            state.due.add(entry, change.until_ns)
+
+
+def _returned(state: StoreState, change: Returned) -> None:
+    entry = _moving(state, change.entity, change.sequence, "returned")
+    if entry is None:
+        return
+    leave(state, entry)
+    entry.delivery_count = change.delivery_count
+    if change.overlay is not None:
+        state.weight += weight_of(change.overlay)
+        entry.overlay = change.overlay
+    if entry.was_deferred:
+        enter(state, entry, DEFERRED)
+    elif change.visible_ns:
+        entry.delayed = True
+        entry.due_ns = change.visible_ns
+        enter(state, entry, SCHEDULED)
+    else:
+        enter(state, entry, ACTIVE)
+        entry.entity.waits_in(entry).put_back(entry)
+
+
+def _deferred(state: StoreState, change: Deferred) -> None:
+    entry = _moving(state, change.entity, change.sequence, "deferred")
+    if entry is not None:
+        leave(state, entry)
+        if change.overlay is not None:
+            state.weight += weight_of(change.overlay)
+            entry.overlay = change.overlay
+        entry.was_deferred = True  # It is from here on; a replay over a newer row says so as well.
+        enter(state, entry, DEFERRED)
+
+
+def _activated(state: StoreState, change: Activated) -> None:
+    entity = _entity(state, change.entity)
+    if change.new_sequence > entity.sequence:
+        entity.sequence = change.new_sequence
+    entry = _moving(state, change.entity, change.sequence, "activated")
+    if entry is None:
+        return
+    leave(state, entry)
+    if change.new_sequence == change.sequence:
+        entry.delayed = False
+        enter(state, entry, ACTIVE)
+        entity.waits_in(entry).put_back(entry)
+        return
+    if change.new_sequence in entity.entries:
+        remove(state, entry)  # A snapshot has brought its new identity already.
+        return
+    # Its old identity ends here, and a snapshot may have a row of it.
+    del entity.entries[entry.sequence]
+    if entry.saved:
+        state.gone.append((entity.number, entry.sequence))
+        entry.saved = False
+    session = entry.session
+    if session is not None:
+        del session.entries[entry.sequence]
+        session.entries[change.new_sequence] = entry
+    entry.sequence = change.new_sequence
+    entry.enqueued_ns = change.at_ns
+    entity.entries[entry.sequence] = entry
+    if entity.ordered:
+        entity.place(entry)
+    enter(state, entry, ACTIVE)
+    line_up(state, entry)
+
+
+def _end(state: StoreState, change: _End, name: str) -> None:
+    entry = _moving(state, change.entity, change.sequence, name)
+    if entry is None:
+        return
+    leave(state, entry)
+    remove(state, entry)
+
+
+def _moving(state: StoreState, entity: int, sequence: int, change: str) -> StoredMessage | None:
+    """The message that a change is about. None when it is gone already, which only a replay may find."""
+    owner = _entity(state, entity)
+    entry = owner.entries.get(sequence)
+    if entry is None:
+        _missing(state, owner, sequence, change)
+        return None
+    _check(state, entry, change)
+    return entry
+
+
+def _check(state: StoreState, entry: StoredMessage, change: str) -> None:
+    """Whether the table allows it. It will be another message after that, for the next snapshot too."""
+    if not may(change, entry.state) and state.strict:
+        raise _damaged(f"{entry.entity.name!r} #{entry.sequence} is {STATE_NAMES[entry.state]} and cannot be {change}")
+    touch(state, entry)
+
+
+def _missing(state: StoreState, entity: Entity, sequence: int, change: str) -> None:
+    if state.strict:
+        raise _damaged(f"{entity.name!r} #{sequence} is {change} in the journal, but it does not exist")
+
+
+def _session_changed(state: StoreState, change: SessionTaken | SessionLeft | SessionStated) -> None:
+    entity = _entity(state, change.entity)
+    session = entity.session(change.session_id)
+    entity.unsaved = True
+    if isinstance(change, SessionTaken):
+        session.token = change.token
+        session.until_ns = change.until_ns
+        session.consumer = change.consumer
+        state.due.add(session, change.until_ns)
+    elif isinstance(change, SessionLeft):
+        session.token = None
+        session.until_ns = 0
+        session.consumer = ""  # A snapshot does not keep it for a free session either.
+    else:
+        if change.state is not None:
+            state.weight += len(change.state)
+        state_session(entity, session, change.state, 0 if change.state is None else change.at_ns)
+    refresh_ready(state, entity, session)
+    forget_session(state, entity, session)
+
+
+def _declared(state: StoreState, change: Declared) -> None:
+    state.weight += weight_of(change.settings)
+    entity = state.entities.get(change.entity)
+    if entity is not None:
+        before = entity.settings
+        entity.change_settings(change.settings)
+        entity.unsaved = True
+        entity.updated_ns = max(entity.updated_ns, change.at_ns)
+        state.note_idler(entity)
+        if entity.settings.status != before.status:
+            _stir(state, entity)
+        if entity.topic is not None and not entity.settings.has_rules_of(before):
+            state.routers.pop(entity.topic.number, None)
+        return
+    entity = Entity(change.entity, change.name, change.kind, change.settings)
+    entity.created_ns = entity.updated_ns = change.at_ns
+    state.add_entity(entity, change.sequence)
+
+
+def _stir(state: StoreState, entity: Entity) -> None:
+    """Its status has changed, and with it that of its dead letters: those who wait there have to know."""
+    for each in (entity, entity.dead):
+        if each is not None and each.wakers:
+            each.stirred = True
+            state.woken.append(each)
+
+
+def _dropped(state: StoreState, change: Dropped) -> None:
+    entity = state.entities.get(change.entity)
+    if entity is None:
+        if state.strict:
+            raise _damaged(f"entity {change.name!r} is deleted in the journal, but it does not exist")
+        return
+    remove_all(state, entity)
+    state.dropped.append(entity.number)
+    entity.deleted = True
+    del state.entities[change.entity]
+    state.kinds[entity.kind] -= 1
+    state.forget_listings()
+    state.idlers.pop(entity.number, None)
+    for name in (entity.name, entity.name.casefold()):
+        if state.names.get(name) is entity:
+            del state.names[name]
+            state.retired[entity.name.casefold()] = entity.sequence
+    owner = entity.topic
+    state.routers.pop(entity.number, None)
+    if owner is not None:
+        state.routers.pop(owner.number, None)
+        owner.subscriptions = [each for each in owner.subscriptions if each is not entity]
+    parent = state.find(owner_name(entity.name, entity.kind)) if entity.kind == DEAD_LETTERS else None
+    if parent is not None and parent.dead is entity:
+        parent.dead = None
+    if entity.wakers:
+        state.woken.append(entity)
+
+
+def _entity(state: StoreState, number: int) -> Entity:
+    found = state.entities.get(number)
+    if found is None:
+        raise _damaged(f"the journal names entity {number}, which it never declared")
+    return found
+
+
+def _damaged(what: str) -> StoreDamaged:
+    return StoreDamaged(what, DAMAGED_HINT)

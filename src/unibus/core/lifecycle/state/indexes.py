@@ -1,0 +1,219 @@
+# mypyc: compiled
+"""Where a message stands: the counts, the line and the deadlines, which follow its state."""
+
+from mypy_extensions import i64
+
+from unibus.core.lifecycle.state.changes import SavedEntry, SavedSession
+from unibus.core.lifecycle.state.entity import Entity, Session, StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.core.lifecycle.state.states import ACTIVE, DEFERRED, GONE, LOCKED, SCHEDULED
+
+
+def put(state: StoreState, entity: Entity, entry: StoredMessage, at_ns: int, visible_ns: int) -> None:
+    size = entry.size
+    entity.entries[entry.sequence] = entry
+    entity.size_bytes += size
+    if entry.data is not None:
+        if state.held_bytes + size <= state.memory_budget:
+            state.held_bytes += size
+        elif state.replaying:
+            entry.data = None
+        else:
+            # Nobody can read it from the journal before it was written.
+            state.held_bytes += size
+            state.to_shed.append(entry)
+    _join_session(state, entity, entry)
+    if entity.ordered:
+        entity.place(entry)
+    touch(state, entry)
+    if visible_ns:
+        entry.due_ns = visible_ns
+        enter(state, entry, SCHEDULED)
+    else:
+        entry.enqueued_ns = at_ns
+        enter(state, entry, ACTIVE)
+        line_up(state, entry)
+
+
+def line_up(state: StoreState, entry: StoredMessage) -> None:
+    """At the end of the line; but a snapshot may have brought some that come after it."""
+    waiting = entry.entity.waits_in(entry)
+    if state.strict:
+        waiting.push(entry)
+    else:
+        waiting.put_back(entry)
+
+
+def _join_session(state: StoreState, entity: Entity, entry: StoredMessage) -> None:
+    session = entity.session_of(entry)
+    if session is not None:
+        session.entries[entry.sequence] = entry
+        entry.session = session
+        if len(session.entries) == 1:
+            _relist(entity, session)
+
+
+def _relist(entity: Entity, session: Session) -> None:
+    """Its first message came, or its last one went."""
+    if entity.session_lists is not None:
+        entity.session_lists.note(session.id, session.is_listed())
+
+
+def remove(state: StoreState, entry: StoredMessage) -> None:
+    entity = entry.entity
+    entry.state = GONE
+    del entity.entries[entry.sequence]
+    entity.size_bytes -= entry.size
+    if entry.data is not None:
+        state.held_bytes -= entry.size
+        entry.data = None
+    if entry.saved:
+        state.gone.append((entity.number, entry.sequence))
+    session = entry.session
+    if session is not None:
+        del session.entries[entry.sequence]
+        if not session.entries:
+            _relist(entity, session)
+            forget_session(state, entity, session)
+    state.due.forget(entry)
+
+
+def remove_all(state: StoreState, entity: Entity) -> None:
+    """The messages of an entity that is deleted. Its counts, lines and sessions go with it: none is kept in order."""
+    timers: i64 = 0
+    tokens = state.tokens
+    for entry in entity.entries.values():
+        entry.state = GONE
+        if entry.token is not None:
+            if tokens is not None:
+                tokens.pop(entry.token, None)
+            entry.token = None
+        if entry.data is not None:
+            state.held_bytes -= entry.size
+            entry.data = None
+        if entry.saved:
+            state.gone.append((entity.number, entry.sequence))
+        timers += entry.timers
+    for session in entity.sessions.values():
+        session.token = None  # Else its lock would end some day, in an entity that does not exist any more.
+        timers += session.timers
+    state.due.forget_all(timers)
+    entity.release()
+
+
+def state_session(entity: Entity, session: Session, state: bytes | None, stated_ns: i64) -> None:
+    session.state = state
+    session.stated_ns = stated_ns
+    if entity.session_lists is not None:
+        entity.session_lists.note_state(session.id, stated_ns)
+        entity.session_lists.note(session.id, session.is_listed())
+
+
+def touch(state: StoreState, entry: StoredMessage) -> None:
+    if state.saves and not entry.unsaved:
+        entry.unsaved = True
+        state.unsaved.append(entry)
+
+
+def leave(state: StoreState, entry: StoredMessage) -> None:
+    entity = entry.entity
+    message_state = entry.state
+    if message_state == ACTIVE:
+        entity.active -= 1
+        if entry.session is not None:
+            entry.session.active -= 1
+            refresh_ready(state, entity, entry.session)
+    elif message_state == LOCKED:
+        entity.locked -= 1
+        token = entry.token
+        if token is not None:
+            tokens = state.tokens
+            if tokens is not None:
+                tokens.pop(token, None)
+            if entry.session is not None:
+                entry.session.locked.pop(token, None)
+            entry.token = None
+    elif message_state == SCHEDULED:
+        entity.scheduled -= 1
+    elif message_state == DEFERRED:
+        entity.deferred -= 1
+
+
+def enter(state: StoreState, entry: StoredMessage, message_state: i64) -> None:
+    entity = entry.entity
+    entry.state = message_state
+    if message_state == ACTIVE:
+        entity.active += 1
+        if entry.session is not None:
+            entry.session.active += 1
+            refresh_ready(state, entity, entry.session)
+        if entity.wakers:
+            state.woken.append(entity)
+    elif message_state == LOCKED:
+        entity.locked += 1
+        token = entry.token
+        tokens = state.tokens
+        if tokens is not None and token:  # An import writes a delivery without one, and ends it in the same batch.
+            tokens[token] = entry
+        if entry.session is not None and token is not None:
+            entry.session.locked[token] = entry
+    elif message_state == SCHEDULED:
+        entity.scheduled += 1
+    elif message_state == DEFERRED:
+        entity.deferred += 1
+    deadline_ns = entry.deadline_ns()
+    if deadline_ns:
+        state.due.add(entry, deadline_ns)
+
+
+def refresh_ready(state: StoreState, entity: Entity, session: Session) -> None:
+    if session.token is None and session.active > 0:
+        if session.id not in entity.ready:
+            entity.ready[session.id] = session
+            if entity.wakers:
+                state.woken.append(entity)
+    else:
+        entity.ready.pop(session.id, None)
+
+
+def forget_session(state: StoreState, entity: Entity, session: Session) -> None:
+    """A session without messages, state and lock says nothing any more."""
+    if not session.entries and session.state is None and session.token is None:
+        entity.sessions.pop(session.id, None)
+
+
+def restore(state: StoreState, entity: Entity, sequence: int, saved: SavedEntry) -> StoredMessage:
+    """A message from a snapshot, in the order of sequences. Its data stays on disk."""
+    entry = StoredMessage(entity, sequence, saved.who, saved.priority, None)
+    entry.delivery_count = saved.delivery_count
+    entry.expires_ns = saved.expires_ns
+    entry.due_ns = saved.due_ns
+    entry.enqueued_ns = saved.enqueued_ns
+    entry.first_delivered_ns = saved.first_delivered_ns
+    entry.token = saved.token
+    entry.was_deferred = saved.was_deferred
+    entry.delayed = saved.delayed
+    entry.hops = saved.hops
+    entry.overlay = saved.overlay
+    entry.consumer = saved.consumer
+    entry.home_entity = entity.number
+    entry.home_sequence = sequence
+    entry.saved = True
+    entity.entries[sequence] = entry
+    entity.size_bytes += entry.size
+    _join_session(state, entity, entry)
+    enter(state, entry, saved.state)
+    if saved.state == ACTIVE:
+        entity.waits_in(entry).push(entry)
+    return entry
+
+
+def restore_session(state: StoreState, entity: Entity, saved: SavedSession) -> None:
+    session = entity.session(saved.session_id)
+    state_session(entity, session, saved.state, saved.stated_ns)
+    session.token = saved.token
+    session.until_ns = saved.until_ns
+    session.consumer = saved.consumer
+    if saved.token is not None:
+        state.due.add(session, saved.until_ns)
+    refresh_ready(state, entity, session)

@@ -1,0 +1,60 @@
+# mypyc: compiled
+"""How much memory changes take, roughly: what the bound of a history in memory counts.
+
+Everything that a user can make large has to be counted: a change that weighs less than it takes lets the history grow
+beyond its bound. Ids, keys and reasons are mostly a few characters, and have no limit.
+"""
+
+from typing import Final
+
+from unibus.core.lifecycle.state.changes import (
+    Change,
+    Completed,
+    Copied,
+    DeadLettered,
+    Delivered,
+    Duplicated,
+    MessageRef,
+    Passed,
+    Processed,
+    Purged,
+    Returned,
+    SessionTaken,
+)
+
+CHANGE_WEIGHT: Final = 320
+"""What a change takes in memory besides the data in it: the object, its numbers, a lock token, the id of a message."""
+
+
+def weight_of(value: object) -> int:
+    """Of headers or settings: their text and bytes, and a little for everything else."""
+    if isinstance(value, (str, bytes)):
+        return len(value) + 50
+    if isinstance(value, dict):
+        return 200 + sum([weight_of(key) + weight_of(each) for key, each in value.items()])
+    return 60 + sum([weight_of(each) for each in value]) if isinstance(value, list) else 30
+
+
+def weight_of_ids(who: MessageRef, key: str | None) -> int:
+    """Of the ids that a sender chose, and its dedup key."""
+    found = 0 if key is None else len(key)
+    if who.correlation_id is not None:
+        found += len(who.correlation_id)
+    if who.trace_id is not None:
+        found += len(who.trace_id)
+    return found
+
+
+def weight_of_texts(change: Change) -> int:
+    """Of the ids, keys, names and reasons in a change. `Sent` is counted where it is made."""
+    if isinstance(change, Copied):
+        return 0  # Its ids are those of the message that it copies.
+    if isinstance(change, (Passed, Duplicated)):
+        return weight_of_ids(change.who, change.dedup_key)
+    if isinstance(change, (Returned, Purged)):
+        return len(change.reason)
+    if isinstance(change, DeadLettered):
+        return len(change.reason) + len(change.signature) + len(change.consumer)
+    if isinstance(change, (Delivered, Completed, SessionTaken)):
+        return len(change.consumer)
+    return len(change.key) if isinstance(change, Processed) else 0

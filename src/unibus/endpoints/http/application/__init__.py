@@ -1,0 +1,1 @@
+"""The table of all operations, and the application that serves them."""

@@ -1,0 +1,1 @@
+"""The operations of the management API, one row each."""

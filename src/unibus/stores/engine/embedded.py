@@ -1,0 +1,482 @@
+# mypyc: compiled
+"""The embedded store: the rules of core/lifecycle in this process's memory, over a journal.
+
+Decide in memory, write, then answer. The lock is held for the few microseconds of a decision, never while anything is
+written, read from disk, or called back. Time runs on the monotonic clock from the wall time at open, so that a changed
+system clock neither ends a lock early nor keeps it.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+from uuid import uuid4
+
+from mypy_extensions import i64
+
+from unibus.clock import Clock, Timers
+from unibus.core.lifecycle import batch
+from unibus.core.lifecycle.admission import target_of
+from unibus.core.lifecycle.backfill import Backfill
+from unibus.core.lifecycle.claiming import Claimed, claim, claim_deferred, deferred_entries, limit_durations, run_due
+from unibus.core.lifecycle.commands import Command, Declare, SendResult
+from unibus.core.lifecycle.declaring import drop_idle
+from unibus.core.lifecycle.sending import entries_of, page_of, queue_of, receiving_from
+from unibus.core.lifecycle.sessions import accept, held_session
+from unibus.core.lifecycle.state.deadlines import NEVER
+from unibus.core.lifecycle.state.entity import Session, StoredMessage
+from unibus.core.lifecycle.state.state import StoreState, owner_name
+from unibus.core.lifecycle.state.states import GONE
+from unibus.errors import BusClosed, StoreFailed
+from unibus.limits import MEMORY_BUDGET_MB_DEFAULT
+from unibus.stores.engine.checking import checked
+from unibus.stores.engine.closing_steps import ClosingSteps, under
+from unibus.stores.engine.committer import Committer, as_failure, described
+from unibus.stores.engine.history import EmbeddedHistory
+from unibus.stores.engine.retention import Retention
+from unibus.stores.engine.snapshot import EVERY_CHANGES, Snapshot
+from unibus.stores.engine.snapshot_limits import SnapshotLimits
+from unibus.stores.engine.space import Space
+from unibus.stores.engine.switch_interval import switching
+from unibus.stores.engine.tokens import Tokens
+from unibus.stores.engine.wake_ups import WakeUps
+from unibus.stores.files.held_files import HINT
+from unibus.stores.seam.catalog import EmbeddedCatalog
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.forked import ForkedJournal, keep_for_ever, on_fork, opened_by, renew
+from unibus.stores.seam.info_of import info_of
+from unibus.stores.seam.journal import Journal, checked_level
+from unibus.stores.seam.moment import StoreCopy, copy_of
+from unibus.stores.seam.pending import Pending, resolved
+from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, StoreHealth
+
+log = logging.getLogger("unibus")
+T = TypeVar("T")
+
+# Not final: the test kit looks at every store here before it closes.
+before_close: "Callable[[EmbeddedStore], None] | None" = None
+
+
+class EmbeddedStore:
+    """`durability` is what an answer means unless a call asks for less."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Clock,
+        timers: Timers,
+        *,
+        durability: Durability | None = None,
+        memory_budget_mb: float = MEMORY_BUDGET_MB_DEFAULT,
+        snapshot_every: int = EVERY_CHANGES,
+        snapshot_limits: SnapshotLimits | None = None,
+        most: dict[int, int] | None = None,
+    ) -> None:
+        """`most` bounds how many entities of a kind may be made. More that are there already stay."""
+        self.url = journal.url
+        self.durability = checked_level(durability, journal)
+        self._level_name = self.durability.name
+        self._syncs = self.durability >= Durability.D2
+        self._journal = journal
+        self._timers, self._monotonic_ns = timers, clock.monotonic_ns
+        self._epoch_ns = clock.wall_ns() - clock.monotonic_ns()
+        self._lock = threading.RLock()
+        self._in_memory = journal.durability == Durability.D0
+        self._state = _empty_state(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
+        covered = journal.load(self._state)
+        self._state.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
+        limits = snapshot_limits or SnapshotLimits()
+        self._snapshot = Snapshot(journal, self._state, self.now_ns, covered, snapshot_every, limits)
+        self._watchers = WakeUps(self._state, self._lock)
+        self._committer = Committer(journal, self._state, self._lock, self._snapshot, self._watchers.history)
+        self._retention = Retention(self._committer, self._snapshot, self._lock, timers, self.now_ns)
+        # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
+        self._state.fetch = self._committer.fetch
+        syncs, watchers = self._syncs and not self._in_memory, self._watchers.history
+        self.history = EmbeddedHistory(journal, self._committer, self._state, self._lock, self._begin, syncs, watchers)
+        self.catalog = EmbeddedCatalog(self._state, self._lock, self._begin)
+        self.pace = self._committer.pace
+        # Where something can be full: else sends have nothing to look at.
+        self._space = Space(journal, self._state, timers) if journal.reserve.wanted else None
+        if self._space is not None:
+            self._committer.on_full = self._space.entered
+            if journal.reserve.full:
+                self._space.entered()
+        self._armed_ns: i64 = NEVER
+        self._seq_before: i64 = 0  # Where the book stood when this call began.
+        self._closed, self._closing, self._opened_by = False, ClosingSteps(), 0  # The last one: see `_leave_to_parent`.
+        # Whoever waits for messages looks again, and is told.
+        self._committer.on_failure = self._watchers.wake_all
+        if not self._in_memory:
+            switching.quicken(self)
+            self._retention.start()
+        self._tokens, self._fork_mark = Tokens(), on_fork(lambda pid: _leave_to_parent(self, pid))
+        with self._lock:
+            limit_durations(self._state, self.now_ns())  # Written with the next group; before that, by the next open.
+            self._arm(self.now_ns())
+
+    def now_ns(self) -> int:
+        return self._monotonic_ns() + self._epoch_ns
+
+    # Changing
+
+    def apply(
+        self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
+    ) -> Pending[list[object]]:
+        name, sync = self._level_name, self._syncs
+        if durability is not None:
+            name = checked_level(durability, self._journal).name
+            sync = durability >= Durability.D2
+        with self._lock:
+            try:
+                now_ns = self._begin()
+                if self._space is not None:
+                    self._space.admit(commands)
+                results = batch.run(self._state, commands, now_ns)
+                for result in results:
+                    if isinstance(result, SendResult):
+                        result.durability = name
+                pending = self._write(results, sync)
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
+        return self._answer(pending)
+
+    def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
+        with self._lock:
+            try:
+                claimed = _claimed(self._state, self._tokens, request, self._begin())
+                # Handed to the kernel is enough for a lock. A message that is removed by this must not come back.
+                pending = self._write(claimed, not request.lock and self._syncs, _absent(claimed))
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
+        if self._committer.is_alone(pending.outcome) and asyncio._get_running_loop() is not None:
+            self._committer.commit_here()
+        return self._answer(pending)
+
+    def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
+        with self._lock:
+            try:
+                now_ns = self._begin()
+                queue = receiving_from(self._state, entity, now_ns)
+                session = accept(self._state, queue, session_id, self._tokens.draw(), consumer, now_ns)
+                lock: SessionLock | None = None
+                if session is not None and session.token is not None:
+                    lock = SessionLock(queue.name, session.id, session.token, session.until_ns)
+                pending = self._write(lock, False)
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
+        return self._answer(pending)
+
+    def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
+        state = self._state
+        pending: Pending[int] | None = None
+        while pending is None:
+            self._committer.flush()
+            with self._lock:
+                try:
+                    now_ns = self._begin()
+                    if state.find(declare.name) is not None:
+                        pending = self._write(0, False)
+                    elif self._in_memory or self._committer.written == state.seq:
+                        if self._space is not None:
+                            self._space.admit([declare])
+                        batch.check(state, [declare], now_ns)
+                        topic = target_of(state, owner_name(declare.name, declare.kind))
+                        beginning = Backfill(topic, after_sequence, since_ns)
+                        for seq, change in self._journal.changes_after(0):
+                            beginning.see(seq, change)
+                        batch.run(state, [declare], now_ns)
+                        copies = beginning.copy_to(state, target_of(state, declare.name), now_ns)
+                        pending = self._write(copies, self._syncs)
+                    # Else another call was quicker, and what it decided would be missed: history does not have it yet.
+                except BaseException as error:
+                    self._committer.stop_if_deciding(error)
+                    raise
+        return self._answer(pending)
+
+    # From a decision to its answer
+
+    def _begin(self) -> int:
+        if self._closed:
+            raise opened_by(self._opened_by) if self._opened_by else BusClosed("the store is closed", "open it again")
+        if self._committer.failure is not None:
+            raise as_failure(self._committer.failure)
+        now_ns = self.now_ns()
+        self._seq_before = self._state.seq
+        if self._state.due.next_ns() <= now_ns:
+            try:
+                run_due(self._state, now_ns)
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
+        return now_ns
+
+    def _write(self, value: T, sync: bool, absent: list[Claimed] | None = None) -> Pending[T]:
+        """Under the lock: see to it that what this call has changed is written."""
+        state = self._state
+        if state.due.next_ns() < self._armed_ns or state.idle_check_ns < self._armed_ns:
+            self._arm(self.now_ns())
+        pending = Pending(value)
+        if self._in_memory:
+            if state.fresh:
+                state.deciding = True  # Also where a call that only reads has found something due.
+                changes = state.take()
+                self._journal.append(state.seq - len(changes) + 1, changes, False)
+        elif state.seq != self._seq_before or sync or absent:
+            pending.outcome = self._committer.add(sync, absent)
+        state.deciding = False
+        return pending
+
+    def _answer(self, pending: Pending[T]) -> Pending[T]:
+        """Without the lock: wake who waits for messages, and let somebody commit."""
+        try:
+            if self._state.woken:
+                self._watchers.wake()
+            if self._in_memory and self._watchers.history.calls:
+                self._watchers.history.wake()
+            if not pending.done:
+                loop = asyncio._get_running_loop()
+                if loop is not None:
+                    pending.loop = loop
+                    self._committer.kick_soon(loop)
+        except BaseException as error:
+            # A receiver that was not woken would wait for ever beside its message.
+            self._committer.fail(error)
+            raise
+        return pending
+
+    # Time
+
+    def _arm(self, now_ns: int) -> None:
+        """Under the lock: be called when the next deadline comes."""
+        next_ns = min(self._state.due.next_ns(), self._state.idle_check_ns)
+        if next_ns < NEVER:
+            self._armed_ns = next_ns
+            self._timers.after(max(0, next_ns - now_ns), self._tick)
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._armed_ns = NEVER
+            if self._closed or self._committer.failure is not None:
+                return
+            try:
+                self._seq_before = self._state.seq
+                now_ns = self.now_ns()
+                run_due(self._state, now_ns)
+                if self._state.idle_check_ns <= now_ns:
+                    self._state.deciding = True
+                    drop_idle(self._state, now_ns)
+                pending = self._write(None, False)
+            except BaseException as error:
+                # Time goes on only by this call, so the store stops also where nothing was changed.
+                self._committer.fail(error)
+                raise
+        if self._state.woken:
+            self._watchers.wake()
+        if self._in_memory and self._watchers.history.calls:
+            self._watchers.history.wake()
+        if not pending.done:
+            self._committer.kick()
+        with self._lock:
+            if self._armed_ns == NEVER:
+                self._arm(self.now_ns())
+
+    # Reading
+
+    def watch(self, entity: str, call: Callable[[], None]) -> Callable[[], None]:
+        with self._lock:
+            try:
+                now_ns = self._begin()
+                queue = queue_of(self._state, entity, now_ns)
+                queue.used(now_ns)
+                leave = self._watchers.add(queue, call)
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
+
+        def stop() -> None:
+            with self._lock:
+                queue.used(self.now_ns())
+            leave()
+
+        return stop
+
+    def peek(
+        self, entity: str, from_sequence: int, count: int, session_id: str | None = None, bytes_max: int = 0
+    ) -> Pending[list[Claimed]]:
+        with self._lock:
+            try:
+                now_ns = self._begin()
+                looked_at = self._state.find(entity)
+                if looked_at is not None:
+                    looked_at.used(now_ns)
+                found = page_of(self._state, entity, session_id, from_sequence, count, bytes_max)
+                seen = [Claimed(entry, b"", 0, entry.delivery_count) for entry in found]
+                pending = self._write(seen, False, _absent(seen))
+            except BaseException as error:
+                self._committer.stop_if_deciding(error)
+                raise
+        return self._answer(pending)
+
+    def session_state(self, lock: SessionLock) -> Pending[bytes | None]:
+        with self._lock:
+            now_ns = self._begin()
+            return resolved(held_session(self._state, lock.entity, lock.session_id, lock.token, now_ns).state)
+
+    def entities(self) -> Pending[list[EntityInfo]]:
+        with self._lock:
+            self._begin()
+            found = [info_of(entity) for entity in self._state.visible()]
+        return resolved(sorted(found, key=lambda info: info.name))
+
+    def was_processed(self, entity: str, key: str) -> bool:
+        with self._lock:
+            return target_of(self._state, entity).was_processed(key, self._begin())
+
+    def position(self, name: str) -> int:
+        with self._lock:
+            self._begin()
+            return self._state.positions.get(name, 0)
+
+    def held(self, entity: str | None = None) -> list[StoredMessage]:
+        with self._lock:
+            self._begin()
+            if entity is not None:
+                return list(entries_of(self._state, entity))
+            return [entry for each in self._state.entities.values() for entry in each.entries.values()]
+
+    def find(self, entity: str, sequence: int) -> StoredMessage | None:
+        with self._lock:
+            self._begin()
+            found = self._state.find(entity)
+            return None if found is None else found.entries.get(sequence)
+
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+        found: dict[StoredMessage, bytes] = {}
+        absent: list[StoredMessage] = []
+        with self._lock:
+            self._begin()
+            for entry in entries:
+                data = entry.data
+                if data is not None:
+                    found[entry] = data
+                elif entry.state != GONE:
+                    absent.append(entry)
+        if absent:
+            found.update(self._committer.bodies(absent))
+        return found
+
+    def copied(self) -> StoreCopy:
+        with self._committer.committing, self._lock:
+            self._begin()
+            return copy_of(self._state, self._journal.bodies)
+
+    # Life
+
+    def health(self) -> StoreHealth:
+        failure = self._committer.failure
+        problem = "closed" if self._closed else "" if failure is None else described(failure)
+        if not problem:
+            problem = self._journal.held.problem()
+            if problem:
+                self._committer.fail(StoreFailed(problem, HINT))
+        return StoreHealth(
+            ok=not problem,
+            url=self.url,
+            durability=self.durability.name,
+            problem=problem,
+            last_seq=self._committer.written if not self._in_memory else self._state.seq,
+            snapshot_seq=self._snapshot.seq,
+            messages=sum(len(entity.entries) for entity in list(self._state.entities.values())),
+            history_bytes=self._journal.size_bytes(),
+            oldest_seq=0 if problem else self._journal.oldest_seq(),
+            warning="" if self._space is None else self._space.warning(),
+        )
+
+    def check(self) -> list[str]:
+        """Every invariant that does not hold, in words: counts, states, indexes, and memory against the log.
+
+        Reads the snapshot and the log after it. Empty: all hold.
+        """
+        while True:
+            self._committer.flush()
+            with self._committer.committing, self._lock:
+                self._begin()
+                if not self._state.fresh:  # Else it was decided since, and the log does not have it yet.
+                    return checked(self._state, self._journal, self.now_ns())
+
+    def close(self) -> None:
+        """Write what was decided, and release the file. One that was interrupted is finished by the next."""
+        if self._opened_by:
+            return  # In a forked child: everything is the parent's.
+        if before_close is not None and not self._closed:
+            before_close(self)
+        with self._lock:
+            self._closed = True
+        self._retention.close()
+        if self._space is not None:
+            self._space.close()
+        steps: list[Callable[[], None]] = [
+            self._watchers.wake_all,
+            self._committer.close,
+            self._retention.save,
+            partial(switching.restore, self),
+            partial(under, self._lock, self._state.release),
+            self._journal.close,
+        ]
+        self._closing.run(self.url, steps)
+
+
+def _empty_state(journal: Journal, memory_budget: int, most: dict[int, int] | None) -> StoreState:
+    state = StoreState(memory_budget)
+    state.saves = journal.snapshots
+    state.new_id = uuid4
+    state.most.update(most or {})
+    return state
+
+
+def _claimed(state: StoreState, tokens: Tokens, request: ClaimRequest, now_ns: i64) -> list[Claimed]:
+    """Hand out what was asked for: deferred messages by their sequences, or the next ones."""
+    entity = receiving_from(state, request.entity, now_ns)
+    session: Session | None = None
+    if request.session is not None:
+        session = held_session(state, request.entity, request.session[0], request.session[1], now_ns)
+    if request.sequences:
+        entries = deferred_entries(entity, session, list(request.sequences), request.bytes_max)
+        return claim_deferred(state, entries, [tokens.draw() for _ in entries], request.lock, request.consumer, now_ns)
+    drawn = [tokens.draw() for _ in range(min(request.count, max(1, entity.active)))]
+    return claim(state, entity, session, drawn, request.lock, request.consumer, now_ns, request.bytes_max)
+
+
+def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
+    """In a forked child: whatever is asked of the store from now on raises, and nothing reaches its journal.
+
+    No lock is taken: a thread of the parent may have had it. What is freed could touch the parent's files.
+    """
+    keep_for_ever(store._journal)
+    committer = store._committer
+    for lock in (store._lock, committer.committing, committer._kicks, store._watchers.history._lock):
+        renew(lock)
+    store._closed = True
+    store._opened_by = pid
+    committer.failure = opened_by(pid)
+    committer._closing = True
+    journal = ForkedJournal(store.url, store.durability, pid)
+    store._journal = journal
+    store.history._journal = journal
+    store._snapshot._journal = journal
+    committer._journal = journal
+    store._state.woken = []
+    store._watchers.history.calls = []
+    for entity in list(store._state.entities.values()):
+        entity.wakers = []  # Those who waited are threads and loops of the parent.
+
+
+def _absent(claims: list[Claimed]) -> list[Claimed]:
+    """Those whose data is on disk only."""
+    return [claimed for claimed in claims if claimed.data is None]

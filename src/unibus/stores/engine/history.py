@@ -1,0 +1,112 @@
+"""History: everything that happened to the messages of a store, for whoever reads it.
+
+One history, many readers: tracing, SQL, capture, replay. Rows are numbered by `seq` without gaps. A reader that comes
+again remembers where it stands by a cursor. History is kept for a time only; what recovery does not need goes.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Collection, Generator, Iterator
+from typing import Final
+
+from unibus.core.lifecycle.admission import target_of
+from unibus.core.lifecycle.events import Event
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.stores.engine.committer import Committer
+from unibus.stores.engine.wake_ups import HistoryWakeUps
+from unibus.stores.seam.journal import Journal
+from unibus.stores.seam.replay_index import ReplayIndex
+
+PAGE: Final = 5_000
+REPLAY_BYTES: Final = 16_000_000
+"""Messages that a replay holds at once."""
+
+
+class EmbeddedHistory:
+    """`check` raises what speaks against any call: a store that is closed, or has stopped."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        committer: Committer,
+        state: StoreState,
+        lock: threading.RLock,
+        check: Callable[[], int],
+        syncs: bool,
+        watchers: HistoryWakeUps,
+    ) -> None:
+        self._journal = journal
+        self._committer = committer
+        self._state = state
+        self._lock = lock
+        self._check = check
+        self._syncs = syncs
+        self._watchers = watchers
+
+    def events_after(self, seq: int, limit: int = 1_000, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
+        return self._journal.events_after(seq, limit, self._settled(), kinds)
+
+    def events_of(self, message_id: str) -> list[Event]:
+        return self._journal.events_of(message_id, self._settled())
+
+    def _settled(self) -> dict[int, str]:
+        """See to it that a loss of power cannot undo what a reader sees. Gives the names of all entities."""
+        with self._lock:
+            self._check()
+            names = dict(self._state.known)
+        if self._syncs:
+            self._committer.sync()
+        return names
+
+    def replay_index(self, entity: str, after_sequence: int, since_ns: int) -> ReplayIndex:
+        with self._lock:
+            self._check()
+            number = target_of(self._state, entity).number
+        return ReplayIndex(self, number, after_sequence, since_ns)
+
+    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
+        return self.replay_index(entity, after_sequence, since_ns).places()
+
+    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
+        return replayed(self.replay_index(entity, after_sequence, since_ns), after_sequence)
+
+    # What an index reads
+
+    def some_after(self, seq: int) -> list[tuple[int, Change]]:
+        """Not all at once: a writer waits as long as a reader reads."""
+        self._settled()
+        changes = self._journal.changes_after(seq)
+        page = list(itertools.islice(changes, PAGE))
+        if isinstance(changes, Generator):
+            changes.close()
+        return page
+
+    def changes_at(self, seqs: list[int]) -> list[tuple[int, Change]]:
+        return list(self._journal.changes_at(seqs))
+
+    def oldest_seq(self) -> int:
+        return self._journal.oldest_seq()
+
+    # Readers that come again
+
+    def cursor(self, name: str) -> int:
+        return self._journal.cursors().get(name, 0)
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        self._journal.move_cursor(name, seq)
+
+    def missed(self, name: str) -> int:
+        return self._journal.missed(name)
+
+    def watch(self, call: Callable[[], None]) -> Callable[[], None]:
+        return self._watchers.add(call)
+
+
+def replayed(index: ReplayIndex, after_sequence: int) -> Iterator[tuple[int, bytes]]:
+    """All of it, some at a time."""
+    is_end = False
+    while not is_end:
+        page = index.page(after_sequence, PAGE, REPLAY_BYTES)
+        yield from page.messages
+        after_sequence, is_end = page.last, page.is_end or not page.last

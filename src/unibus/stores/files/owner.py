@@ -1,0 +1,258 @@
+"""One owner for one store on one machine: a lock file beside it that names the process that holds it.
+
+The lock belongs to the operating system and ends with the process, however it ends; the text in the file is for people.
+A store can be named in several ways, and all of them have to lead to one lock:
+
+    symbolic link, relative path, ..    the lock file is beside the real file (`os.path.realpath`)
+    hard link                           two real paths, each with a -wal of its own: refused
+    bind mount, renamed while open      two real paths: the table of what this process has open, by device and inode;
+                                        another process is not noticed
+
+The database file itself is never locked or opened here: POSIX locks belong to a process and not to a descriptor, so
+closing a second descriptor of the file would drop the locks that SQLite holds on it.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import sys
+import time
+import weakref
+from pathlib import Path
+from typing import Final
+
+from unibus.errors import StoreBusy, StoreUnavailable
+from unibus.stores.files.lock_holder import LOCK_SUFFIX, is_passing, served_elsewhere, server_url
+from unibus.stores.files.private import FILE_MODE
+
+Identity = tuple[int, int]
+"""Device and inode: what a file is, under whatever name."""
+
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+_BUSY: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
+"""What the operating system says when another process has the lock."""
+
+PASSING_S: Final = 0.1
+PASSING_STEP_S: Final = 0.005
+"""How long an owner tries again while a lock is held that no living process has written its name to: a command that
+looks whether the lock is held has a shared one for microseconds (`lock_holder`)."""
+
+_DISK: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)})
+
+_open_here: dict[Identity, object] = {}
+"""Lock files and store files that this process has open. An entry is taken by one `setdefault`, which is atomic."""
+
+_inherited: dict[Identity, int] = {}
+"""Files that the parent had open when this process was forked, and its id. SQLite cannot open them here: it remembers
+locks that only the parent has, and a shared memory that goes when the parent closes the file."""
+
+
+class Owner:
+    """Holds `<real path>.lock` until `release`. StoreBusy names the process that has it."""
+
+    def __init__(self, path: str) -> None:
+        self._name = Path(path).name
+        self._path = f"{os.path.realpath(path)}{LOCK_SUFFIX}"
+        self._taken: list[Identity] = []
+        self._stores: list[Identity] = []
+        self._pid = os.getpid()
+        self._file = -1
+        try:
+            self._file = os.open(self._path, _FLAGS, FILE_MODE)
+            if not self._locked():
+                raise self._busy(_identity(os.fstat(self._file)) in _open_here)
+            self._take(_identity(os.fstat(self._file)))
+            self._write_text(json.dumps(_self()).encode())
+            _owners.add(self)
+        except OSError as error:
+            self._close()
+            raise StoreUnavailable(f"cannot lock {self._path}: {error.strerror}", hint_for(error)) from error
+        except BaseException:
+            self._close()
+            raise
+
+    def _locked(self) -> bool:
+        ends_s = time.monotonic() + PASSING_S
+        while not _lock(self._file):
+            if not is_passing(self._path) or time.monotonic() > ends_s:
+                return False
+            time.sleep(PASSING_STEP_S)
+        return True
+
+    def take(self, path: str) -> None:
+        """Register the file that the lock is about. Refuses one that this process has open under another name."""
+        found = checked_links(path)
+        if found is not None:
+            self._take(_identity(found))
+            self._stores.append(_identity(found))
+
+    def _take(self, identity: Identity) -> None:
+        if _open_here.setdefault(identity, self) is not self:
+            raise self._busy(True)
+        self._taken.append(identity)
+
+    def _busy(self, here: bool) -> StoreBusy:
+        return _busy_here(self._name) if here else busy_elsewhere(self._name, self._path)
+
+    def release(self) -> None:
+        """Give the lock up. The text is cleared before that, if the disk allows it; it is for people only."""
+        if self._file >= 0:
+            self._write_text(b"")
+            self._close(True)
+
+    def _write_text(self, text: bytes) -> None:
+        try:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, text, 0)
+        except OSError:
+            return  # A full or read-only disk. The lock holds without a text, and must not outlive the store for one.
+
+    def _close(self, unlock: bool = False) -> None:
+        """May be interrupted and called again: it is unlocked first, and a number that was closed is not kept."""
+        file = self._file
+        if unlock and file >= 0:
+            with contextlib.suppress(OSError):  # Closing unlocks too,
+                _unlock(file)  # but not while a child of this process has a copy of the descriptor.
+        for identity in self._taken:
+            _open_here.pop(identity, None)
+        self._taken = []
+        self._file = -1  # First: another file may get the number as soon as this one is closed.
+        if file >= 0:
+            with contextlib.suppress(OSError):  # A descriptor is closed whatever close() answers.
+                os.close(file)  # The file stays: removing it would let two processes lock two files of one name.
+
+    def forget_in_child(self) -> None:
+        """The lock is the parent's. Both share it, so unlocking here would unlock it there; closing does not."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            _inherited.update((identity, self._pid) for identity in self._stores)
+            os.close(file)
+        self._taken = []
+
+
+_owners: "weakref.WeakSet[Owner]" = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    _open_here.clear()
+    for owner in list(_owners):
+        owner.forget_in_child()
+    _owners.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def hint_for(error: OSError) -> str:
+    """What to do about an error of the operating system at a path."""
+    if error.errno in _DISK:
+        return "free space or repair the disk, and open the store again"
+    return "does the folder exist, and may you write to it?"
+
+
+def checked_links(path: str) -> os.stat_result | None:
+    """What the file is, or None if there is none. Refuses a file that has several names."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    if found.st_nlink > 1 and not os.path.isdir(path):
+        raise StoreUnavailable(
+            f"{path} has {found.st_nlink} hard links, and each would be a store of its own over the same bytes",
+            "remove the other names, or copy the file and open the copy",
+        )
+    return found
+
+
+def check_not_open(path: str, found: os.stat_result) -> None:
+    """Refuse a file that this process has open, under whatever name, before anything is made for it."""
+    check_not_inherited(path, found)
+    if _identity(found) in _open_here:
+        raise _busy_here(Path(path).name)
+
+
+def check_not_inherited(path: str, found: os.stat_result) -> None:
+    """Refuse a file that the parent had open when this process was forked."""
+    pid = _inherited.get(_identity(found))
+    if pid is not None:
+        raise StoreBusy(
+            f"{Path(path).name} was open in process {pid} when this process was forked from it",
+            "start this process by `spawn`, or fork before the store is opened",
+            f"process {pid}",
+        )
+
+
+def is_open_here(path: str) -> bool:
+    """Whether a store of this process is in that file."""
+    try:
+        return _identity(os.stat(path)) in _open_here
+    except OSError:
+        return False
+
+
+def _identity(found: os.stat_result) -> Identity:
+    return found.st_dev, found.st_ino
+
+
+def _busy_here(name: str) -> StoreBusy:
+    holder = _text(_self())
+    return StoreBusy(
+        f"{name} is in use by {holder}: this process has it open already",
+        "use the bus that has it open, or close that one first",
+        holder,
+    )
+
+
+def busy_elsewhere(name: str, lock: str) -> StoreBusy:
+    """The error that names the process which holds this lock file."""
+    holder = _read(lock)
+    if url := server_url(lock):
+        return served_elsewhere(name, holder, url)
+    return StoreBusy(
+        f"{name} is in use by {holder}",
+        "stop that process; `unibus serve FILE` in its place shares the file with commands and other programs",
+        holder,
+    )
+
+
+def _lock(file: int) -> bool:
+    """False if another process has it. OSError where the file system has no locks."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _BUSY:
+            raise
+        return False
+    return True
+
+
+def _unlock(file: int) -> None:
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _self() -> dict[str, object]:
+    return {"pid": os.getpid(), "host": socket.gethostname(), "program": Path(sys.argv[0] or "python").name}
+
+
+def _text(held: dict[str, object]) -> str:
+    return f"process {held['pid']} ({held['program']}) on {held['host']}"
+
+
+def _read(path: str) -> str:
+    try:
+        return _text(json.loads(Path(path).read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,1 +1,0 @@
-"""What an embedded store writes to: one file per kind of journal."""

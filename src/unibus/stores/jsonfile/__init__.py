@@ -1,0 +1,1 @@
+"""The journal in a folder of JSON files that people can read."""

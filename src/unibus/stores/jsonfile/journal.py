@@ -1,0 +1,376 @@
+"""The journal in a folder of JSON files that people can read.
+
+    state.json                        what counts: format, domain, sequences, sessions, marks, positions, files
+    entities/queues.json, …           what was declared
+    messages/queue_orders.json, …     what was waiting when the last snapshot was taken
+    wal/000000000001.jsonl, …         every change since, one line each; and before that, history
+    cursors.json                      how far readers of history have come
+
+The log is written first, in groups, and synced where that was asked for; the other files follow with a snapshot. What
+is acknowledged is in the log. One process owns the folder (`state.json.lock`).
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.errors import BusError, StoreFailed, StoreFull
+from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
+from unibus.stores.files.disk import Files, RealFiles, has_no_space
+from unibus.stores.files.held_files import HeldFiles
+from unibus.stores.files.owner import Owner
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.jsonfile.folder import begin, check_place, own, unavailable
+from unibus.stores.jsonfile.forms import instant_text
+from unibus.stores.jsonfile.lines import mentions
+from unibus.stores.jsonfile.load import JsonLoading
+from unibus.stores.jsonfile.log import JsonLog
+from unibus.stores.jsonfile.snapshot import PART, Snapshots
+from unibus.stores.jsonfile.state import (
+    CURSORS,
+    STATE,
+    CursorRecord,
+    Cursors,
+    State,
+    read_cursors,
+    read_state,
+    write_cursors,
+    write_state,
+)
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.journal import SnapshotSlice
+from unibus.stores.seam.log_end import NOT_IN_ORDER, NOT_LOADED
+
+log = logging.getLogger("unibus")
+
+TRIM_SEGMENTS: Final = 8
+"""Segments that are forgotten in one step: what a commit may have to wait for."""
+
+
+class JsonFileJournal:
+    """`files` is for tests on a simulated disk, which has no owners."""
+
+    snapshots = True
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        domain: str = "local",
+        history_age_s: float = HISTORY_AGE_S_DEFAULT,
+        history_bytes: int = HISTORY_BYTES_DEFAULT,
+        reserve: Reserve | None = None,
+        files: Files | None = None,
+    ) -> None:
+        self.url = f"jsonfile:///{path}"
+        self.durability = Durability.D2
+        self._folder = path if files is not None else os.path.realpath(path)
+        self._name = Path(path).name
+        self._domain = domain
+        self._history_age_ns = round(history_age_s * 1e9)
+        self._history_bytes = history_bytes
+        self._mutex = threading.RLock()
+        self._failure = ""
+        self._reached = NOT_LOADED  # The change that state.json says the log has reached (log_end.py).
+        self._names: dict[int, str] = {}
+        self._cursors = Cursors()
+        self._owner: Owner | None = None
+        self._files: Files = RealFiles() if files is None else files
+        self.held = HeldFiles(self._files.identity)
+        self.reserve = reserve or Reserve("", 0)
+        self._log = JsonLog(self._files, f"{self._folder}/wal", self.reserve, self.held)
+        self._snapshots = Snapshots(self._files, self._folder)
+        try:
+            check_place(self._files, self._folder)
+            self._files.make_folder(self._folder)
+            if files is None:
+                self._owner = own(self._folder)
+            self.reserve.open()
+            self._domain = begin(self._files, self._folder, domain)
+        except OSError as error:
+            self.close()
+            raise unavailable(self._folder, error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    # Opening
+
+    def load(self, state: StoreState) -> int:
+        try:
+            with self._mutex:
+                folder_state = read_state(self._files, self._folder)
+                self._cursors = read_cursors(self._files, self._folder)
+                self._log.find()
+                JsonLoading(self._files, self._folder, folder_state, self._snapshots, self._log).run(state)
+                self._settle(folder_state)
+                self.held.hold(self._folder, f"{self._folder}/{STATE}")
+                if self._owner is not None:
+                    self.held.hold(f"{self._folder}/{STATE}.lock")
+                self.reserve.refill()
+        except OSError as error:
+            raise unavailable(self._folder, error) from error
+        self._names = state.known
+        return folder_state.covers
+
+    def reload(self, state: StoreState) -> bool:
+        with self._reading():
+            # Objects of their own: those of the journal know what is being written.
+            log, snapshots = JsonLog(self._files, f"{self._folder}/wal"), Snapshots(self._files, self._folder)
+            log.find()
+            JsonLoading(self._files, self._folder, read_state(self._files, self._folder), snapshots, log).run(state)
+        return True
+
+    def _settle(self, folder_state: State) -> None:
+        """Everything that was read is written once more, or follows from that. From the reserve, if it must be.
+
+        A sync that failed may have left in the cache of the kernel what is on no disk; nobody can see that by reading.
+        """
+        # The log first: `reached` must not count a change that a loss of power could still take.
+        self._from_reserve(self._log.begin)
+        folder_state.written = instant_text(time.time_ns())
+        folder_state.reached = self._reached = self._log.last
+        self._from_reserve(lambda: write_state(self._files, self._folder, folder_state))
+        if self._cursors.readers or self._cursors.oldest > 1:
+            self._from_reserve(lambda: write_cursors(self._files, self._folder, self._cursors))
+        self._snapshots.tidy(folder_state)
+        if self._files.size(f"{self._folder}/{PART}") >= 0:
+            self._files.remove(f"{self._folder}/{PART}")
+        self._log.drop_before(self._cursors.oldest)
+
+    # Writing
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
+        with self._mutex, self._writing():
+            self.held.check()
+            if changes:
+                self._from_reserve(lambda: self._log.append(first_seq, changes, self._names))
+            if sync or part is not None:
+                self._log.sync()
+            if part is not None and not part.is_empty():
+                part.put_off = not _goes_along(self.reserve, lambda: self._take(part))
+            elif self._log.is_full():
+                _goes_along(self.reserve, self._log.roll)
+
+    def _take(self, part: SnapshotSlice) -> None:
+        if not self._snapshots.is_running():
+            self._log.roll()  # What the snapshot covers ends here, and with it a segment.
+        self._snapshots.take(part)
+        if part.last is not None:
+            self._snapshots.finish(part.last, instant_text(time.time_ns()))
+            self.held.hold(f"{self._folder}/{STATE}")
+            self._log.forget_bodies(part.last.seq)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """After an error nobody knows what is on disk, so nothing more is written; nor is a sync tried again."""
+        if self._failure:
+            raise failed(self._failure)
+        try:
+            yield
+        except OSError as error:
+            self._failure = f"{self._name} could not be written: {error.strerror or error}"
+            raise failed(self._failure) from error
+        except BaseException as error:
+            self._failure = f"{self._name} could not be written: {error}"
+            raise
+
+    def is_quick(self) -> bool:
+        if not self._mutex.acquire(blocking=False):
+            return False
+        try:
+            return not self._log.is_full()
+        finally:
+            self._mutex.release()
+
+    # Reading
+
+    def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
+        found: dict[StoredMessage, bytes] = {}
+        with self._reading():
+            for entry in entries:
+                if entry.home_entity:
+                    found[entry] = self._snapshots.body(entry.home_entity, entry.home_sequence)
+                else:
+                    found[entry] = self._log.body(entry.home_sequence)
+        return found
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One at a time, and an error of the operating system leaves as one of ours."""
+        try:
+            with self._mutex:
+                yield
+        except StoreFailed:
+            raise  # It is an OSError too.
+        except OSError as error:
+            raise StoreFailed(
+                f"{self._name} could not be read: {error.strerror or error}", "mend the disk, and open the bus again"
+            ) from error
+
+    def events_after(
+        self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
+    ) -> tuple[list[Event], int]:
+        rows: list[Event] = []
+        with self._reading():
+            for number, change in self._log.changes_after(seq):
+                if len(rows) >= limit:
+                    break
+                if not kinds or kind_of(change) in kinds:
+                    rows.append(event_of(number, change, self._domain, names))
+            return rows, self._log.last
+
+    def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
+        """All of history is read for this, though not understood: a line that does not have the id is no matter."""
+        with self._reading():
+            return [
+                event_of(seq, change, self._domain, names)
+                for seq, change in self._log.changes_after(0, mentions(message_id))
+                if is_about(change, message_id)
+            ]
+
+    def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
+        with self._reading():
+            yield from self._log.changes_after(seq)
+
+    def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
+        with self._reading():
+            return list(self._log.changes_at(seqs))
+
+    # History and its readers
+
+    def cursors(self) -> dict[str, int]:
+        with self._mutex:
+            return {name: cursor.seq for name, cursor in self._cursors.readers.items()}
+
+    def missed(self, name: str) -> int:
+        """How many events were forgotten before this reader had read them."""
+        with self._mutex:
+            return self._cursors.readers.get(name, CursorRecord()).missed
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        with self._mutex:
+            before = self._cursors.readers.get(name, CursorRecord())
+            self._keep_cursors(self._cursors.oldest, {**self._cursors.readers, name: CursorRecord(seq, before.missed)})
+
+    def _keep_cursors(self, oldest: int, readers: dict[str, CursorRecord]) -> None:
+        """On disk first: a reader must not be told of a place that a loss of power takes back.
+
+        If that fails the log is none the worse for it, so the store goes on; the next try is another file.
+        """
+        cursors = Cursors(oldest=oldest, readers=readers)
+        try:
+            write_cursors(self._files, self._folder, cursors)
+        except OSError as error:
+            if has_no_space(error):
+                raise StoreFull(
+                    f"{self._name}/{CURSORS} could not be written: the disk is full", "free space"
+                ) from error
+            raise failed(f"{self._name}/{CURSORS} could not be written: {error.strerror or error}") from error
+        self._cursors = cursors
+
+    def trim(self, now_ns: int, up_to_seq: int) -> bool:
+        """Whole segments from the old end, as long as they are too old or all of it is too much; a few at a time."""
+        with self._reading():
+            kept = self._log
+            oldest, left, count = 0, kept.size_bytes(), 0
+            for segment, after in zip(kept.segments[:TRIM_SEGMENTS], kept.segments[1:], strict=False):
+                if after.first - 1 > up_to_seq:
+                    break
+                if left <= self._history_bytes and kept.last_ns(segment) >= now_ns - self._history_age_ns:
+                    break
+                oldest, left, count = after.first, left - segment.size, count + 1
+            if oldest:
+                # Who has missed what is written down before anything goes, so that nothing is counted twice.
+                known = self.oldest_seq()
+                readers = {
+                    name: CursorRecord(cursor.seq, cursor.missed + max(0, oldest - max(cursor.seq + 1, known)))
+                    for name, cursor in self._cursors.readers.items()
+                }
+                self._keep_cursors(oldest, readers)
+                kept.drop_before(oldest)
+        return count == TRIM_SEGMENTS
+
+    def size_bytes(self) -> int:
+        with self._mutex:
+            return self._log.size_bytes()
+
+    def oldest_seq(self) -> int:
+        with self._mutex:
+            return self._log.segments[0].first if self._log.segments else self._log.last + 1
+
+    def close(self) -> None:
+        with self._mutex:
+            try:
+                if not self.held.release_all():
+                    self._write_reached()
+                    self._snapshots.abandon()
+                    self.reserve.close()
+                try:
+                    self._snapshots.close()
+                finally:
+                    self._log.close()
+            except OSError as error:
+                raise StoreFailed(f"{self._name}: {error.strerror or error}", "mend the disk") from error
+            finally:
+                if self._owner is not None:
+                    self._owner.release()
+                    self._owner = None
+
+    def _write_reached(self) -> None:
+        """The last write of an orderly close."""
+        if NOT_LOADED < self._reached < self._log.last and not self._failure:
+            self._reached = self._log.last  # Whatever happens, once is enough.
+            try:
+                self._log.sync()
+                folder_state = read_state(self._files, self._folder)
+                folder_state.reached = self._reached
+                write_state(self._files, self._folder, folder_state)
+            except (OSError, BusError) as error:
+                log.warning(NOT_IN_ORDER, self._name, error)
+
+    def _from_reserve(self, write: Callable[[], None]) -> None:
+        """Write, from the reserve where there is no other space."""
+        while True:
+            try:
+                write()
+                return
+            except OSError as error:
+                if not has_no_space(error):
+                    raise
+                if not self.reserve.release():
+                    raise StoreFull(
+                        f"{self._name} could not be written: {error.strerror}",
+                        "nothing of the last calls was stored; free space, and open the bus again",
+                    ) from error
+
+
+def failed(what: str) -> StoreFailed:
+    return StoreFailed(
+        what, "the last calls may or may not have taken effect; free space or mend the disk, and open the bus again"
+    )
+
+
+def _goes_along(reserve: Reserve, write: Callable[[], None]) -> bool:
+    """What is written beside a group, which is written already. False where there is no space for it.
+
+    The reserve is for groups, so a full store does not try.
+    """
+    if reserve.full:
+        return False
+    try:
+        write()
+    except OSError as error:
+        if not has_no_space(error):
+            raise
+        return False
+    return True

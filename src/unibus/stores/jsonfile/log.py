@@ -1,0 +1,337 @@
+"""The write-ahead log in JSON Lines, in segments: `wal/000000000001.jsonl` begins with change 1.
+
+A group of changes is one write, and one sync where that was asked for. Only the last segment can have a torn end: a
+segment is synced before the next one begins. Behind the last snapshot a segment is history, and goes as a whole.
+
+**The end of the log.** A line that does not check, or a group without its last line, ends the log: it was being
+written. But not where a later line tells that all of this was on disk already: then the file is damaged.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from unibus.core.lifecycle.state.changes import Change, Passed, Sent
+from unibus.errors import DAMAGED_HINT, StoreDamaged
+from unibus.stores.files.disk import Files, append_whole, replace
+from unibus.stores.files.held_files import HeldFiles
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.jsonfile.lines import JsonLine, is_whole, line_of, read_line
+
+SEGMENT_BYTES = 8_000_000  # Not final, so that tests can make small segments.
+_HINT_BYTES: Final = 65_536
+_NAME_DIGITS: Final = 12
+_ENDING: Final = ".jsonl"
+_STEPS: Final = 4
+"""Short of space, a segment is as long as this part of the reserve."""
+
+
+class LogPosition(NamedTuple):
+    """A line of a segment."""
+
+    offset: int
+    number: int
+    line: JsonLine
+
+
+class LogSegment:
+    """`hints` are places to begin reading at: (seq, offset, number of the line), each the beginning of a group."""
+
+    def __init__(self, folder: str, first: int, size: int) -> None:
+        self.first = first
+        self.path = f"{folder}/{first:0{_NAME_DIGITS}d}{_ENDING}"
+        self.size = size
+        self.last_ns = 0  # When its last change happened; 0 if nobody has looked yet.
+        self.hints: list[tuple[int, int, int]] = [(first, 0, 1)]
+
+    def hint(self, seq: int, offset: int, number: int) -> None:
+        if offset - self.hints[-1][1] >= _HINT_BYTES:
+            self.hints.append((seq, offset, number))
+
+    def begin_at(self, seq: int) -> tuple[int, int]:
+        """The nearest known place at or before the change: offset and line."""
+        _, offset, number = self.hints[bisect_right(self.hints, (seq, 1 << 62, 0)) - 1]
+        return offset, number
+
+
+class JsonLog:
+    """The segments of one folder. The caller sees to it that one thread at a time is here."""
+
+    def __init__(
+        self, files: Files, folder: str, reserve: Reserve | None = None, held: HeldFiles | None = None
+    ) -> None:
+        """Without `reserve` and `held` it is only read, or no other code uses it yet."""
+        self.last = 0
+        self.reached = 0  # The last change that recovery found in the log itself.
+        self.segments: list[LogSegment] = []
+        self._files = files
+        self._folder = folder
+        self._reserve = reserve or Reserve("", 0)
+        self._held = held or HeldFiles()
+        self._look_at = 0  # At which size of the segment to ask the file system for its free space.
+        self._is_low = False
+        self._handle = -1
+        self._synced = 0  # How many bytes of the last segment are on disk.
+        self._lines = 0  # How many lines it has.
+        # Where messages stand whose data is nowhere else: seq, offset and length of each.
+        self._seqs, self._offsets, self._lengths = array("q"), array("q"), array("q")
+
+    # Opening
+
+    def find(self) -> None:
+        """See which segments there are."""
+        names = sorted(name for name in self._files.list(self._folder) if is_segment(name))
+        for name in names:
+            size = self._files.size(f"{self._folder}/{name}")
+            self.segments.append(LogSegment(self._folder, int(name.removesuffix(_ENDING)), size))
+
+    def recover(self, after: int) -> Iterator[list[Change]]:
+        """The groups after that change. What was being written at the end is left out, and cut off by `begin`."""
+        self.last = after
+        for segment in self.segments[self._index_of(after + 1) :]:
+            if segment.first > self.last + 1:
+                raise damaged(segment.path, 1, f"changes {self.last + 1} to {segment.first - 1} are missing before it")
+            yield from self._recover(segment, segment is self.segments[-1])
+
+    def _recover(self, segment: LogSegment, may_end: bool) -> Iterator[list[Change]]:
+        data = self._files.read(segment.path)
+        group: list[LogPosition] = []
+        end, number, expected = 0, 1, segment.first
+        for place in places_of(data, segment.path, expected):
+            number = place.number + 1
+            group.append(place)
+            if place.line.group == place.line.seq:
+                expected = place.line.seq + 1
+                end = data.index(b"\n", place.offset) + 1
+                segment.hint(group[0].line.seq, group[0].offset, group[0].number)
+                changes = self._take(group, end)
+                if changes:
+                    yield changes
+                group = []
+        if end != len(data):
+            self._check_end(segment, data, end, number, may_end)
+        self.reached = expected - 1
+        segment.size = end
+        self._synced = end
+        self._lines = data.count(b"\n", 0, end)
+
+    def _take(self, group: list[LogPosition], end: int) -> list[Change]:
+        """Those that are after the snapshot."""
+        changes = []
+        for index, place in enumerate(group):
+            if place.line.seq > self.last:
+                next_offset = group[index + 1].offset if index + 1 < len(group) else end
+                self._note(place.line.seq, place.line.change, place.offset, next_offset - place.offset)
+                changes.append(place.line.change)
+        self.last += len(changes)
+        return changes
+
+    def _check_end(self, segment: LogSegment, data: bytes, end: int, number: int, may_end: bool) -> None:
+        """After `end` there is no whole group, because of the line with that number. Was it ever there?"""
+        if not may_end:
+            raise damaged(segment.path, number, "it is not what was written, and the log goes on after it")
+        for offset, line in lines_of(data, end):
+            if is_whole(line) and read_line(line, segment.path, 0).synced > end:
+                later = data.count(b"\n", 0, offset) + 1
+                raise damaged(segment.path, number, f"it is not what was written, but was synced before line {later}")
+
+    def begin(self) -> None:
+        """Be ready to write. The last segment is copied, up to the end of what is whole.
+
+        What a failed sync had left in the cache of the kernel only is on disk after that, and so is the end of a group
+        that was torn: nowhere.
+        """
+        if not self.segments:
+            self._create(self.last + 1)
+            return
+        segment = self.segments[-1]
+        replace(self._files, segment.path, self._files.read(segment.path, 0, segment.size))
+        self._handle = self._files.open(segment.path)
+        self._held.hold(segment.path)
+        self._synced = segment.size
+
+    def _create(self, first: int) -> None:
+        """The new segment is the last one when it is there; if it cannot be, the one before stays that."""
+        segment = LogSegment(self._folder, first, 0)
+        # An administrator may have opened the log to a group: that holds for the next segment, too.
+        handle = self._files.create(segment.path, self.segments[-1].path if self.segments else "")
+        self._files.sync_folder(self._folder)
+        before, self._handle = self._handle, handle
+        if before >= 0:
+            self._held.release(self.segments[-1].path)
+            self._files.close(before)
+        self._held.hold(segment.path)
+        self.segments.append(segment)
+        self._synced, self._lines = 0, 0
+        self._look_at, self._is_low = 0, False
+
+    # Writing
+
+    def append(self, first_seq: int, changes: Sequence[Change], names: dict[int, str]) -> None:
+        """OSError: nothing of the group is there, if there was no space; else the outcome is unknown."""
+        segment = self.segments[-1]
+        last = first_seq + len(changes) - 1
+        group = last if len(changes) > 1 else 0
+        offset = segment.size
+        lines = [
+            line_of(seq, change, names.get(change.entity, ""), group, self._synced)
+            for seq, change in enumerate(changes, first_seq)
+        ]
+        append_whole(self._files, self._handle, b"".join(lines), segment.size)
+        segment.hint(first_seq, offset, self._lines + 1)
+        for seq, change in enumerate(changes, first_seq):
+            length = len(lines[seq - first_seq])
+            self._note(seq, change, offset, length)
+            offset += length
+        segment.size = offset
+        segment.last_ns = changes[-1].at_ns
+        self._lines += len(lines)
+        self.last = last
+        if self._reserve.wanted and offset >= self._look_at:
+            self._look_at = offset + self._reserve.wanted // _STEPS
+            self._is_low = self._reserve.is_low(2 * SEGMENT_BYTES)
+
+    def sync(self) -> None:
+        if self._synced < self.segments[-1].size:
+            self._files.sync(self._handle)
+            self._synced = self.segments[-1].size
+
+    def is_full(self) -> bool:
+        """Where the disk is nearly full a segment is short: opening the folder copies the last one."""
+        size = self.segments[-1].size
+        return size >= SEGMENT_BYTES or (self._is_low and size >= self._reserve.wanted // _STEPS)
+
+    def roll(self) -> None:
+        """Begin another segment, if there is anything in this one."""
+        if self.segments[-1].first > self.last:
+            return
+        self.sync()
+        self._create(self.last + 1)
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            handle, self._handle = self._handle, -1
+            self._files.close(handle)
+
+    # Reading
+
+    def changes_after(self, seq: int, mentioned: bytes = b"") -> Iterator[tuple[int, Change]]:
+        """What is read was written whole: anything else is damage. Lines without what has to be in them are skipped."""
+        index = self._index_of(seq + 1)
+        while index < len(self.segments):
+            segment = self.segments[index]
+            yield from self._read(segment, max(seq + 1, segment.first), mentioned)
+            index += 1
+
+    def changes_at(self, seqs: Sequence[int]) -> Iterator[tuple[int, Change]]:
+        """Those of them that are there. They come in order, so each segment is read once."""
+        wanted = iter([seq for seq in seqs if self.segments[0].first <= seq <= self.last])
+        seq = next(wanted, 0)
+        while seq:
+            segment = self.segments[self._index_of(seq)]
+            for number, change in self._read(segment, seq):
+                if number == seq:
+                    yield seq, change
+                    seq = next(wanted, 0)
+                    if not seq or self.segments[self._index_of(seq)] is not segment:
+                        break
+
+    def _read(self, segment: LogSegment, first: int, mentioned: bytes = b"") -> Iterator[tuple[int, Change]]:
+        base, number = segment.begin_at(first)
+        data = self._files.read(segment.path, base, segment.size - base)
+        end = 0
+        for offset, text in lines_of(data, 0):
+            if mentioned in text:
+                if not is_whole(text):
+                    break
+                line = read_line(text, segment.path, number)
+                if line.seq >= first:
+                    yield line.seq, line.change
+            end = offset + len(text) + 1
+            number += 1
+        if base + end != segment.size:
+            raise damaged(segment.path, number, "it is not what was written")
+
+    def _index_of(self, seq: int) -> int:
+        """The segment that has the change, or would have it."""
+        return max(0, bisect_right(self.segments, seq, key=_first_of) - 1)
+
+    # Messages whose data is in the log only
+
+    def _note(self, seq: int, change: Change, offset: int, length: int) -> None:
+        if isinstance(change, (Sent, Passed)) and change.data:
+            self._seqs.append(seq)
+            self._offsets.append(offset)
+            self._lengths.append(length)
+
+    def body(self, seq: int) -> bytes:
+        at = bisect_right(self._seqs, seq) - 1
+        segment = self.segments[self._index_of(seq)]
+        if at < 0 or self._seqs[at] != seq:
+            raise StoreDamaged(f"{segment.path} has no message in change {seq}", "restore a backup")
+        offset = self._offsets[at]
+        text = self._files.read(segment.path, offset, self._lengths[at])
+        line = read_line(text[:-1], segment.path, 0) if is_whole(text[:-1]) else None
+        if line is None or line.seq != seq or not isinstance(line.change, (Sent, Passed)):
+            number = self._files.read(segment.path, 0, offset).count(b"\n") + 1
+            raise damaged(segment.path, number, "it is not what was written")
+        return line.change.data
+
+    def forget_bodies(self, up_to: int) -> None:
+        """The snapshot has them now."""
+        at = bisect_right(self._seqs, up_to)
+        for column in (self._seqs, self._offsets, self._lengths):
+            del column[:at]
+
+    # History
+
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    def last_ns(self, segment: LogSegment) -> int:
+        """When the last change of a segment happened."""
+        if not segment.last_ns:
+            for _, change in self._read(segment, segment.first):
+                segment.last_ns = change.at_ns
+        return segment.last_ns
+
+    def drop_before(self, oldest: int) -> None:
+        """Remove the segments that end before that change."""
+        while len(self.segments) > 1 and self.segments[1].first <= oldest:
+            self._files.remove(self.segments[0].path)
+            del self.segments[0]
+
+
+def _first_of(segment: LogSegment) -> int:
+    return segment.first
+
+
+def is_segment(name: str) -> bool:
+    stem = name.removesuffix(_ENDING)
+    return name.endswith(_ENDING) and stem.isascii() and stem.isdigit()
+
+
+def lines_of(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
+    """Every line that has its end, with its offset."""
+    end = data.find(b"\n", start)
+    while end >= 0:
+        yield start, data[start:end]
+        start = end + 1
+        end = data.find(b"\n", start)
+
+
+def places_of(data: bytes, path: str, expected: int) -> Iterator[LogPosition]:
+    """The lines of a segment, as long as they are whole and their seqs have no gap."""
+    for index, (offset, text) in enumerate(lines_of(data, 0)):
+        if not is_whole(text):
+            return
+        line = read_line(text, path, index + 1)
+        if line.seq != expected + index:
+            return
+        yield LogPosition(offset, index + 1, line)
+
+
+def damaged(path: str, number: int, what: str) -> StoreDamaged:
+    where = f"{path}, line {number}" if number else path
+    return StoreDamaged(f"{where} is damaged: {what}", DAMAGED_HINT)

@@ -1,0 +1,143 @@
+"""`state.json`, which says what counts: whose folder this is, and which files make the snapshot. And `cursors.json`.
+
+Whoever replaces `state.json` by another one has taken a snapshot: before that nothing of it counts, and after that
+all of it does. Both files end in a checksum of everything before it.
+"""
+
+import json
+from typing import Final, TypeVar
+
+import msgspec
+
+from unibus.errors import StoreDamaged, StoreUnavailable, StoreVersion
+from unibus.stores.files.disk import Files, replace
+from unibus.stores.jsonfile.forms import SessionForm, checksum
+from unibus.stores.jsonfile.items import Listed
+from unibus.stores.jsonfile.log import damaged
+
+FORMAT: Final = 1
+STATE: Final = "state.json"
+CURSORS: Final = "cursors.json"
+FOLDERS: Final = ("entities", "messages", "wal")
+
+_CRC: Final = b',\n  "crc": "'
+_TAIL: Final = b'"\n}\n'
+
+T = TypeVar("T")
+
+
+class Counter(msgspec.Struct):
+    """The last sequence that an entity gave."""
+
+    number: int
+    name: str
+    last: int
+
+
+class State(msgspec.Struct):
+    """All changes up to `covers` are in the snapshot, and some of those up to `overlap`."""
+
+    unibus: str
+    format: int
+    domain: str
+    written: str = ""
+    generation: int = 0
+    covers: int = 0
+    overlap: int = 0
+    reached: int = 0
+    """The last change that the log had when the folder was opened, or closed in order (log_end.py)."""
+    sequences: list[Counter] = []
+    retired: dict[str, int] = {}
+    deleted: dict[int, str] = {}
+    positions: dict[str, int] = {}
+    sessions: dict[int, list[SessionForm]] = {}
+    marks: dict[int, dict[str, dict[str, int]]] = {}
+    files: list[Listed] = []
+    obsolete: list[str] = []
+    """Files of the snapshot before, which nobody needs any more."""
+
+
+class CursorRecord(msgspec.Struct):
+    """How far a reader of history has come, and how much was forgotten before it had read it."""
+
+    seq: int = 0
+    missed: int = 0
+
+
+class Cursors(msgspec.Struct):
+    """`oldest` is the first change that history still has to have."""
+
+    unibus: str = "cursors"
+    oldest: int = 1
+    readers: dict[str, CursorRecord] = {}
+
+
+class _Known(msgspec.Struct):
+    unibus: str = ""
+    format: int = 0
+
+
+def write_state(files: Files, folder: str, state: State) -> None:
+    replace(files, f"{folder}/{STATE}", sealed(msgspec.json.encode(state)))
+
+
+def write_cursors(files: Files, folder: str, cursors: Cursors) -> None:
+    replace(files, f"{folder}/{CURSORS}", sealed(msgspec.json.encode(cursors)))
+
+
+def sealed(text: bytes) -> bytes:
+    """Pretty JSON with a checksum at its end."""
+    body = msgspec.json.format(text, indent=2).removesuffix(b"\n}")
+    return b"%b%b%b%b" % (body, _CRC, checksum(body).encode(), _TAIL)
+
+
+def read_state(files: Files, folder: str) -> State:
+    """StoreUnavailable if it is somebody else's, StoreVersion if it is newer, StoreDamaged if it was changed."""
+    path = f"{folder}/{STATE}"
+    data = files.read(path)
+    try:
+        known = msgspec.json.decode(data, type=_Known)
+    except msgspec.ValidationError:
+        known = _Known()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise malformed(path, data) from error
+    if known.unibus != "store":
+        raise StoreUnavailable(f"{path} is not one of unibus", "choose another folder")
+    if known.format > FORMAT:
+        raise StoreVersion(
+            f"{path} has format {known.format}, this version of unibus knows {FORMAT}",
+            "install the newer unibus; nothing was changed",
+        )
+    return opened(path, data, State)
+
+
+def read_cursors(files: Files, folder: str) -> Cursors:
+    path = f"{folder}/{CURSORS}"
+    return opened(path, files.read(path), Cursors) if files.size(path) >= 0 else Cursors()
+
+
+def opened(path: str, data: bytes, kind: type[T]) -> T:
+    """What `sealed` was given."""
+    body, _, rest = data.rpartition(_CRC)
+    try:
+        found = msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise damaged(path, 1, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise malformed(path, data) from error
+    if rest != checksum(body).encode() + _TAIL:
+        line = data.count(b"\n", 0, len(body)) + 2
+        raise damaged(path, line, "the checksum there is not that of the file, so it was changed")
+    return found
+
+
+def malformed(path: str, data: bytes) -> StoreDamaged:
+    """No JSON at all: in which line?"""
+    try:
+        json.loads(data)
+    except json.JSONDecodeError as error:
+        return damaged(path, error.lineno, f"it is no JSON: {error.msg}")
+    except (UnicodeDecodeError, RecursionError) as error:
+        at = error.start if isinstance(error, UnicodeDecodeError) else 0
+        return damaged(path, data.count(b"\n", 0, at) + 1, "it is no JSON")
+    return damaged(path, 1, "it is no JSON that can be read")

@@ -1,0 +1,169 @@
+# mypyc: compiled
+"""The journal of a bus that lives in memory: it keeps some history to look at, and nothing else.
+
+    chunk 1     chunk 2      chunk 3, open
+    1 … 870     871 … 902    903 …            ◀── append
+    ▲ the next one to be dropped
+
+History is bound by the number of its changes and by what they weigh (`StoreState.weight`). The oldest chunk is dropped
+as a whole. A chunk knows the seq of its first change: a reader that is inside of one while it is dropped reads on in
+what it has, and gets each change under its own number. So a reader needs no lock.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, final
+
+from mypy_extensions import mypyc_attr
+
+from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
+from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.errors import StoreFailed
+from unibus.limits import MEMORY_HISTORY_BYTES_DEFAULT
+from unibus.stores.files.held_files import HeldFiles
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.journal import SnapshotSlice
+
+CHANGES_KEPT_MAX: Final = 100_000
+"""However light they are: some tens of megabytes."""
+
+_CHUNKS: Final = 64
+"""Into so many parts each of the two limits is divided: a reader never finds less than 62 of them, unless one group of
+changes is heavier than a part."""
+
+
+@final
+class Chunk:
+    def __init__(self, first: int, weight: int) -> None:
+        self.first = first
+        self.weight_before = weight  # Of all changes before it.
+        self.changes: list[Change] = []
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MemoryJournal:
+    def __init__(
+        self,
+        domain: str = "local",
+        changes_kept_max: int = CHANGES_KEPT_MAX,
+        history_bytes: int = MEMORY_HISTORY_BYTES_DEFAULT,
+    ) -> None:
+        self.url = "memory://"
+        self.durability = Durability.D0
+        self.snapshots = False
+        self.reserve = Reserve("", 0)
+        self.held = HeldFiles()
+        self._domain = domain
+        self._changes_max = changes_kept_max
+        self._weight_max = history_bytes
+        self._state = StoreState(0)  # Until there is a store.
+        self._open = Chunk(1, 0)
+        self._chunks: deque[Chunk] = deque([self._open])
+        self._full_seq = changes_kept_max // _CHUNKS  # When the open chunk is full: at this change,
+        self._full_weight = history_bytes // _CHUNKS  # or when everything so far weighs this.
+        self._last = 0
+        self._cursors: dict[str, int] = {}
+
+    def load(self, state: StoreState) -> int:
+        self._state = state
+        return 0  # There is nothing from before.
+
+    def reload(self, state: StoreState) -> bool:
+        if self.oldest_seq() != 1:
+            return False  # The oldest are dropped.
+        for _, change in self.changes_after(0):
+            replay(state, change)
+        return True
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
+        self._open.changes.extend(changes)
+        self._last = last = first_seq + len(changes) - 1
+        # Every message comes here: two comparisons, and once per chunk the rest.
+        weight: int = self._state.weight  # Not an i64: a limit may be larger than any of these.
+        if weight >= self._full_weight or last >= self._full_seq:
+            self._begin_chunk()
+
+    def _begin_chunk(self) -> None:
+        weight: int = self._state.weight
+        self._open = Chunk(self._last + 1, weight)
+        self._chunks.append(self._open)
+        self._full_seq = self._last + max(1, self._changes_max // _CHUNKS)
+        self._full_weight = weight + max(1, self._weight_max // _CHUNKS)
+        # What the new chunk may still take is counted as taken.
+        while len(self._chunks) > 1 and (
+            self._full_seq + 1 - self._chunks[0].first > self._changes_max
+            or self._full_weight - self._chunks[0].weight_before > self._weight_max
+        ):
+            self._chunks.popleft()
+
+    def is_quick(self) -> bool:
+        return True
+
+    def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
+        for entry in entries:
+            raise StoreFailed(f"the data of {entry.entity.name!r} #{entry.sequence} is gone from memory")
+        return {}
+
+    def events_after(
+        self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
+    ) -> tuple[list[Event], int]:
+        rows: list[Event] = []
+        last = self._last  # Before reading: what is appended meanwhile is for the next call, all of it.
+        for number, change in self.changes_after(seq):
+            if len(rows) == limit or number > last:
+                break
+            if not kinds or kind_of(change) in kinds:
+                rows.append(event_of(number, change, self._domain, names))
+        return rows, last
+
+    def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
+        return [
+            event_of(seq, change, self._domain, names)
+            for seq, change in self.changes_after(0)
+            if is_about(change, message_id)
+        ]
+
+    def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
+        for chunk in list(self._chunks):
+            skipped = max(0, seq + 1 - chunk.first)
+            for index in range(skipped, len(chunk.changes)):
+                yield chunk.first + index, chunk.changes[index]
+
+    def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
+        """In order. Each is found by its number: a reader that asks page by page must not walk over all of them."""
+        wanted = sorted(set(seqs))
+        found: list[tuple[int, Change]] = []
+        for chunk in list(self._chunks):
+            end = chunk.first + len(chunk.changes)
+            here = wanted[bisect_left(wanted, chunk.first) : bisect_left(wanted, end)]
+            found += [(seq, chunk.changes[seq - chunk.first]) for seq in here]
+        return found
+
+    def cursors(self) -> dict[str, int]:
+        return dict(self._cursors)
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        self._cursors[name] = seq
+
+    def missed(self, name: str) -> int:
+        read = self._cursors.get(name)
+        return 0 if read is None else max(0, self.oldest_seq() - 1 - read)
+
+    def trim(self, now_ns: int, up_to_seq: int) -> bool:
+        return False  # Chunks are dropped while others are appended.
+
+    def size_bytes(self) -> int:
+        return self._state.weight - self._chunks[0].weight_before
+
+    def oldest_seq(self) -> int:
+        return self._chunks[0].first
+
+    def close(self) -> None:
+        self._begin_chunk()
+        while len(self._chunks) > 1:
+            self._chunks.popleft()

@@ -1,0 +1,146 @@
+"""One query from its text to its rows, for threads and for event loops."""
+
+import asyncio
+import difflib
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+import apsw
+
+from unibus.errors import BusError, QueryInvalid, QueryStopped, UsageError
+from unibus.limits import QUERY_ROWS_MAX
+from unibus.stores.query.formatting import instant_text
+from unibus.stores.query.functions import FUNCTIONS
+from unibus.stores.query.guard import CANCELLED, MEMORY, SIZE, TIME, Guard
+from unibus.stores.query.result import QueryResult, Value
+from unibus.stores.query.sandbox import Parameters, Sandbox, SandboxStatement
+from unibus.stores.query.table_source import TableSource
+from unibus.stores.query.tables import TABLES
+from unibus.stores.seam.store import Store
+
+_MISSING: Final = re.compile(r"no such (column|table|function): (\S+)")
+
+
+class Query:
+    """Checked when it is made, run once. `clock` counts seconds; the limits are those of limits.py."""
+
+    def __init__(
+        self,
+        store: Store,
+        sql: object,
+        parameters: object,
+        time_limit: object,
+        rows_max: object,
+        memory_mb: object,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not isinstance(sql, str):
+            raise QueryInvalid(f"a query is text, not {type(sql).__name__}")
+        self._store = store
+        self._sql = sql
+        self._parameters = checked_parameters(parameters)
+        self._rows_max = int(_positive("rows_max", rows_max))
+        if self._rows_max > QUERY_ROWS_MAX:
+            raise UsageError(f"rows_max {self._rows_max} is too many", f"at most {QUERY_ROWS_MAX}")
+        memory_bytes = int(_positive("memory_mb", memory_mb) * 1_000_000)
+        self.guard = Guard(_positive("time_limit", time_limit), memory_bytes, clock, apsw.memory_used)
+
+    def cancel(self) -> None:
+        """From any thread: nobody wants the answer any more."""
+        self.guard.cancel()
+
+    def run(self) -> QueryResult:
+        sandbox = Sandbox(TableSource(self._store, self.guard), self.guard)
+        try:
+            statement = self._looked_at(sandbox)
+            rows, truncated = sandbox.run(statement, self._parameters, self._rows_max)
+        except apsw.Error as error:
+            raise self._translated(error, sandbox) from error
+        finally:
+            sandbox.close()
+        return QueryResult(statement.columns, rows, truncated, self.guard.seconds())
+
+    def _looked_at(self, sandbox: Sandbox) -> SandboxStatement:
+        """In a process where others query too it may look as if this one grew. It is believed at the third time."""
+        for _ in range(2):
+            try:
+                return sandbox.look_at(self._sql, self._parameters)
+            except apsw.AuthError:
+                if self.guard.reason != SIZE:
+                    raise
+                self.guard.forgive()
+        return sandbox.look_at(self._sql, self._parameters)
+
+    async def run_aside(self) -> QueryResult:
+        """In a thread, so that the loop goes on. Whoever is cancelled ends the query too."""
+        try:
+            return await asyncio.to_thread(self.run)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    def _translated(self, error: apsw.Error, sandbox: Sandbox) -> BusError:
+        if self.guard.reason:
+            return stopped(self.guard.reason)
+        if sandbox.denied:
+            return QueryInvalid(sandbox.denied, "SELECT from " + ", ".join(TABLES))
+        if isinstance(error, (apsw.TooBigError, apsw.NoMemError)):
+            return QueryStopped(f"a value or the query itself is too large: {error}", "ask for less, or in parts")
+        return QueryInvalid(str(error), hint_for(str(error)))
+
+
+def stopped(reason: str) -> QueryStopped:
+    what, hint = {
+        CANCELLED: ("the query was cancelled", ""),
+        TIME: ("the query took longer than its time limit", "ask for less, or set time_limit="),
+        MEMORY: ("the query needs more memory than its limit", "ask for less, or set memory_mb="),
+        SIZE: ("the query multiplies itself while it is translated", "name columns of subqueries less often"),
+    }[reason]
+    return QueryStopped(what, hint)
+
+
+def hint_for(text: str) -> str:
+    """What was meant, perhaps."""
+    found = _MISSING.search(text)
+    if found is None:
+        return ""
+    kind, name = found[1], found[2].rpartition(".")[2]
+    known: dict[str, Sequence[str]] = {
+        "column": [column for columns in TABLES.values() for column in columns],
+        "table": list(TABLES),
+        "function": sorted(FUNCTIONS),
+    }
+    near = difflib.get_close_matches(name.lower(), known[kind], 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    if kind == "column":
+        return "text stands in 'single quotes'"
+    return "there are " + ", ".join(TABLES) if kind == "table" else ""
+
+
+def checked_parameters(given: object) -> Parameters:
+    """Values for ? and :name. A datetime is given as the tables show it."""
+    if isinstance(given, Mapping):
+        return {str(name): _bindable(value) for name, value in given.items()}
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+        raise QueryInvalid("parameters are a list, a tuple or a dictionary", "one value alone: (value,)")
+    return [_bindable(value) for value in given]
+
+
+def _bindable(value: object) -> Value:
+    if isinstance(value, datetime):
+        return instant_text(value)
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise QueryInvalid("a parameter is beyond 64 bits")
+        return value
+    raise QueryInvalid(f"a {type(value).__name__} cannot be a parameter", "text, numbers, bytes, None or a datetime")
+
+
+def _positive(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise UsageError(f"{name} {value!r} is not a positive number")
+    return value

@@ -1,0 +1,1 @@
+"""The protocols between the bus and its stores, and between an embedded store and its journal."""

@@ -1,0 +1,70 @@
+"""All that a store holds as it is at one moment, for a reader that takes long: an export of a store in use.
+
+A SQLite file is read beside its owner, in one read transaction. Other stores cannot be read from outside: their
+messages are listed while the store stops for it, and what happens to them afterwards does not show. The data of a
+message is not copied, only kept.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.stores.seam.info_of import EntityInfo, info_of
+
+
+class StoreCopy:
+    """What an export reads, of one moment: as StoreReader has it."""
+
+    def __init__(
+        self, infos: list[EntityInfo], entries: list[StoredMessage], states: dict[str, dict[str, bytes]]
+    ) -> None:
+        self._infos = infos
+        self._entries = entries
+        self._states = states
+
+    def moment(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def entities(self) -> list[EntityInfo]:
+        return self._infos
+
+    def held(self) -> list[StoredMessage]:
+        return self._entries
+
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+        return {entry: entry.data for entry in entries if entry.data is not None}
+
+    def session_states(self, entity: str) -> dict[str, bytes]:
+        return self._states.get(entity, {})
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def copy_of(state: StoreState, bodies: Callable[[Iterable[StoredMessage]], dict[StoredMessage, bytes]]) -> StoreCopy:
+    """To be called with the store's lock held, and while nothing is written. `bodies` reads what is on disk only."""
+    entities = sorted(state.visible(), key=lambda each: each.name)
+    entries: list[StoredMessage] = []
+    for entity in entities:
+        held = [entry for _, entry in sorted(entity.entries.items())]
+        found = bodies([entry for entry in held if entry.data is None])
+        entries += [_copied(entry, entry.data if entry.data is not None else found.get(entry)) for entry in held]
+    states = {
+        entity.name: {session.id: session.state for session in entity.sessions.values() if session.state is not None}
+        for entity in entities
+    }
+    return StoreCopy([info_of(entity) for entity in entities], entries, states)
+
+
+def _copied(entry: StoredMessage, data: bytes | None) -> StoredMessage:
+    """With the fields that an export has; what is in no index needs no others."""
+    copy = StoredMessage(entry.entity, entry.sequence, entry.who, entry.priority, data)
+    copy.state = entry.state
+    copy.delivery_count = entry.delivery_count
+    copy.expires_ns = entry.expires_ns
+    copy.due_ns = entry.due_ns
+    copy.enqueued_ns = entry.enqueued_ns
+    copy.first_delivered_ns = entry.first_delivered_ns
+    copy.overlay = entry.overlay
+    return copy

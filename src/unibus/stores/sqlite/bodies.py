@@ -1,0 +1,59 @@
+"""The data of messages that are not in memory, out of a SQLite file: a row of the snapshot, or a record of the log."""
+
+import zlib
+from typing import Final
+
+import apsw
+
+from unibus.core.lifecycle.state.changes import Change, Passed, Sent
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.stores.sqlite.file import damaged
+from unibus.stores.sqlite.rows import SEQUENCE_BITS, changes_of
+
+GROUP: Final = "SELECT seq, last, crc, records FROM log WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
+_CACHED_GROUPS: Final = 8
+
+
+class SqliteBodies:
+    """Called by the journal, which holds its lock."""
+
+    def __init__(self, connection: apsw.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._groups: dict[int, list[Change]] = {}
+
+    def of(self, entry: StoredMessage) -> bytes:
+        return self._saved(entry) if entry.home_entity else self._logged(entry)
+
+    def forget(self) -> None:
+        """Some of the log is gone."""
+        self._groups.clear()
+
+    def _saved(self, entry: StoredMessage) -> bytes:
+        key = entry.home_entity << SEQUENCE_BITS | entry.home_sequence
+        for data, crc in self._connection.execute("SELECT data, data_crc FROM messages WHERE key = ?", (key,)):
+            if isinstance(data, bytes) and zlib.crc32(data) == crc:
+                return data
+        raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
+
+    def _logged(self, entry: StoredMessage) -> bytes:
+        """From the group that its record is in. Neighbours are received together, so the last groups are kept."""
+        wanted = entry.home_sequence
+        for first, changes in self._groups.items():
+            if first <= wanted < first + len(changes):
+                return self._data_of(entry, changes[wanted - first])
+        for row in self._connection.execute(GROUP, (wanted,)):
+            changes = changes_of(self._path, *row)
+            if wanted <= row[1]:
+                while len(self._groups) >= _CACHED_GROUPS:
+                    del self._groups[next(iter(self._groups))]
+                self._groups[row[0]] = changes
+                return self._data_of(entry, changes[wanted - row[0]])
+        raise damaged(
+            self._path, f"the data of {entry.entity.name!r} #{entry.sequence}: the log has no change {wanted}"
+        )
+
+    def _data_of(self, entry: StoredMessage, change: Change) -> bytes:
+        if isinstance(change, (Sent, Passed)) and change.who.message_id == entry.who.message_id:
+            return change.data
+        raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")

@@ -1,0 +1,160 @@
+"""Opening a SQLite file: whose it is, how it is set up, and bringing its schema up to date."""
+
+import errno
+import logging
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from unibus.errors import DAMAGED_HINT, StoreBusy, StoreDamaged, StoreFailed, StoreFull, StoreUnavailable, StoreVersion
+from unibus.stores.seam.forked import OPENING
+
+log = logging.getLogger("unibus")
+
+APPLICATION_ID: Final = 0x554E4942  # "UNIB"
+PAGE_BYTES: Final = 4096
+SCHEMA: Final = Path(__file__).parent / "schema"
+
+# Set at open and read back: a pragma that the library does not know is silently ignored. Checkpoints are our own
+# business: one that SQLite makes by itself after a commit and that fails would look as if the commit had.
+PRAGMAS: Final[dict[str, int | str]] = {
+    "journal_mode": "wal",
+    "synchronous": 2,
+    "cache_size": -65536,
+    "temp_store": 2,
+    "wal_autocheckpoint": 0,
+}
+
+
+def open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw.Connection:
+    """A connection to a file of ours with the newest schema, made if there was none."""
+    with OPENING:
+        return _open_file(path, domain, vfs, exclusive)
+
+
+def _open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw.Connection:
+    try:
+        connection = apsw.Connection(path, vfs=vfs)
+    except apsw.Error as error:
+        raise StoreUnavailable(f"cannot open {path}: {error}", "is the folder there?") from error
+    try:
+        connection.set_busy_timeout(5_000)
+        if exclusive:
+            connection.pragma("locking_mode", "exclusive")
+        if not check_identity(connection, path):
+            # Both only take effect before the first table.
+            connection.pragma("page_size", PAGE_BYTES)
+            connection.pragma("auto_vacuum", 2)
+        for name, value in PRAGMAS.items():
+            _set_pragma(connection, path, name, value)
+        _migrate(connection, domain)
+    except apsw.Error as error:
+        close_after_error(connection)
+        raise translated(error, path) from error
+    except BaseException:
+        close_after_error(connection)
+        raise
+    return connection
+
+
+def close_after_error(connection: apsw.Connection) -> None:
+    """Closing may be one error more, and the first one is what counts."""
+    try:
+        connection.close()
+    except apsw.Error as error:
+        log.warning("closing a file after an error: %s", error)
+
+
+def check_identity(connection: apsw.Connection, path: str) -> bool:
+    """Refuse a file that belongs to another program, or to a newer version. False if there is nothing in it yet."""
+    version = connection.pragma("user_version")
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if connection.pragma("application_id") != APPLICATION_ID and (tables or version):
+        raise StoreUnavailable(f"{path} is a SQLite file, but not one of unibus", "choose another file")
+    if version > newest_version():
+        raise StoreVersion(
+            f"{path} has schema {version}, this version of unibus knows {newest_version()}",
+            "install the newer unibus; nothing was changed",
+        )
+    return bool(tables)
+
+
+def _set_pragma(connection: apsw.Connection, path: str, name: str, value: int | str) -> None:
+    connection.pragma(name, value)
+    found = connection.pragma(name)
+    if found != value:
+        raise StoreUnavailable(
+            f"SQLite has {name} = {found!r} on {path}, and {value!r} is needed",
+            "is the file on a network file system?",
+        )
+
+
+def _migrate(connection: apsw.Connection, domain: str) -> None:
+    """Each step and its version number in one transaction: a crash leaves the old schema or the new one."""
+    for version, script in migrations():
+        if version > connection.pragma("user_version"):
+            with SqliteTransaction(connection):
+                connection.execute(script)
+                connection.pragma("user_version", version)
+                connection.pragma("application_id", APPLICATION_ID)
+                connection.execute("INSERT OR IGNORE INTO meta VALUES ('domain', ?)", (domain,))
+
+
+class SqliteTransaction:
+    """BEGIN … COMMIT. An error that made SQLite roll back by itself is raised as it is, and not hidden by another."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            try:
+                self._connection.execute("COMMIT")
+            except apsw.Error:
+                # SQLite rolls back by itself where a commit finds no space; make sure that nothing stays open.
+                if not self._connection.get_autocommit():
+                    self._connection.execute("ROLLBACK")
+                raise
+        elif not self._connection.get_autocommit():
+            self._connection.execute("ROLLBACK")
+
+
+def migrations() -> list[tuple[int, str]]:
+    return [(int(path.stem), path.read_text("utf-8")) for path in sorted(SCHEMA.glob("*.sql"))]
+
+
+def newest_version() -> int:
+    return migrations()[-1][0]
+
+
+def is_no_space(error: apsw.Error, connection: apsw.Connection) -> bool:
+    """Whether a write found no space. SQLite has a code of its own for a full disk, and none for a quota."""
+    if isinstance(error, apsw.FullError):
+        return True
+    is_write = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
+    return is_write and connection.system_errno == errno.EDQUOT
+
+
+def damaged(path: str, what: str) -> StoreDamaged:
+    return StoreDamaged(f"{path} is damaged: {what}", DAMAGED_HINT)
+
+
+def translated(error: apsw.Error, path: str) -> Exception:
+    """The driver's error as one of ours, with its text."""
+    if isinstance(error, apsw.NotADBError):
+        return StoreDamaged(
+            f"{path} is no SQLite file: it never was, or its beginning is damaged", "name another file, or restore it"
+        )
+    if isinstance(error, apsw.CorruptError) or "unsupported file format" in str(error):
+        return damaged(path, str(error))
+    if isinstance(error, apsw.FullError):
+        return StoreFull(f"{path}: the disk is full", "free space, and try again")
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return StoreBusy(f"{path} is locked by another program", "close that program")
+    if isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
+        return StoreUnavailable(f"cannot open {path}: {error}", "is the folder there, and may you write to it?")
+    return StoreFailed(f"{path}: {error}", "mend the disk, and open the bus again")

@@ -1,0 +1,92 @@
+"""All of a SQLite store's history, for whoever follows it beside the owner: see `HistoryReader` in
+stores/seam/store_view.py.
+"""
+
+import os
+from collections.abc import Iterable
+
+from unibus.core.lifecycle.state.changes import Change
+from unibus.errors import StoreFailed
+from unibus.stores.seam.store_view import PAGE_BYTES, PAGE_CHANGES
+from unibus.stores.sqlite.look import ReadOnlyFile
+from unibus.stores.sqlite.outside_cursors import show_cursor, shown_cursors
+from unibus.stores.sqlite.reader import EntityNames
+from unibus.stores.sqlite.rows import changes_of
+
+
+class SqliteHistory:
+    """For one thread."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = ReadOnlyFile(path)
+        self._file.on_replaced = self._begin_anew
+        self._names = EntityNames(self._file)
+
+    def _begin_anew(self) -> None:
+        self._names = EntityNames(self._file)
+
+    def close(self) -> None:
+        self._file.close()
+
+    @property
+    def domain(self) -> str:
+        with self._file.look():
+            return str(self._file.meta("domain") or "local")
+
+    def identity(self) -> object:
+        with self._file.look():
+            return self._file.identity
+
+    def bounds(self) -> tuple[int, int]:
+        with self._file.look():
+            last = self._file.last()
+            return self._file.oldest() or (last + 1 if last else 0), last
+
+    def groups_after(self, seq: int, changes_max: int = PAGE_CHANGES) -> list[tuple[int, list[Change]]]:
+        """Rows are only copied while the file is held; what they mean is worked out afterwards."""
+        with self._file.look():
+            rows = self._file.rows_after(seq, changes_max, PAGE_BYTES)
+        groups = [(row[0], changes_of(self._path, *row)) for row in rows]
+        if groups and groups[0][0] <= seq:
+            first, changes = groups[0]
+            groups[0] = (seq + 1, changes[seq + 1 - first :])
+        return groups
+
+    def names_of(self, entities: Iterable[int]) -> dict[int, str]:
+        if not self._names.know(entities):
+            with self._file.look():
+                self._names.learn()
+        return self._names.known
+
+    def settle(self) -> None:
+        """Sync the write-ahead log, which is a file like any other: nobody holds locks on it, so opening and closing it
+        here takes none away, which on the file itself it would.
+
+        What was read stands there, or was moved into the file by a checkpoint; a checkpoint syncs the file before the
+        log is written over. So after this all of it is on the disk, also where the owner does not wait for that.
+        """
+        try:
+            file = os.open(f"{os.path.realpath(self._path)}-wal", os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except FileNotFoundError:
+            return  # The last one to close it has moved everything into the file, and synced that.
+        except OSError as error:
+            raise StoreFailed(
+                f"{self._path}-wal could not be synced: {error.strerror or error}", "repair the disk, and start again"
+            ) from error
+
+    def cursors(self) -> dict[str, int]:
+        with self._file.look():
+            known = dict(self._file.connection.execute("SELECT name, seq FROM cursors"))
+        return known | shown_cursors(self._path)
+
+    def show_cursor(self, name: str, seq: int) -> None:
+        show_cursor(self._path, name, seq)
+
+    def seq_before(self, instant_ns: int) -> int:
+        with self._file.look():
+            return self._file.seq_before(instant_ns)

@@ -1,0 +1,79 @@
+"""The index of history in a SQLite file (trace_index.py): what is written of it, and what is still in memory.
+
+Called by the journal, which holds its lock.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import apsw
+
+from unibus.core.lifecycle.state.changes import Change
+from unibus.stores.sqlite import trace_index
+from unibus.stores.sqlite.rows import Bound, insert
+from unibus.stores.sqlite.trace_index import BUCKETS, Block, bucket_of, crc_of, find
+
+Rows = Callable[[int], Iterable[tuple[int, list[Change], int]]]
+"""The groups of the log that end after a seq."""
+
+
+class SqliteIndex:
+    """`last` is the last change in the log. What was written before the opening is in the log only."""
+
+    def __init__(self, connection: apsw.Connection, last: int, rows_after: Rows) -> None:
+        self._connection = connection
+        self._rows_after = rows_after
+        self._saved: int = connection.execute("SELECT max(last) FROM trace_blocks").get or 0
+        self._block = Block(last + 1)
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """The changes that were just written."""
+        self._block.add(changes)
+
+    def is_due(self) -> bool:
+        return self._block.next - 1 - self._saved >= trace_index.BLOCK_CHANGES
+
+    def save(self, oldest: int) -> Block:
+        """Write the block, inside of a transaction. `saved` is called with it once that is committed."""
+        block = self._completed(oldest)
+        rows: list[Bound] = []
+        for bucket in range(BUCKETS):
+            if block.buckets[bucket]:
+                rows += (bucket, block.first, block.data(bucket))
+        insert(self._connection, "trace_index", rows, 3)
+        insert(self._connection, "trace_blocks", (block.first, block.next - 1), 2)
+        return block
+
+    def saved(self, block: Block) -> int:
+        """The block is in the file. Gives about how many pages that were."""
+        self._saved = block.next - 1
+        self._block = Block(block.next)
+        return 2 * BUCKETS
+
+    def _completed(self, oldest: int) -> Block:
+        """The block from where the index ends, or from where history begins."""
+        first = max(self._saved + 1, oldest)
+        if self._block.first <= first:
+            return self._block
+        block = Block(first)
+        for seq, changes, _ in self._rows_after(first - 1):
+            block.add(changes[max(0, first - seq) :])
+        return block
+
+    def find(self, message_id: str, oldest: int) -> list[int]:
+        """The seqs that may speak of the message, in order."""
+        self._block = self._completed(oldest)  # Once after an opening: from then on it is known.
+        crc = crc_of(message_id)
+        return [*self._find_saved(crc), *self._block.find(crc)]
+
+    def _find_saved(self, crc: int) -> Iterator[int]:
+        sql = "SELECT first, data FROM trace_index WHERE bucket = ? ORDER BY first"
+        for first, data in self._connection.execute(sql, (bucket_of(crc),)):
+            yield from find(first, data, crc)
+
+    def forget(self, cut: int) -> None:
+        """Blocks that only speak of changes up to `cut`, inside of a transaction."""
+        for (first,) in self._connection.execute("SELECT first FROM trace_blocks WHERE last <= ?", (cut,)).fetchall():
+            places = [value for bucket in range(BUCKETS) for value in (bucket, first)]
+            pairs = ", ".join(["(?, ?)"] * BUCKETS)
+            self._connection.execute(f"DELETE FROM trace_index WHERE (bucket, first) IN (VALUES {pairs})", places)
+            self._connection.execute("DELETE FROM trace_blocks WHERE first = ?", (first,))

@@ -1,0 +1,347 @@
+"""The journal in one SQLite file, through apsw.
+
+One row per group commit: the group's changes as one blob. A group is then one call into SQLite, whatever its size,
+which matters because each call gives up the interpreter and may have to wait for it (decision 0011). The file is in
+WAL mode, not exclusive: other processes may read it, read-only.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, cast
+
+import apsw
+import msgspec
+
+from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
+from unibus.core.lifecycle.state.changes import Change
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.errors import StoreFailed, StoreFull
+from unibus.limits import HISTORY_AGE_S_DEFAULT, HISTORY_BYTES_DEFAULT
+from unibus.stores.files.held_files import HeldFiles
+from unibus.stores.files.reserve import Reserve
+from unibus.stores.seam.durability import Durability
+from unibus.stores.seam.forked import hold_at_fork
+from unibus.stores.seam.journal import SnapshotSlice
+from unibus.stores.seam.log_end import NOT_IN_ORDER, NOT_LOADED, OLDEST, REACHED
+from unibus.stores.sqlite.bodies import GROUP, SqliteBodies
+from unibus.stores.sqlite.checkpoints import Checkpoints
+from unibus.stores.sqlite.file import (
+    PAGE_BYTES,
+    SqliteTransaction,
+    close_after_error,
+    damaged,
+    is_no_space,
+    open_file,
+    translated,
+)
+from unibus.stores.sqlite.groups import Groups
+from unibus.stores.sqlite.index import SqliteIndex
+from unibus.stores.sqlite.load import SqliteLoading, rows_after
+from unibus.stores.sqlite.outside_cursors import shown_cursors
+from unibus.stores.sqlite.place import own_file
+from unibus.stores.sqlite.rows import (
+    changes_of,
+    checksum,
+    insert,
+    pack,
+)
+from unibus.stores.sqlite.wal_room import WalRoom
+
+log = logging.getLogger("unibus")
+
+CHECKPOINT_BYTES: Final = 16_000_000
+"""How large the write-ahead log may grow before it is moved into the file."""
+
+_ROW_BYTES: Final = 4 * PAGE_BYTES
+"""What a row costs in the write-ahead log beside its content: parts of pages, and pages that know of the others."""
+
+TRIM_ROWS: Final = 500
+TRIM_PAGES: Final = 2_000
+"""Groups, and pages of their data, that are forgotten in one step: what a commit may have to wait for. The file gets
+smaller by as much as was freed, so that it follows the limit."""
+
+
+class SqliteJournal:
+    """`vfs` and `exclusive` are for tests on a simulated disk, which has no shared memory."""
+
+    snapshots = True
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        domain: str = "local",
+        history_age_s: float = HISTORY_AGE_S_DEFAULT,
+        history_bytes: int = HISTORY_BYTES_DEFAULT,
+        reserve: Reserve | None = None,
+        vfs: str | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        self.url = f"sqlite:///{path}"
+        self.durability = Durability.D2
+        # Every file beside the store is found by the real path, so that all names of the store lead to the same files.
+        self._path = path if vfs is not None else os.path.realpath(path)
+        self._name = Path(path).name
+        self._domain = domain
+        self._history_age_ns = round(history_age_s * 1e9)
+        self._history_bytes = history_bytes
+        self._mutex = threading.RLock()
+        hold_at_fork(self._mutex)
+        self._synced = True
+        self._log_bytes = 0
+        self._last = 0
+        self._reached = NOT_LOADED  # The change that the file says the log has reached (log_end.py).
+        self._failed = False  # After a failed write nothing more is written, at close either.
+        self._oldest = 1
+        self._room = None if vfs is not None else WalRoom(self._path, CHECKPOINT_BYTES)
+        self.held = HeldFiles()
+        self.reserve = reserve or Reserve("", 0)
+        connection: apsw.Connection | None = None
+        self._owner = None if vfs is not None else own_file(self._path)
+        try:
+            self.reserve.open()
+            connection = open_file(self._path, domain, vfs, exclusive)
+            self._connection = connection
+            self._bodies = SqliteBodies(self._connection, self._path)
+            with self._mutex:
+                self._checkpoints = Checkpoints(self._connection, self._path, self.reserve)
+            self._groups = Groups(self._connection, self.reserve, self._checkpoints)
+        except BaseException:
+            # Whatever it was: the caller has no journal to close.
+            if connection is not None:
+                close_after_error(connection)
+            if self._owner is not None:
+                self._owner.release()
+            raise
+
+    def load(self, state: StoreState) -> int:
+        try:
+            with self._mutex:
+                loading = SqliteLoading(self._connection, self._path, state)
+                covered = loading.run()
+                oldest = self._connection.execute("SELECT min(seq) FROM log").get
+                self._groups.index = SqliteIndex(self._connection, state.seq, self._rows_after)
+                # What a failed sync left only in the cache of the kernel is written once more before it counts, and
+                # a log that was given up does not come back: one write that is synced settles both.
+                self._checkpoints.run(CHECKPOINT_BYTES, must=True)
+                self._groups.write_meta("opened", time.time_ns(), REACHED, state.seq)
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise damaged(self._path, f"a row is not what was written: {error}") from error
+        self._log_bytes = loading.log_bytes
+        self._domain = loading.domain
+        self._last = self._reached = state.seq
+        self._oldest = state.seq + 1 if oldest is None else cast(int, oldest)
+        if self._owner is not None:
+            self.held.hold(self._path, f"{self._path}-wal", f"{self._path}-shm", f"{self._path}.lock")
+        self.reserve.refill()
+        return covered
+
+    def reload(self, state: StoreState) -> bool:
+        with self._at_the_file():
+            SqliteLoading(self._connection, self._path, state).run()
+        return True
+
+    # Writing
+
+    def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
+        records = pack(changes)
+        crc = checksum(records)
+        last = first_seq + len(changes) - 1
+        try:
+            with self._mutex:
+                self.held.check()
+                self._sync(sync or part is not None)
+                if sync and self._room is not None and self._room.is_due(self._checkpoints.wal_bytes):
+                    self._room.make(self._checkpoints.wal_bytes)
+                row = (first_seq, last, changes[0].at_ns if changes else 0, crc, records)
+                self._groups.write(row if changes else None, part, self._oldest, self._log_bytes, last)
+                if self._groups.index is not None:
+                    self._groups.index.add(changes)
+                self._checkpoints.wal_bytes += len(records) + _ROW_BYTES
+                if self._checkpoints.is_due(CHECKPOINT_BYTES):
+                    self._checkpoints.run(CHECKPOINT_BYTES)
+        except apsw.Error as error:
+            self._failed = True
+            raise self._failure(error) from error
+        self._last = last
+        if changes:  # Else there is no row: a piece of a snapshot alone, or a sync.
+            self._log_bytes += len(records)
+
+    def is_quick(self) -> bool:
+        if self._checkpoints.is_near(CHECKPOINT_BYTES) or self._groups.is_index_due():
+            return False
+        wal_bytes = self._checkpoints.wal_bytes
+        if (self._room is not None and self._room.is_due(wal_bytes)) or not self._mutex.acquire(blocking=False):
+            return False
+        self._mutex.release()
+        return True
+
+    def _sync(self, sync: bool) -> None:
+        if sync != self._synced:
+            self._connection.execute("PRAGMA synchronous = FULL" if sync else "PRAGMA synchronous = NORMAL")
+            self._synced = sync
+
+    def _failure(self, error: apsw.Error) -> Exception:
+        if is_no_space(error, self._connection):
+            return StoreFull(
+                f"{self._name} could not be written: the disk is full",
+                "nothing of the last calls was stored; free space, and open the bus again",
+            )
+        return StoreFailed(
+            f"{self._name} could not be written: {error}",
+            "the last calls may or may not have taken effect; free space or mend the disk, and open the bus again",
+        )
+
+    def _rows_after(self, seq: int) -> Iterator[tuple[int, list[Change], int]]:
+        return rows_after(self._connection, self._path, seq)
+
+    # Reading
+
+    def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
+        with self._at_the_file():
+            return {entry: self._bodies.of(entry) for entry in entries}
+
+    @contextmanager
+    def _at_the_file(self) -> Iterator[None]:
+        """One at a time, and an error of the driver leaves as one of ours."""
+        try:
+            with self._mutex:
+                yield
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+
+    def events_after(
+        self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
+    ) -> tuple[list[Event], int]:
+        rows: list[Event] = []
+        with self._at_the_file():
+            for number, change in self.changes_after(seq):
+                if len(rows) >= limit:
+                    break
+                if not kinds or kind_of(change) in kinds:
+                    rows.append(event_of(number, change, self._domain, names))
+            return rows, self._last
+
+    def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
+        with self._at_the_file():
+            seqs = [] if self._groups.index is None else self._groups.index.find(message_id, self._oldest)
+            found = [(seq, change) for seq, change in self.changes_at(seqs) if is_about(change, message_id)]
+        return [event_of(seq, change, self._domain, names) for seq, change in found]
+
+    def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
+        found: list[tuple[int, Change]] = []
+        first, changes = 0, list[Change]()
+        with self._at_the_file():
+            for seq in seqs:
+                if not first <= seq < first + len(changes):
+                    row = self._connection.execute(GROUP, (seq,)).fetchone()
+                    if row is None or row[1] < seq:
+                        continue
+                    first, changes = row[0], changes_of(self._path, *row)
+                found.append((seq, changes[seq - first]))
+        return found
+
+    def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
+        with self._at_the_file():
+            for first, changes, _ in rows_after(self._connection, self._path, seq):
+                for index, change in enumerate(changes):
+                    if first + index > seq:
+                        yield first + index, change
+
+    # History and its readers
+
+    def cursors(self) -> dict[str, int]:
+        with self._at_the_file():
+            return dict(self._connection.execute("SELECT name, seq FROM cursors")) | shown_cursors(self._path)
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        sql = (
+            "INSERT INTO cursors VALUES (?, ?, ?, 0)"
+            " ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, at_ns = excluded.at_ns"
+        )
+        with self._at_the_file():
+            self._sync(True)
+            self._connection.execute(sql, (name, seq, time.time_ns()))
+
+    def trim(self, now_ns: int, up_to_seq: int) -> bool:
+        """Whole rows from the old end, as long as they are too old or all of it is too much; a few at a time."""
+        sql = "SELECT last, at_ns, length(records) FROM log WHERE last <= ? ORDER BY seq LIMIT ?"
+        cut, freed, rows, is_more = 0, 0, 0, False
+        with self._at_the_file():
+            for last, at_ns, size in self._connection.execute(sql, (up_to_seq, TRIM_ROWS)):
+                if at_ns >= now_ns - self._history_age_ns and self._log_bytes - freed <= self._history_bytes:
+                    break
+                cut, freed, rows = last, freed + size, rows + 1
+                is_more = rows == TRIM_ROWS or freed >= TRIM_PAGES * PAGE_BYTES
+                if is_more:
+                    break
+            if cut:
+                self._forget(cut, freed)
+                # What is moved to make the file shorter is written to the log. Only a checkpoint cuts the file off, and
+                # an idle store writes no group that would bring one.
+                self._checkpoints.wal_bytes += freed // 2
+                if self._checkpoints.is_due(CHECKPOINT_BYTES):
+                    self._checkpoints.run(CHECKPOINT_BYTES)
+        return is_more
+
+    def _forget(self, cut: int, freed: int) -> None:
+        with SqliteTransaction(self._connection):
+            self._connection.execute(
+                "UPDATE cursors SET missed = missed + ? - max(seq, ?) WHERE seq < ?", (cut, self._oldest - 1, cut)
+            )
+            self._connection.execute("DELETE FROM log WHERE last <= ?", (cut,))
+            if self._groups.index is not None:
+                self._groups.index.forget(cut)
+            insert(self._connection, "meta", ("log_bytes", self._log_bytes - freed, OLDEST, cut + 1), 2)
+        self._oldest = cut + 1
+        self._log_bytes -= freed
+        self._bodies.forget()
+        self._connection.execute(f"PRAGMA incremental_vacuum({2 * TRIM_PAGES})").fetchall()
+
+    def missed(self, name: str) -> int:
+        """How many events were forgotten before this reader had read them."""
+        with self._at_the_file():
+            return cast(int, self._connection.execute("SELECT missed FROM cursors WHERE name = ?", (name,)).get or 0)
+
+    def size_bytes(self) -> int:
+        return self._log_bytes
+
+    def oldest_seq(self) -> int:
+        return self._oldest
+
+    def close(self) -> None:
+        with self._mutex:
+            try:
+                if not self.held.release_all():
+                    self._write_reached()
+                # If its log was deleted, SQLite saves into the file what it holds. If the file itself was replaced, it
+                # leaves the names alone.
+                try:
+                    self._connection.close()
+                except apsw.FullError as error:
+                    log.warning("%s keeps its write-ahead log: %s", self._name, error)  # Nothing is lost by that.
+                self.reserve.close()
+            except apsw.Error as error:
+                raise translated(error, self._path) from error
+            finally:
+                if self._owner is not None:
+                    self._owner.release()
+                    self._owner = None
+
+    def _write_reached(self) -> None:
+        """The last write of an orderly close. It is synced, and with it everything before it in the file."""
+        if NOT_LOADED < self._reached < self._last and not self._failed:
+            self._reached = self._last  # Whatever happens, once is enough.
+            try:
+                self._sync(True)
+                insert(self._connection, "meta", (REACHED, self._last), 2)
+            except apsw.Error as error:
+                log.warning(NOT_IN_ORDER, self._name, error)

@@ -1,0 +1,295 @@
+"""A look at a SQLite store from outside: a connection that only reads, and the state as of the last look.
+
+Each look is one read transaction, so it sees one moment, and no checkpoint waits for it longer than it takes. The state
+is kept in a book of its own, without the messages' data: loaded once as recovery does it, and from then on new rows of
+the log are played. Nothing is ever written into the file.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, cast
+from uuid import uuid4
+
+import apsw
+import msgspec
+
+from unibus.core.lifecycle.claiming import run_due
+from unibus.core.lifecycle.state.apply import replay
+from unibus.core.lifecycle.state.changes import Activated, Change, Completed, Copied, Passed, Sent
+from unibus.core.lifecycle.state.state import StoreState
+from unibus.errors import StoreUnavailable, StoreVersion
+from unibus.stores.files.owner import check_not_inherited
+from unibus.stores.seam.forked import OPENING, hold_at_fork, keep_for_ever, on_fork, opened_by
+from unibus.stores.seam.store_view import Flow
+from unibus.stores.sqlite.bodies import GROUP, SqliteBodies
+from unibus.stores.sqlite.file import (
+    APPLICATION_ID,
+    close_after_error,
+    damaged,
+    newest_version,
+    translated,
+)
+from unibus.stores.sqlite.load import SqliteLoading, rows_after
+from unibus.stores.sqlite.rows import changes_of
+
+GRACE_NS: Final = 1_000_000_000
+"""What is due for longer than that is done by nobody: the store has no owner at this time."""
+
+BUSY_MS: Final = 5_000
+_ROWS: Final = "SELECT seq, last, crc, records FROM log WHERE seq >= ? AND last > ? ORDER BY seq"
+_LAST: Final = "SELECT last FROM log ORDER BY seq DESC LIMIT 1"
+
+
+def open_read_only(path: str, immutable: bool = False) -> apsw.Connection:
+    """`immutable` is for a file that no process can change meanwhile: SQLite makes no file beside it then, and takes no
+    lock; it does not look into a write-ahead log either."""
+    check_not_inherited(path, _stat(path))
+    with OPENING:
+        return _open_read_only(path, immutable)
+
+
+def _open_read_only(path: str, immutable: bool) -> apsw.Connection:
+    try:
+        if immutable:
+            name = f"{Path(path).absolute().as_uri()}?immutable=1"
+            connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        else:
+            connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error as error:
+        raise StoreUnavailable(f"cannot open {path}: {error}", "is the file there, and may you read it?") from error
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        _check_version(connection, path)
+    except apsw.Error as error:
+        close_after_error(connection)
+        raise translated(error, path) from error
+    except BaseException:
+        close_after_error(connection)
+        raise
+    return connection
+
+
+def _check_version(connection: apsw.Connection, path: str) -> None:
+    version = cast(int, connection.pragma("user_version"))
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if connection.pragma("application_id") != APPLICATION_ID and (tables or version):
+        raise StoreUnavailable(f"{path} is a SQLite file, but not one of unibus", "choose another file")
+    if version > newest_version():
+        raise StoreVersion(
+            f"{path} has schema {version}, this version of unibus knows {newest_version()}", "install the newer unibus"
+        )
+    if not tables and not version:
+        raise StoreUnavailable(f"{path} is empty: it has never been a store, or lost everything", "name another file")
+    if version < newest_version():
+        raise StoreVersion(
+            f"{path} has schema {version}, this version of unibus reads {newest_version()}",
+            "open it once as a bus of this version, which brings it up to date",
+        )
+
+
+class ReadOnlyFile:
+    """`on_replaced` is called when another file has taken the name."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.connection = open_read_only(path)
+        self.on_replaced: Callable[[], None] | None = None
+        self._inside = threading.RLock()  # Held while this thread is inside of SQLite.
+        hold_at_fork(self._inside)
+        self.identity = _identity(path)
+        self._opened_by = 0
+        me = weakref.ref(self)
+        self._fork_mark = on_fork(lambda pid: _leave_to_parent(me(), pid))
+
+    @contextmanager
+    def look(self) -> Iterator[None]:
+        """One read transaction, or the one that is open. An error of the driver leaves as one of ours."""
+        if self._opened_by:
+            raise opened_by(self._opened_by)
+        if not self.connection.get_autocommit():
+            yield
+            return
+        self._follow()
+        try:
+            with self._inside:
+                self.connection.execute("BEGIN")
+                try:
+                    yield
+                finally:
+                    if not self.connection.get_autocommit():
+                        self.connection.execute("ROLLBACK")
+        except apsw.Error as error:
+            raise translated(error, self.path) from error
+        except (TypeError, msgspec.MsgspecError) as error:
+            raise damaged(self.path, f"a row is not what was written: {error}") from error
+
+    def _follow(self) -> None:
+        """A file that was replaced by another of its name is what the caller wants to see."""
+        identity = _identity(self.path)
+        if identity != self.identity:
+            connection = open_read_only(self.path)
+            self.close()
+            self.connection, self.identity = connection, identity
+            if self.on_replaced is not None:
+                self.on_replaced()
+
+    def close(self) -> None:
+        if not self._opened_by:
+            close_after_error(self.connection)  # A reader has nothing to lose by an error here.
+
+    def leave_to_parent(self, pid: int) -> None:
+        """In a forked child: SQLite remembers locks here that only the parent has."""
+        keep_for_ever(self.connection)
+        self._opened_by = pid
+
+    def last(self) -> int:
+        found = self.connection.execute(_LAST).get
+        return self.covered() if found is None else cast(int, found)
+
+    def oldest(self) -> int:
+        return cast(int, self.connection.execute("SELECT min(seq) FROM log").get or 0)
+
+    def seq_before(self, instant_ns: int) -> int:
+        """A seq with nothing after that instant up to it."""
+        sql = "SELECT seq - 1 FROM log WHERE at_ns < ? ORDER BY seq DESC LIMIT 1"
+        return cast(int, self.connection.execute(sql, (instant_ns,)).get or 0)
+
+    def covered(self) -> int:
+        """The seq of the last snapshot, which stands for a log that was forgotten."""
+        return cast(int, self.meta("snapshot") or 0)
+
+    def meta(self, key: str) -> object:
+        return self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
+
+    def groups_after(self, seq: int) -> Iterator[tuple[int, list[Change], int]]:
+        return rows_after(self.connection, self.path, seq)
+
+    def rows_after(self, seq: int, changes_max: int, bytes_max: int) -> list[tuple[int, int, int, bytes]]:
+        """Rows of the log as they are, until there are enough."""
+        rows: list[tuple[int, int, int, bytes]] = []
+        begins = cast(int, self.connection.execute("SELECT max(seq) FROM log WHERE seq <= ?", (seq + 1,)).get or 0)
+        size = 0
+        for row in self.connection.execute(_ROWS, (begins, seq)):
+            if rows and row[0] != rows[-1][1] + 1:
+                raise damaged(self.path, f"the log, changes {rows[-1][1] + 1} to {row[0] - 1}: they are missing")
+            rows.append(cast("tuple[int, int, int, bytes]", row))
+            size += len(row[3])
+            if row[1] - seq >= changes_max or size >= bytes_max:
+                break
+        return rows
+
+    def changes_at(self, seqs: Iterable[int]) -> Iterator[tuple[int, Change]]:
+        """Those changes, which the log may have forgotten by now."""
+        first, changes = 0, list[Change]()
+        for seq in seqs:
+            if not first <= seq < first + len(changes):
+                row = self.connection.execute(GROUP, (seq,)).fetchone()
+                if row is None or row[1] < seq:
+                    continue
+                first, changes = row[0], changes_of(self.path, *row)
+            yield seq, changes[seq - first]
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = _stat(path)
+    return found.st_dev, found.st_ino
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot open {path}: {error.strerror}", "does the file exist?") from error
+
+
+def _leave_to_parent(file: "ReadOnlyFile | None", pid: int) -> None:
+    if file is not None:
+        file.leave_to_parent(pid)
+
+
+class FollowedState:
+    """The state of the store, brought up to date inside of a look."""
+
+    def __init__(self, file: ReadOnlyFile, now_ns: Callable[[], int]) -> None:
+        self.state = StoreState(0)  # No data in memory.
+        self.flows: dict[int, Flow] = {}
+        self.counting_since = 0
+        self._file = file
+        self._now_ns = now_ns
+        self._seq = -1  # Up to where the log was played into the book.
+        self._ahead = False  # The book has more than the log: what is due and was not done.
+        self._oldest = 0  # Where the log began when the book was loaded.
+
+    def begin_anew(self) -> None:
+        self._seq = -1
+
+    def with_homes(self) -> StoreState:
+        """The book, up to date and with a home for the data of each message: the log may have forgotten some since."""
+        state = self.catch_up()
+        if self._file.oldest() != self._oldest:
+            self._load()
+            state = self.catch_up()
+        return state
+
+    def catch_up(self) -> StoreState:
+        last = self._file.last()
+        known = 0 <= self._seq <= last and not (self._ahead and last != self._seq)
+        if not known or not self._play(last):
+            self._load()
+        now_ns = self._now_ns()
+        while self.state.due.next_ns() <= now_ns - GRACE_NS and self._do_due(now_ns):
+            pass
+        self.state.gone, self.state.dropped = [], []  # Nobody here takes snapshots.
+        return self.state
+
+    def _load(self) -> None:
+        self.state = StoreState(0)
+        self.state.saves = False
+        self.state.new_id = uuid4
+        self.state.fetch = SqliteBodies(
+            self._file.connection, self._file.path
+        ).of  # Rules may have to look at what is due.
+        SqliteLoading(self._file.connection, self._file.path, self.state).run()
+        self._seq, self._ahead, self._oldest = self.state.seq, False, self._file.oldest()
+        self.flows, self.counting_since = {}, self.state.seq
+
+    def _play(self, last: int) -> bool:
+        """The log since the last look. False if that is not all there: history was trimmed meanwhile."""
+        self.state.replaying = True
+        for seq, changes, _ in self._file.groups_after(self._seq):
+            if seq != self._seq + 1:
+                return False
+            for change in changes:
+                replay(self.state, change)
+                self._count(change)
+            self.state.end_group()
+            self._seq = self.state.seq
+        self.state.replaying = False
+        return self._seq == last
+
+    def _do_due(self, now_ns: int) -> bool:
+        """As the next owner will do it when he opens the store. True if there may be more."""
+        before = self.state.seq
+        more = run_due(self.state, now_ns)
+        self.state.take()
+        self._ahead = self._ahead or self.state.seq != before
+        return more
+
+    def _count(self, change: Change) -> None:
+        came = went = 0
+        if isinstance(change, Sent):
+            came = 0 if change.visible_ns else 1
+        elif isinstance(change, Completed):
+            went = 1
+        elif isinstance(change, (Passed, Copied)):
+            came = 1
+        elif isinstance(change, Activated):
+            came = 0 if change.new_sequence == change.sequence else 1
+        if came or went:
+            flow = self.flows.setdefault(change.entity, Flow())
+            flow.came += came
+            flow.went += went

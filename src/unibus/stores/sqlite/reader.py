@@ -1,0 +1,192 @@
+"""A SQLite store for those who only read it, beside its owner or where there is none: see stores/reading.py."""
+
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, cast
+
+from unibus.core.lifecycle.admission import target_of
+from unibus.core.lifecycle.backfill import EntityHistory
+from unibus.core.lifecycle.events import Event, event_of, is_about, kind_of
+from unibus.core.lifecycle.state.changes import Change, Declared, Passed, Sent
+from unibus.core.lifecycle.state.entity import StoredMessage
+from unibus.stores.seam.info_of import info_of
+from unibus.stores.seam.store import EntityInfo
+from unibus.stores.seam.store_view import PAGE, Flow
+from unibus.stores.sqlite.file import damaged
+from unibus.stores.sqlite.look import FollowedState, ReadOnlyFile
+from unibus.stores.sqlite.rows import SEQUENCE_BITS, changes_of
+from unibus.stores.sqlite.trace_index import bucket_of, crc_of, find
+
+_BACK: Final = "SELECT seq, last, crc, records FROM log ORDER BY seq DESC"
+
+
+class SqliteReader:
+    """For one thread."""
+
+    def __init__(self, path: str, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._path = path
+        self._file = ReadOnlyFile(path)
+        self._state = FollowedState(self._file, now_ns)
+        self._names = EntityNames(self._file)
+        self._file.on_replaced = self._begin_anew
+
+    def _begin_anew(self) -> None:
+        self._state.begin_anew()
+        self._names = EntityNames(self._file)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def moment(self) -> AbstractContextManager[None]:
+        return self._file.look()
+
+    # What there is
+
+    @property
+    def counting_since(self) -> int:
+        return self._state.counting_since
+
+    def entities(self) -> list[EntityInfo]:
+        with self._file.look():
+            state = self._state.catch_up()
+        return sorted([info_of(entity) for entity in state.visible()], key=lambda info: info.name)
+
+    def flows(self) -> dict[str, Flow]:
+        return {self._state.state.known[number]: flow for number, flow in self._state.flows.items()}
+
+    def find(self, entity: str, sequence: int) -> StoredMessage | None:
+        found = self._state.state.find(entity)
+        return None if found is None else found.entries.get(sequence)
+
+    def held(self) -> list[StoredMessage]:
+        with self._file.look():
+            entities = sorted(self._state.with_homes().entities.values(), key=lambda each: each.name)
+        return [entry for entity in entities for _, entry in sorted(entity.entries.items())]
+
+    def session_states(self, entity: str) -> dict[str, bytes]:
+        found = self._state.state.find(entity)
+        sessions = {} if found is None else found.sessions
+        return {session.id: session.state for session in sessions.values() if session.state is not None}
+
+    def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
+        found: dict[StoredMessage, bytes] = {}
+        with self._file.look():
+            homes = sorted({entry.home_sequence for entry in entries if not entry.home_entity})
+            logged = dict(self._file.changes_at(homes))
+            for entry in entries:
+                data = self._data(entry, None if entry.home_entity else logged.get(entry.home_sequence))
+                if data is not None:
+                    found[entry] = data
+        return found
+
+    def _data(self, entry: StoredMessage, change: Change | None) -> bytes | None:
+        """From the log; or from a snapshot, which may have given it a row of its own since."""
+        if isinstance(change, (Sent, Passed)) and change.who.message_id == entry.who.message_id:
+            return change.data
+        sql = "SELECT data, data_crc FROM messages WHERE key = ?"
+        for entity, sequence in ((entry.home_entity, entry.home_sequence), (entry.entity.number, entry.sequence)):
+            row = self._file.connection.execute(sql, (entity << SEQUENCE_BITS | sequence,)).fetchone()
+            if row is not None:
+                if not isinstance(row[0], bytes) or zlib.crc32(row[0]) != row[1]:
+                    raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
+                return row[0]
+        return None
+
+    # History
+
+    def last_seq(self) -> int:
+        with self._file.look():
+            return self._file.last()
+
+    def seq_before(self, instant_ns: int) -> int:
+        with self._file.look():
+            return self._file.seq_before(instant_ns)
+
+    def events_after(self, seq: int, limit: int = PAGE, kinds: Collection[str] = ()) -> tuple[list[Event], int]:
+        rows: list[Event] = []
+        with self._file.look():
+            for first, changes, _ in self._file.groups_after(seq):
+                for number, change in enumerate(changes, first):
+                    if number > seq and (not kinds or kind_of(change) in kinds):
+                        rows.append(self._names.event(number, change))
+                        if len(rows) >= limit:
+                            return rows, self._file.last()
+            return rows, self._file.last()
+
+    def last_events(self, count: int, wanted: Callable[[Event], bool]) -> list[Event]:
+        found: list[Event] = []
+        with self._file.look():
+            for row in self._file.connection.execute(_BACK):
+                for number, change in reversed([*enumerate(changes_of(self._path, *row), row[0])]):
+                    if len(found) >= count:
+                        return found[::-1]
+                    event = self._names.event(number, change)
+                    if wanted(event):
+                        found.append(event)
+        return found[::-1]
+
+    def events_of(self, message_id: str) -> list[Event]:
+        crc = crc_of(message_id)
+        sql = "SELECT first, data FROM trace_index WHERE bucket = ? ORDER BY first"
+        with self._file.look():
+            connection = self._file.connection
+            indexed = cast(int, connection.execute("SELECT max(last) FROM trace_blocks").get or 0)
+            blocks = cast("Iterator[tuple[int, bytes]]", connection.execute(sql, (bucket_of(crc),)))
+            found = [seq for first, data in blocks for seq in find(first, data, crc)]
+            changes = [each for each in self._file.changes_at(found) if is_about(each[1], message_id)]
+            for first, group, _ in self._file.groups_after(indexed):
+                for seq, change in enumerate(group, first):
+                    if seq > indexed and is_about(change, message_id):
+                        changes.append((seq, change))
+            return [self._names.event(seq, change) for seq, change in changes]
+
+    def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
+        with self._file.look():
+            past = EntityHistory(target_of(self._state.catch_up(), entity).number, after_sequence, since_ns)
+            for first, changes, _ in self._file.groups_after(0):
+                for seq, change in enumerate(changes, first):
+                    past.see(seq, change)
+        return past.found
+
+    def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
+        places = sorted(self.stored(entity, after_sequence, since_ns).items())
+        for start in range(0, len(places), PAGE):
+            page = places[start : start + PAGE]
+            with self._file.look():
+                found = dict(self._file.changes_at(sorted({seq for _, seq in page})))
+            for sequence, seq in page:
+                change = found.get(seq)  # None: history has forgotten it meanwhile.
+                if isinstance(change, (Sent, Passed)):
+                    yield sequence, change.data
+
+
+class EntityNames:
+    """The names of all entities by number, learned when one is met that is not known: history speaks of numbers."""
+
+    def __init__(self, file: ReadOnlyFile) -> None:
+        self._file = file
+        self._domain = "local"
+        self.known: dict[int, str] = {}
+        self._learned_to = -1  # Up to where the log was searched for names.
+
+    def event(self, seq: int, change: Change) -> Event:
+        if self._learned_to < 0 or (change.entity and change.entity not in self.known):
+            self.learn()
+        return event_of(seq, change, self._domain, self.known)
+
+    def know(self, entities: Iterable[int]) -> bool:
+        return self._learned_to >= 0 and all(not entity or entity in self.known for entity in entities)
+
+    def learn(self) -> None:
+        """Entities of the snapshot, deleted ones too, and those that the log has declared since."""
+        if self._learned_to < 0:
+            self._domain = str(self._file.meta("domain") or "local")
+            self._learned_to = self._file.covered()
+        self.known.update(self._file.connection.execute("SELECT number, name FROM entities"))
+        for first, changes, _ in self._file.groups_after(self._learned_to):
+            for change in changes:
+                if isinstance(change, Declared):
+                    self.known.setdefault(change.entity, change.name)
+            self._learned_to = first + len(changes) - 1

@@ -1,0 +1,241 @@
+"""A clock that moves only when it is told to, so that a test of a minute takes no time and always ends the same.
+
+    advance(1.0)   wait for the handlers ─▶ fire the first timer, at its very instant ─▶ wait for the handlers ─▶ …
+
+Between two timers the clock stands still and the handlers come to rest. So a handler that fails reads the time at
+which it was called, and its next retry is due exactly one delay after that.
+"""
+
+import asyncio
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from unibus.bus.api.message_bus import on_a_loop
+from unibus.bus.api.runtime import new_id_generator
+from unibus.clock import Clock, Timers
+from unibus.core.envelope.stamp import IdGenerator, default_id_generator, set_default_id_generator
+from unibus.errors import LoopMismatch, UsageError
+
+START: Final = datetime(2000, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+TIMEOUT_S: Final = 5.0
+"""Of real time: far beyond what the handlers of a test take, and short enough to be told why it hangs."""
+
+NAP_S: Final = 0.0002
+"""Handlers may run in any thread and on any loop, so waiting for them is looking again. Only while they really work."""
+
+EAGER_LOOKS: Final = 100
+"""How often an event loop is let go on before the first nap: enough for handlers that wait for nothing."""
+
+
+class VirtualClock(Clock):
+    """`MessageBus(clock=VirtualClock())`: time stamps, ttl, rate limits, windows and retries follow this clock.
+
+    Several buses may share one. Time-outs of calls that wait (`drain`, `request`, `close`) stay in real time: they are
+    there to end a test that hangs. Entered as a context, it also gives its time to messages made by `Message.new`.
+    """
+
+    def __init__(self, start: datetime = START) -> None:
+        super().__init__(self._read_wall_ns, self._read_monotonic_ns)
+        self._elapsed_ns = 0
+        self._wall_offset_ns = wall_ns_of(start)
+        self._agenda = Agenda()
+        self._lent: list[IdGenerator] = []
+
+    # Reading
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds that this clock was moved by since it was made; `set_wall` does not count."""
+        return self._elapsed_ns / 1e9
+
+    def now(self) -> datetime:
+        """The wall time, in UTC, to the microsecond."""
+        return EPOCH + timedelta(microseconds=self._read_wall_ns() // 1_000)
+
+    def _read_wall_ns(self) -> int:
+        return self._wall_offset_ns + self._elapsed_ns
+
+    def _read_monotonic_ns(self) -> int:
+        return self._elapsed_ns
+
+    # Moving
+
+    def advance(self, seconds: float, *, settle: bool = True, timeout: float | None = TIMEOUT_S) -> None:
+        """Move both readings on, and fire what comes due on the way, in order, each at its instant.
+
+        Waits for the handlers of every bus on this clock before the first move and after each timer; TimeoutError if
+        that takes more than `timeout` seconds of real time in all. `settle=False` moves on without them. On an event
+        loop's own thread waiting would block its handlers: LoopMismatch.
+        """
+        self._walk(self._steps(self._elapsed_ns + seconds_ns(seconds)), settle, timeout)
+
+    async def advance_async(self, seconds: float, *, settle: bool = True, timeout: float | None = TIMEOUT_S) -> None:
+        """The same on an event loop, whose handlers run meanwhile."""
+        await self._walk_async(self._steps(self._elapsed_ns + seconds_ns(seconds)), settle, timeout)
+
+    def run_timers(self, timers: "VirtualTimers | None" = None, *, timeout: float | None = TIMEOUT_S) -> None:
+        """Advance from timer to timer until none is left (of one bus, or of all), new ones included."""
+        self._walk(self._runs(timers), True, timeout)
+
+    async def run_timers_async(
+        self, timers: "VirtualTimers | None" = None, *, timeout: float | None = TIMEOUT_S
+    ) -> None:
+        """The same on an event loop."""
+        await self._walk_async(self._runs(timers), True, timeout)
+
+    def set_wall(self, when: datetime) -> None:
+        """Let the wall clock jump, either way, as when somebody sets it. No timer fires: no time has passed."""
+        self._wall_offset_ns = wall_ns_of(when) - self._elapsed_ns
+
+    def _steps(self, until_ns: int) -> Iterator[None]:
+        """Move and fire. Yields wherever the handlers have to come to rest first."""
+        yield
+        while (call := self._agenda.take(until_ns)) is not None:
+            self._move(call.due_ns)
+            call.action()
+            yield
+        self._move(until_ns)
+
+    def _runs(self, timers: "VirtualTimers | None") -> Iterator[None]:
+        yield
+        while (due_ns := self._agenda.next_ns(timers)) is not None:
+            yield from self._steps(due_ns)
+
+    def _move(self, to_ns: int) -> None:
+        self._elapsed_ns = max(self._elapsed_ns, to_ns)
+
+    # Waiting
+
+    def _walk(self, steps: Iterator[None], settle: bool, timeout_s: float | None) -> None:
+        if settle and on_a_loop():
+            raise LoopMismatch(
+                "waiting for handlers here would block the event loop that they may need",
+                "await advance_async or run_timers_async; or advance with settle=False",
+            )
+        deadline = deadline_after(timeout_s)
+        for _ in steps:
+            while settle and not self._is_resting(deadline):
+                time.sleep(NAP_S)
+
+    async def _walk_async(self, steps: Iterator[None], settle: bool, timeout_s: float | None) -> None:
+        deadline = deadline_after(timeout_s)
+        for _ in steps:
+            looks = 0
+            while settle and not self._is_resting(deadline):
+                looks += 1
+                await asyncio.sleep(0 if looks < EAGER_LOOKS else NAP_S)
+
+    def _is_resting(self, deadline: float) -> bool:
+        # Twice: a bus that was looked at first may have got something from a handler of one that was looked at last.
+        if all(timers.is_resting() for timers in self._agenda.owners() * 2):
+            return True
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"handlers are still at work and the time-out of real time is over; the virtual clock stands at "
+                f"{self.elapsed} s (let the handlers return, or advance with settle=False)"
+            )
+        return False
+
+    def timers(self, is_resting: Callable[[], bool]) -> "VirtualTimers":
+        return VirtualTimers(self._agenda, self._read_monotonic_ns, is_resting)
+
+    # The time of messages that are made outside of a bus
+
+    def __enter__(self) -> "VirtualClock":
+        self._lent.append(default_id_generator())
+        set_default_id_generator(new_id_generator(self))
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        set_default_id_generator(self._lent.pop())
+
+
+class VirtualTimers(Timers):
+    """The timers of one bus on a virtual clock. They fire in the thread that moves the clock."""
+
+    def __init__(self, agenda: "Agenda", now_ns: Callable[[], int], is_resting: Callable[[], bool]) -> None:
+        self._agenda = agenda
+        self._now_ns = now_ns
+        self.is_resting = is_resting
+        agenda.open(self)
+
+    def after(self, delay_ns: int, action: Callable[[], None]) -> None:
+        self._agenda.add(self, self._now_ns() + delay_ns, action)
+
+    def stop(self) -> None:
+        self._agenda.close(self)
+
+
+@dataclass(order=True)
+class Call:
+    """Calls of one instant are due in the order of their making."""
+
+    due_ns: int
+    number: int
+    action: Callable[[], None] = field(compare=False)
+    owner: VirtualTimers = field(compare=False)
+
+
+class Agenda:
+    """What is due when, and for whom. Handlers add to it from their threads while the test takes from it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: list[Call] = []
+        self._count = 0
+        self._owners: list[VirtualTimers] = []
+
+    def open(self, owner: VirtualTimers) -> None:
+        with self._lock:
+            self._owners.append(owner)
+
+    def close(self, owner: VirtualTimers) -> None:
+        """Forget the owner and its calls; what it adds later is forgotten too."""
+        with self._lock:
+            self._owners = [other for other in self._owners if other is not owner]
+            self._calls = [call for call in self._calls if call.owner is not owner]
+            heapq.heapify(self._calls)
+
+    def owners(self) -> list[VirtualTimers]:
+        with self._lock:
+            return list(self._owners)
+
+    def add(self, owner: VirtualTimers, due_ns: int, action: Callable[[], None]) -> None:
+        with self._lock:
+            if owner in self._owners:
+                self._count += 1
+                heapq.heappush(self._calls, Call(due_ns, self._count, action, owner))
+
+    def next_ns(self, owner: VirtualTimers | None) -> int | None:
+        """When the next call is due, of one owner or of all; None if there is none."""
+        with self._lock:
+            return min((call.due_ns for call in self._calls if owner in (None, call.owner)), default=None)
+
+    def take(self, until_ns: int) -> Call | None:
+        """Remove and return the first call that is due by then."""
+        with self._lock:
+            return heapq.heappop(self._calls) if self._calls and self._calls[0].due_ns <= until_ns else None
+
+
+def deadline_after(timeout_s: float | None) -> float:
+    return float("inf") if timeout_s is None else time.monotonic() + timeout_s
+
+
+def seconds_ns(seconds: float) -> int:
+    if not 0 <= seconds < float("inf"):
+        raise UsageError(f"a clock cannot advance by {seconds!r} s", "time only moves forward; set_wall jumps")
+    return round(seconds * 1e9)
+
+
+def wall_ns_of(when: datetime) -> int:
+    if when.tzinfo is None:
+        raise UsageError(f"{when!r} has no time zone", "datetime(..., tzinfo=UTC)")
+    # In whole microseconds: a float cannot hold the nanoseconds of our time.
+    return (when - EPOCH) // timedelta(microseconds=1) * 1_000
