@@ -6,7 +6,7 @@ from typing import TypeVar
 from unibus.bus.aftermath import BusAftermath
 from unibus.bus.default_groups import DefaultGroups
 from unibus.bus.exchange import Exchange, is_internal
-from unibus.bus.group import Consumer, Group, wake_all
+from unibus.bus.group import Consumer, Group, wake_all, wake_blocked
 from unibus.bus.handlers import Plan, is_async, plan_for
 from unibus.bus.places import Places
 from unibus.bus.registry import Registry
@@ -97,6 +97,7 @@ class Subscriptions:
                 self._close(group, subscription.pattern)
         tasks = self._places.end_slots(consumer)
         wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
+        wake_blocked(group)  # A group that has ended takes no place any more, on none of the channels of its pattern.
         self._aftermath.rested(group)
         return Cancelled(tasks)
 
