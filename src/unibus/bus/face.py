@@ -126,6 +126,8 @@ class Face:
         elif checked.persistent:
             raise cannot_persist(name)
         self._hub.registry.create(name, checked, update)
+        if self._hub.durable is not None:
+            self._hub.durable.recount(name)  # Not before the new settings hold.
 
     def _check_new(self, name: object, config: ChannelConfig) -> None:
         """Refuse names that read as patterns before anything is created; see pattern_names.py."""

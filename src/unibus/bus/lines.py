@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
-from unibus.bus.channel import Channel
+from unibus.bus.channel import POLICY_BLOCK, Channel
 from unibus.bus.timers import Timers
 from unibus.core.message import Message
 from unibus.errors import BusClosed, BusError, QueueFull, StoreFull
@@ -131,11 +131,16 @@ class Line:
             pending.on_done(place.stored)
             return True
         with self._lock:
-            if place.is_wanted and not self._is_over:
+            if place.is_wanted and not self._is_over and self._may_wait(place):
                 self._places.appendleft(place)
                 return False
         self._refused(place, self._closed() if self._is_over else queue_full(self._target, place.messages))
         return True
+
+    def _may_wait(self, place: Place) -> bool:
+        """Whether it may be admitted in time: the settings of the channel may have changed since it came."""
+        bound = self._target.stored_max
+        return self._target.policy == POLICY_BLOCK and (bound == 0 or len(place.messages) <= bound)
 
     def _look_again_later(self) -> None:
         if not self._looks_again:
