@@ -77,6 +77,7 @@ class Channel:
         self.kept: PriorityQueue[Message] = PriorityQueue(0)
         self.groups: list[Group] = []  # Subscribed to this very name.
         self.blocked = BlockedPublishers(self.free_places)
+        self.is_looked_at = False  # A timer is set that looks at the blocked publishers again.
         self.casualties: list[Casualty] = []
         self._offering = False  # A long offer is under way: the fast path must not slip into it.
         # What a publish reaches, as of `routes_version`; derived by the exchange.

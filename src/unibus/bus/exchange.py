@@ -5,6 +5,7 @@ It belongs to no thread and no loop; every face of the bus publishes through it.
 """
 
 import math
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -98,6 +99,7 @@ class Exchange:
         self.closed = False
         self.delivery: Delivery | None = None
         self.steward = Steward()
+        self.look_again_later: Callable[[Channel], None] = _never  # Called when a publisher waits; see room.py.
         self.refused = ChannelMetrics()  # Publishes that no channel can count: closed bus, unknown channel.
         self.posts: i64 = 0  # Messages that were offered one by one.
         self.transactions: i64 = 0  # Open ones, of all tasks and threads.
@@ -253,6 +255,8 @@ class Exchange:
         if channel.routes_version != self.version:
             self.refresh(channel)
         channel.block(publisher)
+        if not channel.is_looked_at:
+            self.look_again_later(channel)
 
     def force(self, channel: Channel, message: Message) -> None:
         """Push past every bound what was admitted before: a dead letter."""
@@ -367,6 +371,10 @@ def body_bytes(body: object) -> int:
         except ValueError as error:
             raise SerializationFailed(f"the body cannot be read: {error}", "publish it before release()") from error
     return 0
+
+
+def _never(channel: Channel) -> None:
+    return
 
 
 def must_wait(channel: Channel) -> bool:

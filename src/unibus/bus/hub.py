@@ -28,6 +28,7 @@ from unibus.bus.queues import Queues
 from unibus.bus.quiet import Quiet
 from unibus.bus.receivers import claim
 from unibus.bus.registry import Registry
+from unibus.bus.room import RepeatedLooks
 from unibus.bus.settings import BusConfig
 from unibus.bus.shutdown import Shutdown
 from unibus.bus.subscriptions import Subscriptions
@@ -87,6 +88,7 @@ class Hub:
         self._outboxes: Outboxes | None = None
         self.exchange.delivery = self.delivery
         self.exchange.steward = self.registry
+        self.exchange.look_again_later = RepeatedLooks(self.timers).begin
         self.aftermath.orphaned = self.subscriptions.orphaned
         self.aftermath.dead_letter_queue = self.registry.dead_letter_queue
         self.registry.bury_casualties = self.aftermath.bury
