@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -569,7 +570,7 @@ def test_one_that_found_no_place_while_its_loop_was_thought_to_be_stopped_waits_
 
 @pytest.mark.parametrize("change", [{"max_queue_size": 2}, {"max_queue_size": 4, "drop_policy": "drop_new"}])
 def test_new_settings_refuse_a_publisher_that_they_leave_no_place(
-    still_bus: SyncMessageBus, change: dict[str, object]
+    still_bus: SyncMessageBus, change: dict[str, Any]
 ) -> None:
     still_bus.create_channel("c", max_queue_size=4, drop_policy="block")
     still_bus.publish_many("c", [1, 2])
