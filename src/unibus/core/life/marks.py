@@ -18,7 +18,7 @@ class Marks:
     def __init__(self, window_ns: int) -> None:
         self.window_ns: i64 = window_ns
         self._at: dict[str, int] = {}
-        # By instant, the earliest first. A key that was marked again is here twice; the earlier place counts for nothing.
+        # By instant, the earliest first. A key that was marked again is here twice: its earlier place has no meaning.
         self._order: deque[tuple[int, str]] = deque()
 
     def __len__(self) -> int:
