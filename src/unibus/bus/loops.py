@@ -200,8 +200,9 @@ class LoopLauncher(Launcher):
         group = consumer.group
         shape = consumer.shape
         left: i64 = QUANTUM
+        task = asyncio.current_task()
         INSIDE.set(consumer)
-        SLOT.set(asyncio.current_task())
+        SLOT.set(task)
         self._begin(slot)
         try:
             while not self._delivery.paused:
@@ -210,8 +211,8 @@ class LoopLauncher(Launcher):
                     slot.claimed = slot.running = False
                     self.busy -= 1
                     self._aftermath.rested(group)
-                    if consumer.cancelled:
-                        return
+                    if consumer.cancelled or (task is not None and task.cancelling() > 0):
+                        return  # Also after a handler that did not let its cancellation pass: who asked for it waits.
                     await self._park(slot)
                     self._begin(slot)
                     continue

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.unit.bus.probes import GUARD_S, Collector, bus_threads, run_together
+from tests.unit.bus.probes import GUARD_S, Collector, bus_threads, run_together, within
 from unibus.bus.message_bus import MessageBus
 from unibus.bus.sync_bus import SyncMessageBus
 from unibus.core.message import Message
@@ -345,3 +345,25 @@ def test_entering_the_bus_makes_its_loop_the_home(count: int) -> None:
             assert seen == [asyncio.get_running_loop()] * count
 
     asyncio.run(main())
+
+
+def test_a_loop_ends_though_a_handler_keeps_its_cancellation_to_itself() -> None:
+    # A slot is one task for many messages: it must not wait for the next one after that.
+    bus, entered = MessageBus(), []
+
+    async def handler(message: Message) -> None:
+        entered.append(message.body)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    async def main() -> None:
+        bus.subscribe("c", handler)
+        await bus.publish("c", 1)
+        while not entered:
+            await asyncio.sleep(0)
+
+    within(lambda: asyncio.run(main()))
+    assert entered == [1]
+    within(lambda: asyncio.run(bus.close(1)))
