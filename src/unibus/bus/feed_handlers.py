@@ -50,7 +50,11 @@ def _async_handler(feed: Feed, inner: Consumer) -> Callable[[Message], Awaitable
             if not task.cancelling():
                 feed.failed(inner, claimed, message, error)  # The handler's own doing.
             elif feed.takes_back(claimed, message):
-                task.uncancel()
+                feed.end(claimed, task)
+                if task.cancelling():
+                    # More than the lost lock: the slot has to end. It is cancelled where it waits next.
+                    task.uncancel()
+                    task.cancel()
             else:
                 message.expires_ns = 0
                 raise  # The slot ends, and gives the message back to its queue.
@@ -59,7 +63,7 @@ def _async_handler(feed: Feed, inner: Consumer) -> Callable[[Message], Awaitable
             feed.failed(inner, claimed, message, error)
             return UNANSWERED
         finally:
-            feed.end(claimed)
+            feed.end(claimed, task)
         return feed.returned(claimed, message, result)
 
     return handle
