@@ -319,8 +319,7 @@ def test_a_loop_that_ends_while_a_lock_is_lost_ends_its_handlers(tmp_path: Path)
         bus.create_channel("c", persistent=True)
         bus.subscribe("c", gate, group="g")
         await bus.publish("c", 1)
-        while not gate.bodies:
-            await asyncio.sleep(0)
+        await asyncio.to_thread(gate.wait_entered)
         clock.advance(61)
         timers.fire()  # The loop cancels the handler in its next step, and then all of its tasks.
 
