@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from unibus.bus.channel import POLICY_BLOCK, Channel
 from unibus.bus.timers import Timers
 from unibus.core.message import Message
-from unibus.errors import BusClosed, BusError, QueueFull, StoreFull
+from unibus.errors import BusClosed, BusError, QueueFull, StoreFailed, StoreFull
 from unibus.stores.pending import Outcome, Pending
 
 log = logging.getLogger("unibus")
@@ -105,6 +105,14 @@ class Line:
             self._calls += 1
             if self._calls > 1:
                 return
+        try:
+            self._advance()
+        except BaseException:
+            with self._lock:
+                self._calls = 0  # Interrupted by Ctrl-C: the next call looks again.
+            raise
+
+    def _advance(self) -> None:
         seen = 1
         while True:
             while self._first_went():
@@ -127,6 +135,9 @@ class Line:
         except Exception as error:
             self._refused(place, error)
             return True
+        except BaseException:
+            self._refused(place, self._interrupted())
+            raise
         if pending is not None:
             pending.on_done(place.stored)
             return True
@@ -160,6 +171,11 @@ class Line:
             self._places.clear()
         for place in places:
             self._refused(place, self._closed())
+
+    def _interrupted(self) -> StoreFailed:
+        return StoreFailed(
+            f"a publish to {self._target.name!r} was interrupted: it may be stored, or not", "publish it again"
+        )
 
     def _closed(self) -> BusClosed:
         return BusClosed(

@@ -572,3 +572,21 @@ def test_a_larger_bound_is_used_at_once(rig: Rig) -> None:
     assert in_line(rig) == 0
     publisher.join()
     assert publisher.error is None
+
+
+def test_ctrl_c_in_the_thread_that_admits_stops_no_other_publisher(rig: Rig) -> None:
+    full(rig, 2, drop_policy="block")
+    first, second = stand_in_line(rig, "first"), stand_in_line(rig, "second")
+    line = rig.bus._durable._publishing._lines["c"]
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    line._places[0].admit = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        line.advance()
+    first.join()
+    assert isinstance(first.error, StoreFailed)  # It may be stored, or not.
+    rig.pop("c")
+    second.join()
+    assert second.error is None
