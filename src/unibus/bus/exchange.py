@@ -24,7 +24,7 @@ from unibus.bus.channel import (
     Parcel,
 )
 from unibus.bus.delivery import SAMPLE_MASK, Delivery
-from unibus.bus.group import INSIDE, Group, wake, wake_all
+from unibus.bus.group import INSIDE, Group, wake, wake_all, wake_blocked
 from unibus.clock import Clock
 from unibus.core.atomic import LOCK
 from unibus.core.cold import Cold
@@ -209,6 +209,7 @@ class Exchange:
     def _swept(self, channel: Channel) -> None:
         for group in channel.routes:
             wake_all(group)  # A slot that looked during the sweep may have seen an empty queue.
+            wake_blocked(group)  # Publishers of other channels that a pattern covers wait for its places, too.
         self._bury(channel)
         channel.blocked.grant()
 

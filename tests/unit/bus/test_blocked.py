@@ -685,3 +685,29 @@ def test_a_channel_is_looked_at_again_only_while_publishers_wait() -> None:
     timers.fire()
     assert len(timers.delays_ns) == 2
     bus.close(1)
+
+
+def test_messages_that_expire_in_a_group_of_a_pattern_free_publishers_of_its_other_channels() -> None:
+    clock, entered, opened = HandClock(), threading.Event(), threading.Event()
+
+    def slow(message: Message) -> None:
+        entered.set()
+        opened.wait(2 * GUARD_S)
+
+    bus = SyncMessageBus(clock=clock.clock(HandTimers()))
+    for name in ("c", "d"):
+        bus.create_channel(name, max_queue_size=3, drop_policy="block")
+    bus.subscribe("*", slow)
+    bus.publish("d", "at work")
+    assert entered.wait(GUARD_S)
+    bus.publish_many("d", ["old"] * 3, ttl=1)
+    # Two: the first one has tried in vain when the second one waits.
+    publishers = start_in_order(bus, 2, lambda number: bus.publish("c", number))
+    clock.advance(2)
+    try:
+        bus.publish("d", "new")  # Finds that they have expired.
+        for publisher in publishers:
+            publisher.join()
+    finally:
+        opened.set()
+        bus.close(1)
