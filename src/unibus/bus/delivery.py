@@ -64,8 +64,8 @@ class Delivery:
     def run(self, consumer: Consumer) -> bool:
         """Let a claimed slot work. True if it was cut short after its quantum: it is claimed again, and wants to go on.
 
-        Whatever is raised here, too, leaves the slot claimed. While the bus is paused the slot is given up: a worker that
-        took it again and again would let no other thread run, not even the one that is about to stop the pool.
+        Whatever is raised here, too, leaves the slot claimed. While the bus is paused the slot is given up: a worker
+        that took it again and again would let no other thread run, not even the one that is about to stop the pool.
         """
         inside = INSIDE.set(consumer)
         consumer.group.begin()
