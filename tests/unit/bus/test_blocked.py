@@ -4,14 +4,27 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
-from tests.unit.bus.probes import GUARD_S, Collector, Gate, Publisher, TimersClock, within
+from tests.unit.bus.probes import (
+    GUARD_S,
+    Collector,
+    Gate,
+    HandClock,
+    HandTimers,
+    Publisher,
+    TimersClock,
+    assert_all_end,
+    bus_threads,
+    within,
+)
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.pubsub.blocked import BlockedPublisher, BlockedPublishers
 from unibus.core.envelope.message import Message
+from unibus.errors import BusClosed, BusError, QueueFull
 
 
 class Attempts(TimersClock):
@@ -328,6 +341,14 @@ def test_publishers_for_other_groups_are_not_held_up_by_the_first(sync_bus: Sync
         publisher.join()
 
 
+@pytest.fixture
+def still_bus() -> Iterator[SyncMessageBus]:
+    """Its timers do not fire: a place is found only where the side that frees it grants it."""
+    bus = SyncMessageBus(clock=HandClock().clock(HandTimers()))
+    yield bus
+    bus.close(0.2)
+
+
 class BusyLoop:
     """An event loop in a thread of its own that the test can keep busy."""
 
@@ -510,3 +531,183 @@ async def test_expired_messages_make_room_for_the_first_that_waits() -> None:
         message = bus.pop("c")
         assert message is not None
         assert message.body == 1
+
+
+def test_the_end_of_a_full_group_of_a_pattern_frees_a_publisher(still_bus: SyncMessageBus) -> None:
+    still_bus.create_channel("c", max_queue_size=1, drop_policy="block")
+    slow, quick = Gate(), Collector()
+    subscription = still_bus.subscribe("*", slow)
+    still_bus.subscribe("c", quick)
+    still_bus.publish("c", 1)
+    slow.wait_entered()
+    quick.wait(1)
+    still_bus.publish("c", 2)
+    quick.wait(2)
+    # Two: the first one has tried in vain when the second one waits.
+    publishers = start_in_order(still_bus, 2, lambda number: still_bus.publish("c", 3 + number))
+    subscription.cancel()
+    try:
+        for publisher in publishers:
+            publisher.join()
+        assert quick.wait(4) == [1, 2, 3, 4]
+    finally:
+        slow.open()
+
+
+def test_one_that_found_no_place_while_its_loop_was_thought_to_be_stopped_waits_on() -> None:
+    # Its loop began to run between the wake-up and the note that it does not run.
+    waiter, places = Waiter(runs=False), Places(1)
+    blocked = queue_of(places, waiter)
+    blocked.grant()
+    waiter.runs = True
+    places.free = 0  # A handler took the place.
+    blocked.give_back(waiter)
+    places.free = 1
+    blocked.grant()
+    assert waiter.wake_ups == 2
+    assert blocked.has_place(waiter)
+
+
+@pytest.mark.parametrize("change", [{"max_queue_size": 2}, {"max_queue_size": 4, "drop_policy": "drop_new"}])
+def test_new_settings_refuse_a_publisher_that_they_leave_no_place(
+    still_bus: SyncMessageBus, change: dict[str, Any]
+) -> None:
+    still_bus.create_channel("c", max_queue_size=4, drop_policy="block")
+    still_bus.publish_many("c", [1, 2])
+    (publisher,) = start_in_order(still_bus, 1, lambda number: still_bus.publish_many("c", [3, 4, 5]))
+    still_bus.create_channel("c", update=True, **{"drop_policy": "block", **change})
+    publisher.join()
+    assert isinstance(publisher.error, QueueFull)
+    assert blocked_count(still_bus) == 0
+
+
+async def test_new_settings_refuse_a_task_that_they_leave_no_place(async_bus: MessageBus) -> None:
+    async_bus.create_channel("c", max_queue_size=4, drop_policy="block")
+    await async_bus.publish_many("c", [1, 2])
+    many = asyncio.ensure_future(async_bus.publish_many("c", [3, 4, 5]))
+    await until_blocked(async_bus, 1)
+    one = asyncio.ensure_future(async_bus.publish("c", 6))
+    await until_blocked(async_bus, 2)
+    async_bus.create_channel("c", max_queue_size=2, drop_policy="block", update=True)
+    with pytest.raises(QueueFull):
+        await asyncio.wait_for(many, GUARD_S)
+    assert async_bus.pop("c") is not None
+    await asyncio.wait_for(one, GUARD_S)  # What can never be admitted holds up no other.
+
+
+def test_a_handler_that_waits_for_a_place_ends_with_the_bus() -> None:
+    bus = SyncMessageBus()
+    bus.create_channel("c", max_queue_size=1, drop_policy="block")
+    bus.publish("c", 1)
+    errors: list[BaseException] = []
+
+    def handler(message: Message) -> None:
+        try:
+            bus.publish("c", 2)
+        except BusError as error:
+            errors.append(error)
+            raise
+
+    bus.subscribe("in", handler, 0)
+    before = bus_threads()
+    bus.publish("in", 1)
+    for _ in range(int(GUARD_S * 1_000)):
+        if blocked_count(bus) == 1:
+            break
+        threading.Event().wait(0.001)
+    within(lambda: bus.close(0.05))
+    assert_all_end(bus_threads() - before)
+    assert [type(error) for error in errors] == [BusClosed]
+
+
+def blocked_beside_a_stopped_loop(
+    bus: MessageBus, loop: asyncio.AbstractEventLoop
+) -> "tuple[asyncio.Task[Message], Publisher]":
+    """A task was granted the only place, and its loop stopped before it ran. A thread waits behind it."""
+
+    async def start() -> "tuple[asyncio.Task[Message], Publisher]":
+        task = asyncio.ensure_future(bus.publish("c", "task"))
+        await until_blocked(bus, 1)
+        publisher = Publisher(lambda: bus.publish_from_sync("c", "thread"))
+        await until_blocked(bus, 2)
+        assert bus.pop("c") is not None
+        return task, publisher
+
+    return loop.run_until_complete(start())
+
+
+def test_a_loop_that_stops_with_a_granted_place_holds_up_no_thread() -> None:
+    timers = HandTimers()
+    loop, bus = asyncio.new_event_loop(), MessageBus(clock=HandClock().clock(timers))
+    bus.create_channel("c", max_queue_size=1, drop_policy="block")
+    bus.publish_from_sync("c", 0)
+    task, publisher = blocked_beside_a_stopped_loop(bus, loop)
+    try:
+        timers.fire()
+        publisher.join()
+        assert popped(bus) == "thread"
+    finally:
+        task.cancel()
+        loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+        loop.run_until_complete(bus.close(1))
+        loop.close()
+
+
+def test_messages_that_expire_free_a_publisher_that_waits_already() -> None:
+    timers, clock = HandTimers(), HandClock()
+    bus = SyncMessageBus(clock=clock.clock(timers))
+    bus.create_channel("c", max_queue_size=1, drop_policy="block")
+    bus.publish("c", "old", ttl=1)
+    (publisher,) = start_in_order(bus, 1, lambda number: bus.publish("c", "new"))
+    timers.fire()
+    assert publisher.is_waiting
+    clock.advance(2)
+    timers.fire_until(lambda: not publisher.is_waiting)
+    message = bus.pop("c")
+    assert message is not None
+    assert message.body == "new"
+    bus.close(1)
+
+
+def test_a_channel_is_looked_at_again_only_while_publishers_wait() -> None:
+    timers = HandTimers()
+    bus = SyncMessageBus(clock=HandClock().clock(timers))
+    bus.create_channel("c", max_queue_size=1, drop_policy="block")
+    bus.publish("c", 0)
+    publishers = start_in_order(bus, 3, lambda number: bus.publish("c", number))
+    assert len(timers.delays_ns) == 1
+    timers.fire()
+    assert len(timers.delays_ns) == 2
+    got = Collector()
+    bus.subscribe("c", got)
+    for publisher in publishers:
+        publisher.join()
+    timers.fire()
+    assert len(timers.delays_ns) == 2
+    bus.close(1)
+
+
+def test_messages_that_expire_in_a_group_of_a_pattern_free_publishers_of_its_other_channels() -> None:
+    clock, entered, opened = HandClock(), threading.Event(), threading.Event()
+
+    def slow(message: Message) -> None:
+        entered.set()
+        opened.wait(2 * GUARD_S)
+
+    bus = SyncMessageBus(clock=clock.clock(HandTimers()))
+    for name in ("c", "d"):
+        bus.create_channel(name, max_queue_size=3, drop_policy="block")
+    bus.subscribe("*", slow)
+    bus.publish("d", "at work")
+    assert entered.wait(GUARD_S)
+    bus.publish_many("d", ["old"] * 3, ttl=1)
+    # Two: the first one has tried in vain when the second one waits.
+    publishers = start_in_order(bus, 2, lambda number: bus.publish("c", number))
+    clock.advance(2)
+    try:
+        bus.publish("d", "new")  # Finds that they have expired.
+        for publisher in publishers:
+            publisher.join()
+    finally:
+        opened.set()
+        bus.close(1)

@@ -45,10 +45,10 @@ def in_line(rig: Rig) -> int:
     return 0 if line is None else len(line._places)
 
 
-def stand_in_line(rig: Rig, body: object) -> Publisher:
+def stand_in_line(rig: Rig, body: object = None, publish: Callable[[], object] | None = None) -> Publisher:
     """A publisher that waits: it stands in line when this returns."""
     before = in_line(rig)
-    publisher = Publisher(lambda: rig.publish("c", body))
+    publisher = Publisher(publish or (lambda: rig.publish("c", body)))
     for _ in range(1_000):
         if in_line(rig) > before or not publisher.is_waiting:
             break
@@ -531,3 +531,62 @@ def test_a_publisher_in_line_waits_through_a_full_disk(file_rig: Rig) -> None:
     publisher.join()
     assert publisher.error is None
     assert bodies(file_rig) == [1, "later"]
+
+
+# Other settings
+
+
+def update(rig: Rig, **settings: object) -> None:
+    rig.create_channel("c", persistent=True, update=True, **{"drop_policy": "block", **settings})
+
+
+@pytest.mark.parametrize("settings", [{"max_queue_size": 2}, {"max_queue_size": 4, "drop_policy": "drop_new"}])
+def test_new_settings_refuse_a_publisher_that_they_leave_no_place(rig: Rig, settings: dict[str, object]) -> None:
+    full(rig, 4, drop_policy="block")
+    many = stand_in_line(rig, publish=lambda: rig.publish_many("c", [1, 2, 3]))
+    update(rig, **settings)
+    many.join()
+    assert isinstance(many.error, QueueFull)
+    assert in_line(rig) == 0
+
+
+def test_a_new_bound_holds_at_once_though_publishers_wait(rig: Rig) -> None:
+    full(rig, 6, drop_policy="block")
+    for _ in range(3):
+        rig.pop("c")
+    many = stand_in_line(rig, publish=lambda: rig.publish_many("c", [1, 2, 3, 4]))
+    update(rig, max_queue_size=4, block_timeout=0.01)
+    line = rig.bus._durable._publishing._lines["c"]
+    line.refuse(line._places[0])
+    many.join()
+    rig.publish("c", 5)
+    with pytest.raises(QueueFull):
+        rig.publish("c", 6)
+    assert len(bodies(rig)) == 4
+
+
+def test_a_larger_bound_is_used_at_once(rig: Rig) -> None:
+    full(rig, 2, drop_policy="block")
+    publisher = stand_in_line(rig, "waits")
+    update(rig, max_queue_size=3)
+    assert in_line(rig) == 0
+    publisher.join()
+    assert publisher.error is None
+
+
+def test_ctrl_c_in_the_thread_that_admits_stops_no_other_publisher(rig: Rig) -> None:
+    full(rig, 2, drop_policy="block")
+    first, second = stand_in_line(rig, "first"), stand_in_line(rig, "second")
+    line = rig.bus._durable._publishing._lines["c"]
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    line._places[0].admit = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        line.advance()
+    first.join()
+    assert isinstance(first.error, StoreFailed)  # It may be stored, or not.
+    rig.pop("c")
+    second.join()
+    assert second.error is None

@@ -283,6 +283,51 @@ def test_a_lost_lock_stops_an_async_handler(hand_rig: Rig, hand_clock: HandClock
     assert gate.bodies == [1, 1]
 
 
+def test_a_handler_that_outlives_its_lock_leaves_no_cancellation_to_the_next_one(
+    hand_rig: Rig, hand_clock: HandClock, hand_timers: HandTimers
+) -> None:
+    # It ends in its own way when it is cancelled. A TaskGroup of the next handler would not know its own failure.
+    entered, cancelling, done = threading.Event(), [], threading.Event()
+
+    async def handler(message: Message) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling.append(task.cancelling())
+        if len(cancelling) > 1:
+            done.set()
+            return
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    hand_rig.subscribe("c", handler, group="g")
+    hand_rig.publish("c", 1)
+    event_wait(entered)
+    hand_clock.advance(61)
+    hand_timers.fire_until(done.is_set)
+    assert cancelling == [0, 0]
+
+
+def test_a_loop_that_ends_while_a_lock_is_lost_ends_its_handlers(tmp_path: Path) -> None:
+    clock, timers = HandClock(), HandTimers()
+    bus = MessageBus(persistence_path=tmp_path / "bus.db", clock=clock.clock(timers))
+    gate = AsyncGate()
+
+    async def main() -> None:
+        bus.create_channel("c", persistent=True)
+        bus.subscribe("c", gate, group="g")
+        await bus.publish("c", 1)
+        await asyncio.to_thread(gate.wait_entered)
+        clock.advance(61)
+        timers.fire()  # The loop cancels the handler in its next step, and then all of its tasks.
+
+    within(lambda: asyncio.run(main()))
+    assert gate.cancelled.is_set()
+    within(lambda: asyncio.run(bus.close(1)))
+
+
 def test_a_lock_lost_while_it_waits_is_not_worked_under(
     hand_rig: Rig, hand_clock: HandClock, hand_timers: HandTimers
 ) -> None:
@@ -477,6 +522,25 @@ def test_unsubscribing_an_async_handler_gives_back_what_it_was_at(channel_rig: R
     assert channel_rig.counts(GROUP) == EMPTY
 
 
+def test_slots_are_served_beside_many_handlers_that_take_long(channel_rig: Rig) -> None:
+    # More of them than messages are claimed ahead.
+    gate, done = threading.Event(), Collector()
+
+    async def handler(message: Message) -> None:
+        if isinstance(message.body, int) and message.body < 20:
+            while not gate.is_set():  # noqa: ASYNC110 - it is opened from a thread
+                await asyncio.sleep(0.001)
+        else:
+            done(message)
+
+    channel_rig.subscribe("c", handler, group="g", concurrency=24)
+    channel_rig.publish_many("c", list(range(120)))
+    try:
+        assert len(done.wait(100)) == 100
+    finally:
+        gate.set()
+
+
 def test_one_consumer_of_two_may_go(channel_rig: Rig) -> None:
     gate, got = AsyncGate(), Collector()
     first = channel_rig.subscribe("c", gate, group="g")
@@ -519,7 +583,7 @@ def test_close_does_not_wait_for_a_durable_backlog(saved_rig: Rig, backlog: int)
     saved_rig.subscribe("c", gate, group="g", retry_attempts=0)
     saved_rig.publish_many("c", list(range(backlog)))
     gate.wait_entered()
-    (feed,) = saved_rig.bus._durable._feeds.values()
+    (feed,) = saved_rig.bus._durable._pumps.values()
     closing = threading.Thread(target=lambda: saved_rig.close(GUARD_S), daemon=True)
     closing.start()
     for _ in range(1_000):
@@ -703,7 +767,7 @@ def feed_bus() -> Iterator[SyncMessageBus]:
 
 def feed_of(bus: SyncMessageBus) -> SubscriptionPump:
     assert bus._runtime.durable is not None
-    return bus._runtime.durable._feeds[GROUP]
+    return bus._runtime.durable._pumps[GROUP]
 
 
 @PLAIN

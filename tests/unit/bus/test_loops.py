@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.unit.bus.probes import GUARD_S, Collector, bus_threads, run_together
+from tests.unit.bus.probes import GUARD_S, Collector, bus_threads, run_together, within
 from unibus.bus.api.message_bus import MessageBus
 from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.core.envelope.message import Message
@@ -345,3 +345,25 @@ def test_entering_the_bus_makes_its_loop_the_home(count: int) -> None:
             assert seen == [asyncio.get_running_loop()] * count
 
     asyncio.run(main())
+
+
+def test_a_loop_ends_though_a_handler_keeps_its_cancellation_to_itself() -> None:
+    # A slot is one task for many messages: it must not wait for the next one after that.
+    bus = MessageBus()
+
+    async def main() -> None:
+        entered = asyncio.Event()
+
+        async def handler(message: Message) -> None:
+            entered.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return
+
+        bus.subscribe("c", handler)
+        await bus.publish("c", 1)
+        await entered.wait()
+
+    within(lambda: asyncio.run(main()))
+    within(lambda: asyncio.run(bus.close(1)))

@@ -566,3 +566,21 @@ def test_a_loop_that_goes_on_after_all_its_tasks_were_cancelled_starts_the_slot_
         turn(loop, delayed.pop())
         assert entered == [1, 1]
         loop.run_until_complete(bus.close(0.0))
+
+
+def test_a_worker_gives_its_slot_up_while_the_bus_is_paused() -> None:
+    # `stop` pauses the bus before it stops the pool. A worker that took its slot again and again until then would keep
+    # the interpreter for itself: compiled code does not let other threads run in between.
+    bus, gate = SyncMessageBus(), Gate()
+    bus.subscribe("c", gate)
+    bus.publish("c", 1)
+    gate.wait_entered()
+    bus.publish("c", 2)
+    bus._runtime.delivery.paused = True
+    gate.open()
+    assert_slots_are_free(bus)
+    assert [message.body for message in gate.messages] == [1]
+    bus.start()
+    assert bus.drain(GUARD_S)
+    assert [message.body for message in gate.messages] == [1, 2]
+    bus.close(1)

@@ -239,7 +239,7 @@ import sys
 from unibus.sync import MessageBus
 bus = MessageBus("sqlite:///bus.db?capture=cap")
 bus.send_many("orders", range(100))
-print(bus._hub.shutdown.capture.pid, flush=True)
+print(bus._runtime.shutdown.capture.pid, flush=True)
 sys.stdin.read()
 """
 

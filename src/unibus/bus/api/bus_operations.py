@@ -126,6 +126,8 @@ class BusOperations:
         elif checked.persistent:
             raise cannot_persist(name)
         self._runtime.registry.create(name, checked, update)
+        if self._runtime.durable is not None:
+            self._runtime.durable.recount(name)  # Not before the new settings hold.
 
     def _check_new(self, name: object, config: ChannelConfig) -> None:
         """Refuse names that read as patterns before anything is created; see pattern_names.py."""

@@ -18,6 +18,7 @@ from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.health import HealthStatus, health_of
 from unibus.bus.persistent.channels import DurableChannels
 from unibus.bus.persistent.publishing import groups_of, unsettled
+from unibus.bus.pubsub.backpressure import RepeatedLooks
 from unibus.bus.pubsub.delivery import SlotRunner
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.group import INSIDE, wake_all
@@ -87,6 +88,7 @@ class BusRuntime:
         self._outboxes: Outboxes | None = None
         self.exchange.delivery = self.delivery
         self.exchange.provider = self.registry
+        self.exchange.look_again_later = RepeatedLooks(self.timers).begin
         self.outcomes.orphaned = self.subscriptions.orphaned
         self.outcomes.dead_letter_queue = self.registry.dead_letter_queue
         self.registry.dead_letter_evicted = self.outcomes.dead_letter

@@ -204,8 +204,9 @@ class LoopExecutor(HandlerExecutor):
         group = consumer.group
         shape = consumer.shape
         left: i64 = QUANTUM
+        task = asyncio.current_task()
         INSIDE.set(consumer)
-        SLOT.set(asyncio.current_task())
+        SLOT.set(task)
         self._begin(slot)
         try:
             while not self._delivery.paused:
@@ -214,8 +215,8 @@ class LoopExecutor(HandlerExecutor):
                     slot.claimed = slot.running = False
                     self.busy -= 1
                     self._outcomes.rested(group)
-                    if consumer.cancelled:
-                        return
+                    if consumer.cancelled or (task is not None and task.cancelling() > 0):
+                        return  # Also after a handler that did not let its cancellation pass: who asked for it waits.
                     await self._park(slot)
                     self._begin(slot)
                     continue

@@ -109,7 +109,6 @@ class DurableChannels:
             _settled(self._queues.update(name, settings))
         self._chosen[name] = persistent
         self._configs[name] = config
-        self._publishing.recount(name)
         return persistent
 
     # Publishing
@@ -142,7 +141,7 @@ class DurableChannels:
         return None if target is None else self._publishing.send(target, messages, commands, durability)
 
     def recount(self, topic: str) -> None:
-        """A protocol server has changed the subscriptions of a topic."""
+        """The settings of a channel have changed, or the subscriptions of a topic."""
         self._publishing.recount(topic)
 
     # Subscribing

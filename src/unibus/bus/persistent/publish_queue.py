@@ -13,10 +13,10 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
-from unibus.bus.pubsub.channel import Channel
+from unibus.bus.pubsub.channel import POLICY_BLOCK, Channel
 from unibus.bus.timers import Timers
 from unibus.core.envelope.message import Message
-from unibus.errors import BusClosed, BusError, QueueFull, StoreFull
+from unibus.errors import BusClosed, BusError, QueueFull, StoreFailed, StoreFull
 from unibus.stores.seam.pending import CommitResult, Pending
 
 log = logging.getLogger("unibus")
@@ -105,6 +105,14 @@ class PublishQueue:
             self._calls += 1
             if self._calls > 1:
                 return
+        try:
+            self._advance()
+        except BaseException:
+            with self._lock:
+                self._calls = 0  # Interrupted by Ctrl-C: the next call looks again.
+            raise
+
+    def _advance(self) -> None:
         seen = 1
         while True:
             while self._first_went():
@@ -127,15 +135,23 @@ class PublishQueue:
         except Exception as error:
             self._refused(place, error)
             return True
+        except BaseException:
+            self._refused(place, self._interrupted())
+            raise
         if pending is not None:
             pending.on_done(place.stored)
             return True
         with self._lock:
-            if place.is_wanted and not self._is_over:
+            if place.is_wanted and not self._is_over and self._may_wait(place):
                 self._places.appendleft(place)
                 return False
         self._refused(place, self._closed() if self._is_over else queue_full(self._target, place.messages))
         return True
+
+    def _may_wait(self, place: BlockedPublish) -> bool:
+        """Whether it may be admitted in time: the settings of the channel may have changed since it came."""
+        bound = self._target.stored_max
+        return self._target.policy == POLICY_BLOCK and (bound == 0 or len(place.messages) <= bound)
 
     def _look_again_later(self) -> None:
         if not self._looks_again:
@@ -155,6 +171,11 @@ class PublishQueue:
             self._places.clear()
         for place in places:
             self._refused(place, self._closed())
+
+    def _interrupted(self) -> StoreFailed:
+        return StoreFailed(
+            f"a publish to {self._target.name!r} was interrupted: it may be stored, or not", "publish it again"
+        )
 
     def _closed(self) -> BusClosed:
         return BusClosed(

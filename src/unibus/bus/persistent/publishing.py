@@ -49,7 +49,9 @@ class Publishing:
         self._registry = registry
         self._listeners = listeners
         self._deciding = threading.RLock()  # From the look at rate and room to the place among the echoes.
-        self._left: dict[str, int] = {}  # So many more a channel takes, at least; counted anew when they are used up.
+        # So many messages a channel holds, at most; counted again when they leave no place. Compared with the bound of
+        # the moment, so that a new one holds at once.
+        self._held: dict[str, int] = {}
         self._promised: dict[str, int] = {}  # So many stand in transactions that are open.
         self._lines: dict[str, PublishQueue] = {}
 
@@ -136,11 +138,12 @@ class Publishing:
     def _has_room(self, target: Channel, count: int) -> bool:
         if not target.stored_max or not count:
             return True
-        if self._left.get(target.name, 0) < count:
+        held = self._held.get(target.name)
+        if held is None or held + count > target.stored_max:
             groups = groups_of(self._queues.store, target.name)
             held = max([unsettled(info) for info in groups], default=0) + self._promised.get(target.name, 0)
-            self._left[target.name] = target.stored_max - held
-        return self._left[target.name] >= count
+            self._held[target.name] = held
+        return held + count <= target.stored_max
 
     def _pay_stored(self, target: Channel, pending: Pending[list[object]]) -> None:
         """For what was stored: a duplicate spends neither rate nor room."""
@@ -151,8 +154,8 @@ class Publishing:
     def _pay(self, target: Channel, count: int) -> None:
         if target.bucket is not None:
             target.bucket.try_acquire(count, self._exchange.monotonic_ns())
-        if target.stored_max and count:
-            self._left[target.name] -= count
+        if target.name in self._held:
+            self._held[target.name] += count
 
     def _published(self, target: Channel, messages: list[Message], pending: Pending[list[object]]) -> int:
         """Count them, and let listeners hear them. Gives how many no subscriber takes."""
@@ -221,7 +224,7 @@ class Publishing:
     def recount(self, channel: str) -> None:
         """How much room there is may have changed: other settings, or a group that is new."""
         with self._deciding:
-            self._left.pop(channel, None)
+            self._held.pop(channel, None)
         self.made_room(channel)
 
     def made_room(self, channel: str) -> None:

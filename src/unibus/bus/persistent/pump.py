@@ -69,6 +69,7 @@ class SubscriptionPump:
         self._lost: dict[bytes, LockLost] = {}  # By the token of the lock: the message may be here again by now.
         # Handlers that run, by the token of the lock: the task, and its loop.
         self._running: dict[bytes, tuple[asyncio.AbstractEventLoop, asyncio.Task[object]]] = {}
+        self._cancelled: set[bytes] = set()  # Those of them whose lock is lost: they were cancelled for that.
         self._order = DeliveryOrder(queues.store.catalog, entity, group)
         self._watch = StoreWatch(queues.store, entity, self.pull)
         self._pulling = False
@@ -88,7 +89,7 @@ class SubscriptionPump:
         From any thread; what comes while a claim is out is not forgotten.
         """
         with self._lock:
-            slots = sum(consumer.concurrency for consumer in self.group.consumers)
+            slots = self._slots()
             room = max(slots + AHEAD - len(self._held), self._order.missing) if slots else 0
             if self._pulling or self.stopped or room <= 0:
                 self._again = self._again or room > 0
@@ -107,6 +108,9 @@ class SubscriptionPump:
             pending.on_done(self._arrived)
         except BusError as error:
             self._failed_pull(error)
+
+    def _slots(self) -> int:
+        return sum([consumer.concurrency for consumer in self.group.consumers])
 
     def _arrived(self, pending: Pending[list[Claimed]]) -> None:
         if pending.error is not None:
@@ -233,18 +237,22 @@ class SubscriptionPump:
         self._running[claimed.token] = (task.get_loop(), task)
         if claimed.token not in self._lost:  # Since it was admitted: there was no handler to be cancelled then.
             return True
-        self.end(claimed)
+        self.end(claimed, task)
         self._dropped(claimed, message)
         _uncount(self.group.metrics)
         return False
 
-    def end(self, claimed: Claimed) -> None:
-        """The handler has returned or raised."""
+    def end(self, claimed: Claimed, task: "asyncio.Task[object]") -> None:
+        """The handler has returned or raised. What cancelled it for its lost lock does not concern the next one."""
         self._running.pop(claimed.token, None)
+        if claimed.token in self._cancelled:
+            self._cancelled.discard(claimed.token)
+            task.uncancel()
 
     def _cancel(self, token: bytes, task: "asyncio.Task[object]") -> None:
         """On the handler's loop: stop it, unless it has returned and its task is at another message by now."""
         if token in self._running:
+            self._cancelled.add(token)
             task.cancel()
 
     def takes_back(self, claimed: Claimed, message: Message) -> bool:
@@ -355,7 +363,7 @@ class SubscriptionPump:
                 self.group.metrics.count("locks_lost")
             log.error("%s #%d lost its lock and is redelivered: %s", self.entity, claimed.sequence, lost)
         self._held.pop(message, None)
-        if len(self._held) * 2 <= AHEAD:
+        if len(self._held) <= self._slots() + AHEAD // 2:
             self.pull()
 
 

@@ -50,7 +50,11 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
             if not task.cancelling():
                 pump.failed(inner, claimed, message, error)  # The handler's own doing.
             elif pump.takes_back(claimed, message):
-                task.uncancel()
+                pump.end(claimed, task)
+                if task.cancelling():
+                    # More than the lost lock: the slot has to end. It is cancelled where it waits next.
+                    task.uncancel()
+                    task.cancel()
             else:
                 message.expires_ns = 0
                 raise  # The slot ends, and gives the message back to its queue.
@@ -59,7 +63,7 @@ def _async_handler(pump: SubscriptionPump, inner: Consumer) -> Callable[[Message
             pump.failed(inner, claimed, message, error)
             return UNANSWERED
         finally:
-            pump.end(claimed)
+            pump.end(claimed, task)
         return pump.returned(claimed, message, result)
 
     return handle

@@ -6,11 +6,18 @@ comes free in between is missed. It tries again when it is woken; see blocked.py
 
 import asyncio
 import threading
+from functools import partial
+from typing import Final
 
 from unibus.bus.pubsub.blocked import BlockedPublisher
-from unibus.bus.pubsub.channel import FULL, Channel
+from unibus.bus.pubsub.channel import FULL, POLICY_BLOCK, Channel
 from unibus.bus.pubsub.exchange import Exchange
+from unibus.clock import Timers
+from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
+
+LOOK_AGAIN_NS: Final = 1_000_000_000
+"""How often a place is looked for that no side reports: messages expire, or a loop stops with a place for its task."""
 
 
 class BlockedThread(BlockedPublisher):
@@ -47,6 +54,26 @@ class BlockedTask(BlockedPublisher):
         return self._loop.is_running()
 
 
+class RepeatedLooks:
+    """Looks at the blocked publishers of a channel every second, as long as one waits."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+
+    def begin(self, channel: Channel) -> None:
+        with LOCK:
+            if channel.is_looked_at:
+                return
+            channel.is_looked_at = True
+        self._timers.after(LOOK_AGAIN_NS, partial(self._look, channel))
+
+    def _look(self, channel: Channel) -> None:
+        channel.is_looked_at = False  # Before the count: a publisher that comes after this sets a timer itself.
+        if channel.blocked.count:
+            channel.blocked.look_again()
+            self.begin(channel)
+
+
 def post_when_room(exchange: Exchange, channel: Channel, messages: list[Message], timeout_s: float | None) -> int:
     """Block the thread until the messages were admitted; FULL at the time-out."""
     # No lock of our own is held while we post: the code that wakes us may hold the bus's.
@@ -55,7 +82,7 @@ def post_when_room(exchange: Exchange, channel: Channel, messages: list[Message]
     try:
         exchange.block(channel, publisher)
         verdict = _next_try(exchange, channel, messages, publisher)
-        while verdict == FULL:
+        while verdict == FULL and may_wait(channel, messages):
             left_s = None if deadline_ns is None else (deadline_ns - exchange.monotonic_ns()) / 1e9
             if (left_s is not None and left_s <= 0) or not publisher.freed.wait(left_s):
                 return FULL
@@ -75,7 +102,7 @@ async def post_when_room_async(
         exchange.block(channel, publisher)
         async with asyncio.timeout(timeout_s):
             verdict = _next_try(exchange, channel, messages, publisher)
-            while verdict == FULL:
+            while verdict == FULL and may_wait(channel, messages):
                 await publisher.freed.wait()
                 publisher.freed.clear()
                 verdict = _next_try(exchange, channel, messages, publisher)
@@ -84,6 +111,12 @@ async def post_when_room_async(
         return FULL
     finally:
         channel.unblock(publisher)
+
+
+def may_wait(channel: Channel, messages: list[Message]) -> bool:
+    """Whether they may get a place in time. Asked before each wait: the settings of a channel may change meanwhile."""
+    fits = channel.max_size == 0 or len(messages) <= channel.max_size
+    return fits and channel.policy == POLICY_BLOCK
 
 
 def _next_try(exchange: Exchange, channel: Channel, messages: list[Message], publisher: BlockedPublisher) -> int:

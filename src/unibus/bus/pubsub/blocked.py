@@ -15,6 +15,9 @@ Threads publish in the order in which they came: a thread runs as soon as it is 
 until it has left. Tasks of one loop do too, because a loop resumes them in the order of their wake-ups. Between a task
 and those behind it only the order of the places holds.
 
+What no side reports is found by a timer: places that expired messages hold, and a loop that stopped after its task was
+granted the last place. It calls `look_again` every second while a publisher waits.
+
 Reservations bind those that wait. A handler never waits (see `must_wait` in exchange.py) and may take a granted place;
 the publisher then returns to its position. A wake-up that came meanwhile is kept for it (`_missed`).
 """
@@ -124,7 +127,8 @@ class BlockedPublishers:
     def give_back(self, publisher: BlockedPublisher) -> None:
         """There was no place after all: it waits on, at its position."""
         with LOCK:
-            if publisher.state == _GRANTED:
+            # Also if it is stalled: its loop may begin to run just after the side that woke it found it stopped.
+            if publisher.state != _GONE:
                 self._enter(publisher, _WAITING)
             missed = self._missed
             self._missed = False
@@ -138,8 +142,24 @@ class BlockedPublishers:
                 self._enter(publisher, _WAITING)
         self.grant()
 
+    def look_again(self) -> None:
+        """Let the first one try if none was granted a place, for what no side reports: expiry, a loop that stopped."""
+        self.grant()
+        publisher = self._take_chance()
+        while publisher is not None and not publisher.wake():
+            self._stall(publisher)
+            publisher = self._take_chance()
+
+    def _take_chance(self) -> BlockedPublisher | None:
+        """The first that waits, granted a try. None: one that was granted a place tries soon, or none waits."""
+        with LOCK:
+            first = None if self._granted else self._first_waiting(None)
+            if first is not None:
+                self._enter(first, _GRANTED)
+            return first
+
     def wake_all(self) -> None:
-        """Let each look whether the bus is closed. That grants no place."""
+        """Let each look whether the bus is closed, or its settings have changed. That grants no place."""
         with LOCK:
             blocked = [*self._granted, *self._waiting, *self._stalled]
         for publisher in blocked:

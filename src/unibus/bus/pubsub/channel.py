@@ -76,6 +76,7 @@ class Channel:
         self.dead_letter_channel: str | None = None
         self.kept: PriorityQueue[Message] = PriorityQueue(0)
         self.groups: list[Group] = []  # Subscribed to this very name.
+        self.is_looked_at = False  # A timer is set that looks at the blocked publishers again.
         self.evicted: list[Evicted] = []
         self._offering = False  # A long offer is under way: the fast path must not slip into it.
         # What a publish reaches, as of `routes_version`; derived by the exchange.

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from unibus.bus.pubsub.group import INSIDE, Consumer, Group, wake_blocked
+from unibus.bus.pubsub.group import INSIDE, Consumer, Group, wake, wake_blocked
 from unibus.core.envelope.message import Message
 from unibus.core.flow.metrics import ChannelMetrics
 
@@ -64,7 +64,8 @@ class SlotRunner:
     def run(self, consumer: Consumer) -> bool:
         """Let a claimed slot work. True if it was cut short after its quantum: it is claimed again, and wants to go on.
 
-        Whatever is raised here, too, leaves the slot claimed.
+        Whatever is raised here, too, leaves the slot claimed. While the bus is paused the slot is given up: a worker
+        that took it again and again would let no other thread run, not even the one that is about to stop the pool.
         """
         inside = INSIDE.set(consumer)
         consumer.group.begin()
@@ -75,7 +76,17 @@ class SlotRunner:
             INSIDE.reset(inside)
             if not is_over:
                 consumer.group.suspend()
+        if not is_over and self.paused:
+            self._give_up(consumer)
+            return False
         return not is_over
+
+    def _give_up(self, consumer: Consumer) -> None:
+        """Its messages wait for the start. That may have come: it found the slot claimed, and did not wake it."""
+        consumer.group.give_up(consumer)
+        if not self.paused:
+            wake(consumer.group)
+        self.outcomes.rested(consumer.group)
 
     def _run(self, consumer: Consumer) -> bool:
         group = consumer.group

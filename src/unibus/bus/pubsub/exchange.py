@@ -5,6 +5,7 @@ It belongs to no thread and no loop; every face of the bus publishes through it.
 """
 
 import math
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -23,7 +24,7 @@ from unibus.bus.pubsub.channel import (
     RoutedPublish,
 )
 from unibus.bus.pubsub.delivery import SAMPLE_MASK, SlotRunner
-from unibus.bus.pubsub.group import INSIDE, Group, wake, wake_all
+from unibus.bus.pubsub.group import INSIDE, Group, wake, wake_all, wake_blocked
 from unibus.clock import Clock
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
@@ -98,6 +99,7 @@ class Exchange:
         self.closed = False
         self.delivery: SlotRunner | None = None
         self.provider = ChannelProvider()
+        self.look_again_later: Callable[[Channel], None] = _never  # Called when a publisher waits; see room.py.
         self.refused = ChannelMetrics()  # Publishes that no channel can count: closed bus, unknown channel.
         self.posts: i64 = 0  # Messages that were offered one by one.
         self.transactions: i64 = 0  # Open ones, of all tasks and threads.
@@ -212,6 +214,7 @@ class Exchange:
     def _swept(self, channel: Channel) -> None:
         for group in channel.routes:
             wake_all(group)  # A slot that looked during the sweep may have seen an empty queue.
+            wake_blocked(group)  # Publishers of other channels that a pattern covers wait for its places, too.
         self._bury(channel)
         channel.blocked.grant()
 
@@ -258,6 +261,8 @@ class Exchange:
         if channel.routes_version != self.version:
             self.refresh(channel)
         channel.block(publisher)
+        if not channel.is_looked_at:
+            self.look_again_later(channel)
 
     def force(self, channel: Channel, message: Message) -> None:
         """Push past every bound what was admitted before: a dead letter."""
@@ -372,6 +377,10 @@ def body_bytes(body: object) -> int:
         except ValueError as error:
             raise SerializationFailed(f"the body cannot be read: {error}", "publish it before release()") from error
     return 0
+
+
+def _never(channel: Channel) -> None:
+    return
 
 
 def must_wait(channel: Channel) -> bool:

@@ -93,7 +93,7 @@ class Registry(ChannelProvider):
             self._implicit.pop(name, None)
             self.dead_letter_queues.discard(name)
             self._configure(channel, config, rules)
-        channel.blocked.grant()
+        channel.blocked.wake_all()  # There may be more places, or for some of them none in future.
         return channel
 
     def dead_letter_queue(self, name: str) -> Channel:

@@ -126,8 +126,11 @@ class Shutdown:
                 self.durable.refuse_blocked()
             else:
                 self.durable.stop()
+        self._refuse_blocked()
+
+    def _refuse_blocked(self) -> None:
+        """Publishers that wait for a place look again and find the bus closed, handlers only once it is drained."""
         for channel in list(self._exchange.channels.values()):
-            # Publishers that wait for room look again, and find the bus closed.
             channel.blocked.wake_all()
 
     def _drain(self) -> None:
@@ -153,6 +156,7 @@ class Shutdown:
         closing = self.closing
         self.draining = False
         self._delivery.paused = True
+        self._refuse_blocked()
         ended: set[asyncio.AbstractEventLoop] = set()
 
         def note(loop: asyncio.AbstractEventLoop) -> None:

@@ -7,7 +7,7 @@ from unibus.bus.execution.executors import HandlerExecutors
 from unibus.bus.execution.handlers import HandlerPlan, is_async, plan_for
 from unibus.bus.execution.outcomes import BusDeliveryOutcomes
 from unibus.bus.pubsub.exchange import Exchange, is_internal
-from unibus.bus.pubsub.group import Consumer, Group, wake_all
+from unibus.bus.pubsub.group import Consumer, Group, wake_all, wake_blocked
 from unibus.bus.pubsub.registry import Registry
 from unibus.bus.pubsub.subscription import CancelledHandlers, Subscription
 from unibus.bus.settings import SubscribeOptions
@@ -99,6 +99,7 @@ class Subscriptions:
                 self._close(group, subscription.pattern)
         tasks = self._places.end_slots(consumer)
         wake_all(group)  # A slot of this consumer may have been woken for messages that it does not take any more.
+        wake_blocked(group)  # A group that has ended takes no place any more, on none of the channels of its pattern.
         self._outcomes.rested(group)
         return CancelledHandlers(tasks)
 

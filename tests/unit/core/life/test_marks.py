@@ -44,3 +44,23 @@ def test_a_changed_window_counts_for_marks_that_are_there() -> None:
     marks.add("a", 100)
     marks.window_ns = 100
     assert marks.has("a", 150)
+
+
+def test_a_key_that_begins_each_batch_keeps_none_of_the_earlier_batches() -> None:
+    marks = DedupWindow(10)
+    for now in range(0, 2_000, 100):
+        marks.add("begin", now)
+        for number in range(5):
+            marks.add(f"{now}-{number}", now + 1)
+    assert len(marks) == 6
+
+
+def test_keys_that_were_cut_end_with_their_window() -> None:
+    marks = DedupWindow(200)
+    for key, at in (("a", 100), ("b", 105), ("c", 200)):
+        marks.add(key, at)
+    assert marks.cut(102) == ["b", "c"]
+    marks.add("d", 301)
+    assert marks.items() == [("b", 102), ("c", 102), ("d", 301)]
+    marks.add("e", 302)
+    assert marks.items() == [("d", 301), ("e", 302)]

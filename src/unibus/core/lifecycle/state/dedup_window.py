@@ -18,7 +18,8 @@ class DedupWindow:
     def __init__(self, window_ns: int) -> None:
         self.window_ns: i64 = window_ns
         self._at: dict[str, int] = {}
-        self._order: deque[str] = deque()
+        # By instant, the earliest first. A key that was marked again is here twice: its earlier place has no meaning.
+        self._order: deque[tuple[int, str]] = deque()
 
     def __len__(self) -> int:
         return len(self._at)
@@ -30,9 +31,8 @@ class DedupWindow:
     def add(self, key: str, now_ns: i64) -> None:
         """Known from now on. A key that is known already keeps its instant: replaying changes nothing."""
         if not self.has(key, now_ns):
-            if self._at.pop(key, None) is None:
-                self._order.append(key)
             self._at[key] = now_ns
+            self._order.append((now_ns, key))
         self._clear(now_ns)
 
     def last_ns(self) -> int:
@@ -44,6 +44,8 @@ class DedupWindow:
         later = [key for key, at_ns in self._at.items() if at_ns > now_ns]
         for key in later:
             self._at[key] = now_ns
+        if later:
+            self._order = deque(sorted([(at_ns, key) for key, at_ns in self._at.items()]))
         return later
 
     def items(self) -> list[tuple[str, int]]:
@@ -51,10 +53,9 @@ class DedupWindow:
 
     def _clear(self, now_ns: i64) -> None:
         while self._order:
-            key = self._order[0]
-            at_ns = self._at.get(key)
-            if at_ns is not None and at_ns + self.window_ns > now_ns:
-                # A key that was marked anew later stands too early here, and holds up a few behind it.
+            at_ns, key = self._order[0]
+            if at_ns + self.window_ns > now_ns:
                 return
             self._order.popleft()
-            self._at.pop(key, None)
+            if self._at.get(key) == at_ns:
+                del self._at[key]
