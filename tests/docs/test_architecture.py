@@ -30,7 +30,7 @@ def map_of(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def modules() -> set[str]:
-    """All of them but those that only make a folder a package: the heading of the folder stands for these."""
+    """All of them but those that only make a folder a package: the heading of the folder replaces these."""
     found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
     return {name for name in found if not name.endswith("/__init__.py")}
 

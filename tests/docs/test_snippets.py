@@ -1,4 +1,4 @@
-"""Every snippet of the README and the guide runs as it stands, and prints what it says it prints."""
+"""Every snippet of the README and the guide runs unchanged, and prints what it claims to print."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from tests.docs.snippets import blocks
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 ELSEWHERE = {"spark"}
-"""Pages whose snippets need a Spark session: tests/pipeline/test_source_guide.py runs them in the one that is there."""
+"""Pages whose snippets need a Spark session: tests/pipeline/test_source_guide.py runs them in an existing session."""
 DOCUMENTS = [ROOT / "README.md", *(page for page in GUIDE if page.stem not in ELSEWHERE)]
 
 
@@ -59,7 +59,7 @@ def test_a_figure_in_the_readme_names_its_benchmark() -> None:
     assert set(named) <= known
 
 
-# A check that cannot fail is worth nothing: each of these documents is wrong, and has to be found out.
+# A check that cannot fail is worth nothing: each of these documents is wrong, and the runner must report it.
 WRONG = {
     "raises": ("```python\n1 / 0\n```", "ZeroDivisionError"),
     "raises on a later block": ("```python\na = 1\n```\n\n```python\na.nothing\n```", 'document.md", line 6'),
@@ -85,13 +85,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_wrong_document_is_found_out(kind: str, tmp_path: Path) -> None:
-    text, told = WRONG[kind]
+def test_a_wrong_document_is_reported(kind: str, tmp_path: Path) -> None:
+    text, reported = WRONG[kind]
     document = tmp_path / "document.md"
     document.write_text(text + "\n", "utf-8")
     done = run(document)
     assert done.returncode == 1
-    assert told in done.stderr
+    assert reported in done.stderr
 
 
 def test_a_snippet_that_does_not_end_is_ended(tmp_path: Path) -> None:
