@@ -10,18 +10,18 @@ from typing import Final
 SOURCE: Final = Path(__file__).parents[2] / "src" / "unibus" / "bus"
 
 CLASSES: Final = {
-    "MessageBus": "message_bus.py",
-    "Face": "face.py",
-    "Received": "received.py",
-    "SessionReceiver": "receivers.py",
-    "Subscription": "subscription.py",
-    "Transaction": "transactions.py",
-    "Entities": "entities.py",
-    "DeadLetterManager": "dead_letters/faces.py",
+    "MessageBus": "api/message_bus.py",
+    "BusOperations": "api/bus_operations.py",
+    "Received": "queues/received.py",
+    "SessionReceiver": "queues/receivers.py",
+    "Subscription": "pubsub/subscription.py",
+    "Transaction": "queues/transactions.py",
+    "Entities": "entities/entities.py",
+    "DeadLetterManager": "dead_letters/dead_letter_manager.py",
 }
 """What a program gets from a MessageBus and may await something of."""
 
-_SUSPENDS: Final = ("Awaitable", "Coroutine", "Pending", "AsyncIterator", "Cancelled")
+_SUSPENDS: Final = ("Awaitable", "Coroutine", "Pending", "AsyncIterator", "CancelledHandlers")
 _BLOCKS: Final = ("__aenter__", "__aexit__")
 
 

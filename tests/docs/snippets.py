@@ -2,10 +2,10 @@
 
 All ```python blocks of a document are one program, run from top to bottom in one name space. They are compiled at the
 lines where they stand, so that a traceback points into the document. What a `print(…)  # -> text` prints has to be
-that text, and it has to be printed. Anything that nobody catches is a failure, in whatever thread it happens.
+that text, and it has to be printed. An uncaught exception is a failure, in any thread.
 
 In ```console blocks after `<!-- run -->` the lines with `$ unibus …` are run and must exit with 0; the lines below such
-a command must occur in its output in this order, where `…` stands for anything.
+a command must occur in its output in this order, where `…` matches anything.
 
 A page with `<!-- server -->` has a server: `unibus serve` runs in its folder, on a free port that replaces 5300
 in the page's code, and ends with 0. There `curl`, `NAME=$(unibus …)` and variables of the shell are run too.
@@ -43,7 +43,7 @@ _PORT = "localhost:5300"
 
 
 class Block(NamedTuple):
-    """A fenced block. `line` is where its first line of code stands, counted from 1."""
+    """A fenced block. `line` is the number of its first line of code, counted from 1."""
 
     language: str
     line: int
@@ -71,7 +71,7 @@ def text_of(path: Path, address: str) -> str:
 
 
 def program(path: Path, address: str = _PORT) -> CodeType:
-    """The Python of a document, each line where it stands."""
+    """The Python of a document, each line at its own number."""
     text = text_of(path, address)
     lines = [""] * (len(text.splitlines()) + 1)
     for block in blocks(text):
@@ -113,11 +113,11 @@ class Judge:
 
     def watch(self) -> None:
         threading.excepthook = lambda args: self.fail(f"in a thread: {args.exc_value!r}")
-        sys.unraisablehook = lambda args: self.fail(f"nobody could catch: {args.exc_value!r} in {args.object!r}")
-        told = logging.Handler(logging.ERROR)
-        told.emit = lambda record: self.fail(f"logged: {record.getMessage()}")  # type: ignore[method-assign]
-        logging.getLogger("asyncio").addHandler(told)
-        logging.getLogger("unibus").addHandler(told)
+        sys.unraisablehook = lambda args: self.fail(f"unraisable: {args.exc_value!r} in {args.object!r}")
+        reported = logging.Handler(logging.ERROR)
+        reported.emit = lambda record: self.fail(f"logged: {record.getMessage()}")  # type: ignore[method-assign]
+        logging.getLogger("asyncio").addHandler(reported)
+        logging.getLogger("unibus").addHandler(reported)
 
     def verdict(self) -> list[str]:
         missing = sorted(self._promised.keys() - self._kept)
@@ -136,7 +136,7 @@ def run_python(path: Path, address: str) -> list[str]:
         exec(program(path, address), module.__dict__)
     except BaseException:
         judge.fail(traceback.format_exc())
-    gc.collect()  # So that a coroutine that nobody awaited says so now.
+    gc.collect()  # So that Python warns now about a coroutine that was never awaited.
     return judge.verdict()
 
 

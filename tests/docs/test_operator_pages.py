@@ -77,7 +77,7 @@ def _says(pattern: str, text: str) -> bool:
     return bool(re.fullmatch(pattern, text)) or re.escape(text) in pattern
 
 
-def test_a_changed_text_would_be_found_out() -> None:
+def test_a_changed_text_would_be_reported() -> None:
     patterns = strings_of("endpoints/transport/port.py")
     assert any(_says(pattern, "port 5300 is taken on 127.0.0.1") for pattern in patterns)
     assert not any(_says(pattern, "port 5300 is used on 127.0.0.1") for pattern in patterns)

@@ -2,7 +2,7 @@
 
 Two functions may share a name: `def _` twice, or wrappers that `functools.wraps` gave the name of what they wrap. Each
 is a handler of its own and gets every message, so the second one is in the group `name#2`. The same function subscribed
-twice is one group with two members (docs/decisions/0005-groups-and-who-competes.md).
+twice is one group with two members (docs/decisions/0005-consumer-groups.md).
 """
 
 from collections.abc import Container
