@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal, NamedTuple, TypedDict
 
 from unibus.bus.names import checked_name
 from unibus.core.envelope.fields import seconds_ns
@@ -16,7 +16,25 @@ from unibus.near_names import hint_for_name
 DROP_NEW: Final = "drop_new"
 DROP_OLD: Final = "drop_old"
 BLOCK: Final = "block"
-DROP_POLICIES: Final = (DROP_NEW, DROP_OLD, BLOCK)
+
+
+class DropPolicy(NamedTuple):
+    """What happens to a publish when a reliable group has no free place."""
+
+    evicts: bool
+    """The oldest of the least urgent messages is evicted, and dead-lettered where a channel is named for that."""
+    waits: bool
+    """The publisher waits for a free place. Where neither holds, the publish is refused with QueueFull."""
+    is_for_stores: bool
+    """Persistent channels can have it: a store evicts nothing that it has acknowledged."""
+
+
+DROP_POLICIES: Final = {
+    DROP_NEW: DropPolicy(evicts=False, waits=False, is_for_stores=True),
+    DROP_OLD: DropPolicy(evicts=True, waits=False, is_for_stores=False),
+    BLOCK: DropPolicy(evicts=False, waits=True, is_for_stores=True),
+}
+"""One row for each value of `drop_policy`."""
 
 
 class UnaskedSize(int):

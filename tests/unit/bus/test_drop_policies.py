@@ -1,9 +1,12 @@
-"""What a full queue does: drop_new, drop_old (X-02, S0-046, S0-047, S0-048)."""
+"""What a full queue does: drop_new, drop_old."""
+
+from pathlib import Path
 
 import pytest
 
 from tests.unit.bus.probes import Collector, Gate
 from unibus.bus.api.sync_bus import SyncMessageBus
+from unibus.bus.settings import DROP_POLICIES, DropPolicy
 from unibus.errors import ConfigInvalid, QueueFull
 
 
@@ -104,3 +107,18 @@ def test_an_unknown_drop_policy_is_refused(sync_bus: SyncMessageBus) -> None:
         sync_bus.create_channel("c", drop_policy="drop_random")
     assert "drop_old" in caught.value.hint
     assert sync_bus.channels() == []
+
+
+def test_one_row_makes_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DROP_POLICIES, "newest_wins", DropPolicy(evicts=True, waits=False, is_for_stores=False))
+    with SyncMessageBus(f"sqlite:///{tmp_path}/a.db") as bus:
+        bus.create_channel("c", max_queue_size=1, drop_policy="newest_wins", persistent=False)
+        bus.publish("c", 1)
+        bus.publish("c", 2)
+        assert bus.queue_size("c") == 1
+        with pytest.raises(ConfigInvalid, match="persistent") as refused:
+            bus.create_channel("d", persistent=True, drop_policy="newest_wins")
+        assert "use 'drop_new' or 'block'" in str(refused.value.hint)
+        with pytest.raises(ConfigInvalid) as unknown:
+            bus.create_channel("e", drop_policy="oldest_wins", persistent=False)
+        assert "newest_wins" in str(unknown.value.hint)

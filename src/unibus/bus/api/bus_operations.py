@@ -15,7 +15,7 @@ from unibus.bus.health import HealthStatus
 from unibus.bus.names import checked_name
 from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
 from unibus.bus.pubsub.backpressure import post_when_room
-from unibus.bus.pubsub.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.subscription import Subscription
 from unibus.bus.queues.transactions import Transaction, current
@@ -345,7 +345,7 @@ class BusOperations:
         if self._exchange.transactions and self._put_off(target, [message]):
             return message
         verdict = self._exchange.post(target, message)
-        if verdict == FULL and target.policy == POLICY_BLOCK:
+        if verdict == FULL and target.waits:
             self._post_blocking(target, [message], may_block)
         elif verdict > DUPLICATE:
             raise self._exchange.refusal(target, message, verdict)

@@ -17,7 +17,7 @@ from unibus.bus.history.trace import MessageTrace
 from unibus.bus.names import checked_name
 from unibus.bus.outbox.relay_route import Relayed
 from unibus.bus.pubsub.backpressure import post_when_room_async
-from unibus.bus.pubsub.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.pubsub.delivery import QUANTUM
 from unibus.bus.pubsub.loop_call import notify_loop
 from unibus.bus.queues import receivers
@@ -105,7 +105,7 @@ class MessageBus(BusOperations):
                 # A loop that only publishes would never let its own handlers run.
                 return settled.publish_after_others(message)
             return settled.publish(message)
-        if verdict == FULL and target.policy == POLICY_BLOCK:
+        if verdict == FULL and target.waits:
             return self._publish_when_room(target, [message])
         raise exchange.refusal(target, message, verdict)
 
@@ -131,7 +131,7 @@ class MessageBus(BusOperations):
         verdict = exchange.post_many(target, messages)
         if verdict <= DUPLICATE:
             return settled.publish_many(messages)
-        if verdict == FULL and target.policy == POLICY_BLOCK and len(messages) <= target.max_size:
+        if verdict == FULL and target.waits and len(messages) <= target.max_size:
             return self._publish_all_when_room(target, messages)
         raise exchange.refusal(target, messages, verdict)
 

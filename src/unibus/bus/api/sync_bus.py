@@ -16,7 +16,7 @@ from unibus.bus.history import archive
 from unibus.bus.history.trace import MessageTrace
 from unibus.bus.names import checked_name
 from unibus.bus.outbox.relay_route import Relayed
-from unibus.bus.pubsub.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.queues import receivers
 from unibus.bus.queues.operations import PEEK_LOCK
 from unibus.bus.queues.received import SyncReceived, complete_many
@@ -155,7 +155,7 @@ class SyncMessageBus(BusOperations):
 
     def _refused(self, target: Channel, messages: list[Message], verdict: int) -> None:
         """Wait for room where the channel says so, else raise."""
-        if verdict == FULL and target.policy == POLICY_BLOCK:
+        if verdict == FULL and target.waits:
             self._post_blocking(target, messages, not on_a_loop())
         else:
             raise self._exchange.refusal(target, one_or_all(messages), verdict)

@@ -17,7 +17,7 @@ from unibus.bus.api.sync_bus import SyncMessageBus
 from unibus.bus.otel.spans import Spans, failed, imprint
 from unibus.bus.persistent.publish_path import PublishPath, cannot_persist
 from unibus.bus.persistent.publish_queue import BlockedResult
-from unibus.bus.pubsub.channel import DUPLICATE, FULL, POLICY_BLOCK, Channel
+from unibus.bus.pubsub.channel import DUPLICATE, FULL, Channel
 from unibus.bus.pubsub.delivery import QUANTUM
 from unibus.bus.pubsub.exchange import is_internal
 from unibus.bus.pubsub.subscription import Subscription
@@ -104,7 +104,7 @@ class TracedChannels:
             return 0
         single = isinstance(item, Message)
         verdict = int(exchange.post(target, messages[0]) if single else exchange.post_many(target, messages))
-        may_wait = target.policy == POLICY_BLOCK and (single or len(messages) <= target.max_size)
+        may_wait = target.waits and (single or len(messages) <= target.max_size)
         if verdict > DUPLICATE and not (verdict == FULL and may_wait):
             raise exchange.refusal(target, item, verdict)
         return verdict

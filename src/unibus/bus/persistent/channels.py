@@ -25,7 +25,7 @@ from unibus.bus.pubsub.group import Consumer, Group, wake_all
 from unibus.bus.pubsub.registry import Registry
 from unibus.bus.pubsub.subscription import CancelledHandlers, Subscription
 from unibus.bus.queues.operations import Queues, checked_subscription_name, declaration
-from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, ChannelConfig, SubscribeOptions
+from unibus.bus.settings import DROP_POLICIES, ChannelConfig, SubscribeOptions
 from unibus.bus.subscriptions.subscriptions import checked_options, next_number, pattern_of
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.message import Message
@@ -303,10 +303,11 @@ def _settled(pending: Pending[list[object]] | Pending[object] | Pending[None] | 
 
 
 def _check_policy(name: str, config: ChannelConfig) -> None:
-    if config.drop_policy == DROP_OLD:
+    if not DROP_POLICIES[config.drop_policy].is_for_stores:
+        possible = " or ".join(repr(other) for other, policy in DROP_POLICIES.items() if policy.is_for_stores)
         raise ConfigInvalid(
-            f"channel {name!r} is persistent and drops nothing: it cannot have drop_policy {DROP_OLD!r}",
-            f"use {DROP_NEW!r} or {BLOCK!r}, or persistent=False",
+            f"channel {name!r} is persistent and drops nothing: it cannot have drop_policy {config.drop_policy!r}",
+            f"use {possible}, or persistent=False",
         )
 
 

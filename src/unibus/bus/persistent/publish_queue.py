@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
-from unibus.bus.pubsub.channel import POLICY_BLOCK, Channel
+from unibus.bus.pubsub.channel import Channel
 from unibus.bus.timers import Timers
 from unibus.core.envelope.message import Message
 from unibus.errors import BusClosed, BusError, QueueFull, StoreFailed, StoreFull
@@ -151,7 +151,7 @@ class PublishQueue:
     def _may_wait(self, place: BlockedPublish) -> bool:
         """Whether it may be admitted in time: the settings of the channel may have changed since it came."""
         bound = self._target.stored_max
-        return self._target.policy == POLICY_BLOCK and (bound == 0 or len(place.messages) <= bound)
+        return self._target.waits and (bound == 0 or len(place.messages) <= bound)
 
     def _look_again_later(self) -> None:
         if not self._looks_again:

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from unibus.bus.persistent.listeners import ListenerFanOut
 from unibus.bus.persistent.publish_queue import BlockedPublish, BlockedResult, PublishQueue, queue_full
-from unibus.bus.pubsub.channel import POLICY_BLOCK, Channel
+from unibus.bus.pubsub.channel import Channel
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.bus.pubsub.registry import Registry
 from unibus.bus.queues.operations import Queues
@@ -64,7 +64,7 @@ class Publishing:
                 return self._collect(transaction, target, messages, commands)
             if not commands:
                 return resolved([])
-            line = self._lines.get(target.name) if target.policy == POLICY_BLOCK else None
+            line = self._lines.get(target.name) if target.waits else None
             if line is None or not line.is_waiting() or not self._count_new(commands):
                 pending = self._admit(target, messages, commands)
                 if pending is not None:
@@ -209,7 +209,7 @@ class Publishing:
         self, target: Channel, messages: list[Message], commands: list[Send]
     ) -> BlockedResult[list[object]]:
         timeout_s = self._registry.config_of(target.name).block_timeout
-        blocks = target.policy == POLICY_BLOCK and len(messages) <= target.stored_max and timeout_s != 0
+        blocks = target.waits and len(messages) <= target.stored_max and timeout_s != 0
         if not blocks:
             raise queue_full(target, messages)
         with self._deciding:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from unibus.bus.pubsub.blocked import BlockedPublisher
-from unibus.bus.pubsub.channel import FULL, POLICY_BLOCK, Channel
+from unibus.bus.pubsub.channel import FULL, Channel
 from unibus.bus.pubsub.exchange import Exchange
 from unibus.clock import Timers
 from unibus.core.atomic import LOCK
@@ -116,7 +116,7 @@ async def post_when_room_async(
 def may_wait(channel: Channel, messages: list[Message]) -> bool:
     """Whether they may get a place in time. Asked before each wait: the settings of a channel may change meanwhile."""
     fits = channel.max_size == 0 or len(messages) <= channel.max_size
-    return fits and channel.policy == POLICY_BLOCK
+    return fits and channel.waits
 
 
 def _next_try(exchange: Exchange, channel: Channel, messages: list[Message], publisher: BlockedPublisher) -> int:

@@ -30,9 +30,6 @@ RATE_LIMITED: Final = 3
 FULL: Final = 4
 STALE: Final = 5  # The routes changed since they were looked up; look again.
 
-POLICY_DROP_NEW: Final = 0
-POLICY_DROP_OLD: Final = 1
-POLICY_BLOCK: Final = 2
 
 _UNBOUNDED: Final = 1 << 60  # Places of a channel without a bound.
 
@@ -67,7 +64,8 @@ class Channel:
         self.sequence: i64 = 0
         self.stored_max: i64 = 0  # The bound of what a store keeps; 0 = none.
         self.max_size: i64 = 0
-        self.policy: i64 = POLICY_DROP_NEW
+        self.evicts = False  # A full queue makes a place by evicting the oldest of the least urgent messages.
+        self.waits = False  # A publisher waits for a place.
         self.default_priority: i64 = Priority.NORMAL
         self.ttl_ns: i64 = 0
         self.first_expiry_ns: i64 = 0  # No message that waits expires earlier; 0 = none expires at all.
@@ -213,7 +211,7 @@ class Channel:
         """How many messages could be admitted now; PLACES_UNKNOWN where only a try can say that."""
         if self.max_size == 0:
             return _UNBOUNDED
-        if self.policy != POLICY_BLOCK or self.has_filter or self.routes_version < 0:
+        if not self.waits or self.has_filter or self.routes_version < 0:
             return PLACES_UNKNOWN
         free: i64 = _UNBOUNDED if self.routes else self.max_size - self.kept.size
         for group in self.routes:
@@ -228,7 +226,7 @@ class Channel:
         over: i64 = queue.size + retrying + len(messages) - self.max_size
         if over <= 0 or not messages:
             return True
-        if self.policy != POLICY_DROP_OLD or over > queue.size:
+        if not self.evicts or over > queue.size:
             return False
         # As many as have to go must wait on levels that are not more urgent than the least urgent newcomer.
         return queue.count_from(max([message.priority for message in messages])) >= over
@@ -248,7 +246,7 @@ class Channel:
                 group.queue.append(message, message.priority)
 
     def _append(self, queue: PriorityQueue[Message], retrying: i64, message: Message) -> None:
-        if self.max_size and queue.size + retrying >= self.max_size and self.policy == POLICY_DROP_OLD:
+        if self.max_size and queue.size + retrying >= self.max_size and self.evicts:
             evicted = queue.evict(message.priority)
             if evicted is not None:
                 self.evicted.append(Evicted(evicted, False))

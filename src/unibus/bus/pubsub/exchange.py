@@ -15,7 +15,6 @@ from unibus.bus.pubsub.channel import (
     ACCEPTED,
     DUPLICATE,
     FULL,
-    POLICY_BLOCK,
     RATE_LIMITED,
     STALE,
     UNROUTED,
@@ -389,7 +388,7 @@ def must_wait(channel: Channel) -> bool:
     A handler never waits behind others: it may be what they wait for. Nor does a publisher where filters choose the
     groups: those that wait may want a place in other ones.
     """
-    if channel.policy != POLICY_BLOCK or channel.has_filter:
+    if not channel.waits or channel.has_filter:
         return False
     return INSIDE.get() is None and channel.blocked.can_run()
 

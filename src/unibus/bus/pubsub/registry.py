@@ -11,9 +11,6 @@ from typing import NamedTuple
 
 from unibus.bus.names import checked_name
 from unibus.bus.pubsub.channel import (
-    POLICY_BLOCK,
-    POLICY_DROP_NEW,
-    POLICY_DROP_OLD,
     Channel,
     Evicted,
 )
@@ -22,7 +19,7 @@ from unibus.bus.pubsub.group import Group
 from unibus.bus.pubsub.name_space import NameSpace
 from unibus.bus.pubsub.pattern_names import PatternNames
 from unibus.bus.pubsub.unrouted import UnroutedWarnings
-from unibus.bus.settings import BLOCK, DROP_NEW, DROP_OLD, BusConfig, ChannelConfig, UnaskedSize
+from unibus.bus.settings import DROP_OLD, DROP_POLICIES, BusConfig, ChannelConfig, UnaskedSize
 from unibus.core.atomic import LOCK
 from unibus.core.envelope.fields import seconds_ns
 from unibus.core.flow.deadletter import is_sub_queue
@@ -34,8 +31,6 @@ from unibus.limits import DEAD_LETTERS_KEPT_MAX, DEDUP_WINDOW_S_DEFAULT, IMPLICI
 from unibus.stores.seam.forked import opened_by
 
 log = logging.getLogger("unibus")
-
-_POLICIES = {DROP_NEW: POLICY_DROP_NEW, DROP_OLD: POLICY_DROP_OLD, BLOCK: POLICY_BLOCK}
 
 
 _IMPLICIT = ChannelConfig()
@@ -213,7 +208,8 @@ class Registry(ChannelProvider):
         self._configs[channel.name] = config
         channel.max_size = config.max_queue_size
         channel.stored_max = 0 if isinstance(config.max_queue_size, UnaskedSize) else config.max_queue_size
-        channel.policy = _POLICIES[config.drop_policy]
+        policy = DROP_POLICIES[config.drop_policy]
+        channel.evicts, channel.waits = policy.evicts, policy.waits
         channel.default_priority = config.default_priority
         channel.ttl_ns = 0 if config.ttl is None else seconds_ns("ttl", config.ttl)
         channel.dead_letter_channel = config.dead_letter_channel
