@@ -13,7 +13,7 @@ from tests.crash.child import Wire, births
 from unibus.capture import capturing, compacting
 from unibus.capture.capturing import Capturing
 from unibus.capture.settings import Rotation
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 
 
 def live(order: dict[str, object]) -> None:

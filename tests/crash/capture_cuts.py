@@ -20,7 +20,7 @@ from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Rotation
 from unibus.core.lifecycle.events import Event
 from unibus.stores.files.disk import Files
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 from unibus.testing.files import FolderDisk
 
 FOLDER = "capture"

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from unibus.bus.history.export import Exporting
-from unibus.stores.reading import open_reader
+from unibus.stores.schemes import open_reader
 from unibus.sync import MessageBus
 
 MESSAGES = 600

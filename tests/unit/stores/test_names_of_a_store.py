@@ -14,7 +14,7 @@ from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import StoreBusy, StoreUnavailable
 from unibus.stores.opening import open_store
-from unibus.stores.reading import open_history, open_reader
+from unibus.stores.schemes import open_history, open_reader
 from unibus.stores.seam.store import Store
 from unibus.sync import MessageBus
 

@@ -8,7 +8,7 @@ import pytest
 
 from unibus.clock import SYSTEM_CLOCK, Clock, Timers
 from unibus.errors import BusError, ConfigInvalid, StoreBusy, StoreUnavailable, UsageError
-from unibus.stores import opening
+from unibus.stores import opening, schemes
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.seam.durability import Durability
@@ -126,7 +126,7 @@ def test_a_url_without_a_file_is_said(url: str, tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("scheme", opening.PLANNED)
+@pytest.mark.parametrize("scheme", schemes.PLANNED)
 def test_what_is_not_built_yet_is_refused_by_name(scheme: str) -> None:
     with pytest.raises(StoreUnavailable, match=scheme) as caught:
         opened(f"{scheme}://localhost/x")
@@ -136,7 +136,8 @@ def test_what_is_not_built_yet_is_refused_by_name(scheme: str) -> None:
 def test_an_unknown_scheme_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match="carrier-pigeon") as caught:
         opened("carrier-pigeon://loft")
-    assert "jsonfile, memory, sqlite" in caught.value.hint
+    for row in schemes.STORE_SCHEMES:
+        assert f"{row.example} ({row.description})" in caught.value.hint
     assert isinstance(caught.value, BusError)
 
 
@@ -155,8 +156,8 @@ def open_mine(url: str, clock: Clock, timers: Timers) -> Store:
 
 
 def test_another_package_may_bring_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = importlib.metadata.EntryPoint("mine", f"{__name__}:open_mine", opening.GROUP)
-    monkeypatch.setattr(opening, "entry_points", Points([point]))
+    point = importlib.metadata.EntryPoint("mine", f"{__name__}:open_mine", schemes.GROUP)
+    monkeypatch.setattr(importlib.metadata, "entry_points", Points([point]))
     monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: open_mine)
     bus = MessageBus("mine://somewhere?x=1")
     bus.create_channel("c", persistent=True)

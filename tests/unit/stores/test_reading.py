@@ -21,7 +21,7 @@ from unibus.errors import EntityNotFound, StoreUnavailable, StoreVersion, UsageE
 from unibus.stores.engine import snapshot
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
-from unibus.stores.reading import open_reader
+from unibus.stores.schemes import open_reader
 from unibus.stores.seam.store import EntityInfo
 from unibus.stores.seam.store_view import Flow, OpenStoreReader, StoreReader, last_events, seq_before
 from unibus.stores.sqlite import trace_index

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote
 
 from unibus.core.lifecycle.invariants import differences, violations
@@ -25,12 +26,16 @@ from unibus.stores.inspection.salvage import Salvage
 from unibus.stores.inspection.sqlite_files import SqliteFiles
 from unibus.stores.inspection.writing import write_jsonfile, write_sqlite
 from unibus.stores.jsonfile.journal import JsonFileJournal
-from unibus.stores.opening import split_url
+from unibus.stores.schemes import JSONFILE as JSON_SCHEME
+from unibus.stores.schemes import SQLITE as SQLITE_SCHEME
+from unibus.stores.schemes import split_url
 from unibus.stores.seam.forked import hold_at_fork
 from unibus.stores.seam.journal import Journal
 from unibus.stores.sqlite.journal import SqliteJournal
 
-SQLITE, JSONFILE = "sqlite", "jsonfile"
+SQLITE, JSONFILE = SQLITE_SCHEME.name, JSON_SCHEME.name
+_SCHEMES: Final = {row.name: row for row in (SQLITE_SCHEME, JSON_SCHEME)}
+"""The stores whose files can be checked and repaired."""
 
 
 def check(given: str) -> Inspection:
@@ -102,9 +107,10 @@ def located(given: str, kind: str = "") -> tuple[str, str]:
         if kind and scheme != kind:
             raise UsageError(f"{given} is of another kind than the original", f"name a new {kind} store, or a path")
         path = unquote(split_url(given).path)[1:]
-        if scheme not in (SQLITE, JSONFILE) or not path:
+        if scheme not in _SCHEMES or not path:
             raise UsageError(
-                f"{given!r} names no store in files", "write a path, sqlite:///file.db or jsonfile:///folder"
+                f"{given!r} names no store in files",
+                f"write a path, {' or '.join([row.example for row in _SCHEMES.values()])}",
             )
     else:
         path, scheme = given, kind or (JSONFILE if os.path.isdir(given) else SQLITE)
@@ -173,10 +179,14 @@ def _copied(kind: str, path: str, work: str) -> str:
     return copy
 
 
+def _lock_file(kind: str, path: str) -> str:
+    return f"{_SCHEMES[kind].lock_beside(path)}.lock"
+
+
 @contextlib.contextmanager
 def _no_owner(kind: str, path: str) -> Iterator[None]:
     """No process owns the store, and none becomes its owner meanwhile. Nothing is created for that."""
-    lock = f"{path}.lock" if kind == SQLITE else f"{path}/state.json.lock"
+    lock = _lock_file(kind, path)
     try:
         file = os.open(lock, os.O_RDONLY)
     except FileNotFoundError:
@@ -213,8 +223,7 @@ def _verify(kind: str, path: str, salvage: Salvage) -> None:
     finally:
         journal.close()
         state.release()
-    lock = Path(f"{path}.lock" if kind == SQLITE else f"{path}/state.json.lock")
-    lock.unlink(missing_ok=True)
+    Path(_lock_file(kind, path)).unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
