@@ -139,7 +139,7 @@ class Committer:
             group = self._commit()
         if group is None:
             return False
-        group.tell(None)
+        group.notify(None)
         if group.has_changes and self._watchers.calls:
             self._watchers.wake()
         return True
@@ -167,7 +167,7 @@ class Committer:
         finally:
             self.committing.release()
         if group is not None:
-            group.tell(loop)
+            group.notify(loop)
             if group.has_changes and self._watchers.calls:
                 self._watchers.wake()
         return True
@@ -191,7 +191,7 @@ class Committer:
                 # Ctrl-C in the middle of a write. Nobody knows whether it took place, so the store has stopped. The
                 # others are told by a thread that holds no lock.
                 try:
-                    threading.Thread(target=group.tell, args=(None,), name="unibus-tell", daemon=True).start()
+                    threading.Thread(target=group.notify, args=(None,), name="unibus-notify", daemon=True).start()
                 except RuntimeError as none:
                     log.error("no waiter can be notified that the store stopped: %s", none)  # At the end of Python.
                 raise
