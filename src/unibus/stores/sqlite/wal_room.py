@@ -1,16 +1,16 @@
-"""The file of a write-ahead log, kept longer than its content.
+"""Preallocates the file of the write-ahead log, so that a sync is quicker.
 
-A sync after a write that makes a file longer takes about twice as long as one after a write into it: the file's own
-record has to reach the disk too. So zeros are put after the end, in good time and in large steps. To SQLite they are
-nothing: it stops reading a log at the first frame that does not check. From the first checkpoint on the log is written
-over, and there is nothing left to do here.
+A sync after a write that extends a file takes about twice as long as one after a write into it: the metadata of the
+file has to reach the disk, too. So zeros are appended in advance, in large steps. SQLite ignores them: it stops reading
+a log at the first frame with a wrong checksum, so a crash between the two writes is harmless. After the first
+checkpoint the log is overwritten from its beginning, and nothing is left to do.
 """
 
 import os
 from typing import Final
 
 BEGIN_BYTES: Final = 256_000
-"""A program that sends a few messages and ends needs no room."""
+"""A program that sends a few messages and ends needs no preallocation."""
 
 STEP_BYTES: Final = 2_000_000
 AHEAD_BYTES: Final = 250_000
@@ -21,14 +21,14 @@ class WalRoom:
     def __init__(self, path: str, bytes_max: int) -> None:
         self._path = f"{path}-wal"
         self._bytes_max = bytes_max
-        self._next = BEGIN_BYTES  # How much is used when there has to be more.
+        self._next = BEGIN_BYTES  # The used size at which to extend the file.
 
     def is_due(self, used: int) -> bool:
-        """Whether the next write, after so many bytes, should make room first. That takes some milliseconds."""
+        """Whether to extend the file before the next write; `used` bytes are written. Takes some milliseconds."""
         return used >= self._next
 
     def make(self, used: int) -> None:
-        """Called by the one writer, between two writes."""
+        """Extend the file. Called by the only writer, between two writes."""
         wanted = min(used + STEP_BYTES, self._bytes_max)
         self._next = wanted - AHEAD_BYTES if wanted < self._bytes_max else _NEVER
         try:
@@ -40,4 +40,4 @@ class WalRoom:
             finally:
                 os.close(file)
         except OSError:
-            self._next = _NEVER  # It is only about speed; what is wrong will show with the next write.
+            self._next = _NEVER  # Only speed depends on it; the next write reports what is wrong.

@@ -108,7 +108,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="is the folder there"):
+    with pytest.raises(StoreUnavailable, match="check that the folder exists"):
         opened(tmp_path / "nowhere" / "bus.db")
 
 
