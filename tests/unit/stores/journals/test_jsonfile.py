@@ -296,7 +296,7 @@ def test_a_newer_format_is_refused_and_left_alone(folder: Path) -> None:
 
 
 def test_a_file_or_nothing_in_the_place_of_the_folder(folder: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="does the folder exist"):
+    with pytest.raises(StoreUnavailable, match="check that the folder exists"):
         JsonFileJournal(str(folder / "deeper"))
     folder.write_text("a file")
     with pytest.raises(StoreUnavailable, match="is a file"):
