@@ -1,4 +1,4 @@
-"""A capture that is killed: a process of its own that captures one store into one directory until somebody ends it.
+"""A capture that is killed: a process of its own that captures one store into one directory until it is killed.
 
 `python -m tests.crash.capture_child` waits for orders as `tests.crash.child` does, and forks for each of them.
 """

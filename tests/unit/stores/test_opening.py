@@ -1,4 +1,4 @@
-"""From a URL to a store: paths, options, schemes of other packages, and what is refused."""
+"""From a URL to a store: paths, options, schemes of other packages, and what is rejected."""
 
 import importlib.metadata
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from unibus.sync import MessageBus
 
 
 class NoTimers:
-    """Nothing is due in these tests."""
+    """Nothing is scheduled in these tests."""
 
     def after(self, delay_ns: int, action: Callable[[], None]) -> None:
         """Never."""
@@ -142,14 +142,14 @@ def test_an_unknown_scheme_names_the_known_ones() -> None:
 
 
 class Points(list[importlib.metadata.EntryPoint]):
-    """What is installed, as far as this test goes."""
+    """The installed entry points of this test."""
 
     def __call__(self, *, group: str) -> "Points":
         return Points(point for point in self if point.group == group)
 
 
 def open_mine(url: str, clock: Clock, timers: Timers) -> Store:
-    """The opener of a store that another package brings."""
+    """The opener of a store of another package."""
     store = EmbeddedStore(MemoryJournal(), clock, timers)
     store.url = url
     return store

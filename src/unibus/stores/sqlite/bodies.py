@@ -28,7 +28,7 @@ class SqliteBodies:
     def of(self, entry: StoredMessage) -> bytes:
         return self._saved(entry) if entry.home_entity else self._logged(entry)
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop the cached groups: some of them were deleted from the log."""
         self._groups.clear()
 

@@ -70,7 +70,7 @@ class SqliteIndex:
         for first, data in self._connection.execute(sql, (bucket_of(crc),)):
             yield from find(first, data, crc)
 
-    def forget(self, cut: int) -> None:
+    def prune(self, cut: int) -> None:
         """Delete the blocks that only have changes up to `cut`, inside a transaction."""
         for (first,) in self._connection.execute("SELECT first FROM trace_blocks WHERE last <= ?", (cut,)).fetchall():
             places = [value for bucket in range(BUCKETS) for value in (bucket, first)]

@@ -59,7 +59,7 @@ from unibus.stores.sqlite.rows import (
     insert,
     pack,
 )
-from unibus.stores.sqlite.wal_room import WalRoom
+from unibus.stores.sqlite.wal_preallocation import WalPreallocation
 
 log = logging.getLogger("unibus")
 
@@ -108,7 +108,7 @@ class SqliteJournal:
         self._reached = NOT_LOADED  # The last change that the file records as written (log_end.py).
         self._failed = False  # After a failed write nothing more is written, not even at close.
         self._oldest = 1
-        self._room = None if vfs is not None else WalRoom(self._path, CHECKPOINT_BYTES)
+        self._preallocation = None if vfs is not None else WalPreallocation(self._path, CHECKPOINT_BYTES)
         self.held = HeldFiles()
         self.reserve = reserve or Reserve("", 0)
         connection: apsw.Connection | None = None
@@ -173,8 +173,8 @@ class SqliteJournal:
             with self._mutex:
                 self.held.check()
                 self._sync(sync or part is not None)
-                if sync and self._room is not None and self._room.is_due(self._checkpoints.wal_bytes):
-                    self._room.make(self._checkpoints.wal_bytes)
+                if sync and self._preallocation is not None and self._preallocation.is_due(self._checkpoints.wal_bytes):
+                    self._preallocation.extend(self._checkpoints.wal_bytes)
                 row = (first_seq, last, changes[0].at_ns if changes else 0, crc, records)
                 self._groups.write(row if changes else None, part, self._oldest, self._log_bytes, last)
                 if self._groups.index is not None:
@@ -194,7 +194,9 @@ class SqliteJournal:
         if self._checkpoints.is_near(CHECKPOINT_BYTES) or self._groups.is_index_due():
             return False
         wal_bytes = self._checkpoints.wal_bytes
-        if (self._room is not None and self._room.is_due(wal_bytes)) or not self._mutex.acquire(blocking=False):
+        if (self._preallocation is not None and self._preallocation.is_due(wal_bytes)) or not self._mutex.acquire(
+            blocking=False
+        ):
             return False
         self._mutex.release()
         return True
@@ -302,7 +304,7 @@ class SqliteJournal:
                 if is_more:
                     break
             if cut:
-                self._forget(cut, freed)
+                self._prune(cut, freed)
                 # The vacuum writes moved pages to the write-ahead log. The file gets shorter only at a checkpoint, and
                 # an idle store has no commit that would run one.
                 self._checkpoints.wal_bytes += freed // 2
@@ -310,18 +312,18 @@ class SqliteJournal:
                     self._checkpoints.run(CHECKPOINT_BYTES)
         return is_more
 
-    def _forget(self, cut: int, freed: int) -> None:
+    def _prune(self, cut: int, freed: int) -> None:
         with SqliteTransaction(self._connection):
             self._connection.execute(
                 "UPDATE cursors SET missed = missed + ? - max(seq, ?) WHERE seq < ?", (cut, self._oldest - 1, cut)
             )
             self._connection.execute("DELETE FROM log WHERE last <= ?", (cut,))
             if self._groups.index is not None:
-                self._groups.index.forget(cut)
+                self._groups.index.prune(cut)
             insert(self._connection, "meta", ("log_bytes", self._log_bytes - freed, OLDEST, cut + 1), 2)
         self._oldest = cut + 1
         self._log_bytes -= freed
-        self._bodies.forget()
+        self._bodies.clear_cache()
         self._connection.execute(f"PRAGMA incremental_vacuum({2 * TRIM_PAGES})").fetchall()
 
     def missed(self, name: str) -> int:

@@ -17,7 +17,7 @@ AHEAD_BYTES: Final = 250_000
 _NEVER: Final = 1 << 62
 
 
-class WalRoom:
+class WalPreallocation:
     def __init__(self, path: str, bytes_max: int) -> None:
         self._path = f"{path}-wal"
         self._bytes_max = bytes_max
@@ -27,7 +27,7 @@ class WalRoom:
         """Whether to extend the file before the next write; `used` bytes are written. Takes some milliseconds."""
         return used >= self._next
 
-    def make(self, used: int) -> None:
+    def extend(self, used: int) -> None:
         """Extend the file. Called by the only writer, between two writes."""
         wanted = min(used + STEP_BYTES, self._bytes_max)
         self._next = wanted - AHEAD_BYTES if wanted < self._bytes_max else _NEVER

@@ -144,7 +144,7 @@ def test_the_drivers_errors_become_ours_with_their_text(error: apsw.Error, ours:
 
 
 class LastError:
-    """As much of a connection as tells why the last call failed."""
+    """The part of a connection that says why the last call failed."""
 
     def __init__(self, number: int) -> None:
         self.system_errno = number
