@@ -1,9 +1,9 @@
-"""After a crash: what the store holds, what its history tells and what it had answered must be one and the same story.
+"""After a crash: the content of the store, its history and its acknowledged results must agree.
 
     history   without a gap, and what was read of it before is still there word for word
     state     every message that history leaves somewhere, there, in that state, with that count and its own body
     answers   all that was answered at the level that this crash spares; every call whole or not at all, and of the
-              calls of one thread none without those before it; no event that nobody asked for
+              calls of one thread none without those before it; no event without a call
 
 Each step looks at everything once.
 """
@@ -61,7 +61,7 @@ class Held:
 
 @dataclass
 class Story:
-    """What history tells, played from its beginning."""
+    """The state by history, replayed from its beginning."""
 
     channels: dict[str, dict[int, Held]] = field(default_factory=dict)
     marks: set[Mark] = field(default_factory=set)
@@ -217,7 +217,7 @@ def _compare_state(found: dict[str, dict[int, Held]], story: Story, ledger: Ledg
 def _compare_positions(store: EmbeddedStore, story: Story, ledger: Ledger) -> None:
     for name, position in story.positions.items():
         if store.position(name) != position:
-            ledger.findings.wrong.append(f"{name!r} stands at {store.position(name)}, and by history at {position}")
+            ledger.findings.wrong.append(f"{name!r} is at {store.position(name)}, and by history at {position}")
 
 
 def _compare_index(store: EmbeddedStore, ledger: Ledger) -> None:
@@ -235,7 +235,7 @@ def _compare_answers(story: Story, ledger: Ledger, floor: int) -> None:
     ended_lanes: set[int] = set()
     for op in ledger.ops:
         if op.status == REFUSED:
-            continue  # If it has happened all the same, nobody has asked for that.
+            continue  # If it has happened all the same, it is an event without a call.
         there = _there(op, story, ledger)
         if op.status == ACKED and op.index <= floor and not there:
             ledger.findings.lost.append(f"{op} was answered")
@@ -269,11 +269,11 @@ def _explain(ledger: Ledger, explained: set[Mark], opened: set[str]) -> None:
             mark = (mark[0], mark[1].removesuffix(DEAD), "", "")  # They go with their queue.
         caused = mark[0] in ASKED_FOR or mark[3].endswith((ABANDONED, REASON))
         if caused and mark not in explained and event.consumer not in opened:
-            ledger.findings.wrong.append(f"nobody asked for {event}")
+            ledger.findings.wrong.append(f"no call for {event}")
 
 
 def _check_places(found: dict[str, dict[int, Held]], story: Story, ledger: Ledger) -> None:
-    """The promises, from the answers and the messages alone; history only tells what had run out of time."""
+    """The promises, from the answers and the messages alone; history only shows what has expired."""
     places = {(channel, held.id): held.count for channel, queue in found.items() for held in queue.values()}
     unknown = {op.name for op in ledger.ops if op.status == OPEN}
     lapsed = {place for place, (kind, by) in story.ended.items() if kind != "completed" or by in unknown}
@@ -283,7 +283,7 @@ def _check_places(found: dict[str, dict[int, Held]], story: Story, ledger: Ledge
             if place not in places and place not in allowed:
                 ledger.findings.lost.append(f"{place} of {op} is nowhere")
     for place in ledger.gone & places.keys():
-        ledger.findings.doubled.append(f"{place} was completed and is there again")
+        ledger.findings.doubled.append(f"{place} was completed and exists again")
     for place, count in ledger.deliveries.items():
         if places.get(place, count) < count:
             ledger.findings.wrong.append(f"{place} was delivered {count} times, and says {places[place]}")

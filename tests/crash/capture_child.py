@@ -1,4 +1,4 @@
-"""A capture that is killed: a process of its own that captures one store into one directory until somebody ends it.
+"""A capture that is killed: a process of its own that captures one store into one directory until it is killed.
 
 `python -m tests.crash.capture_child` waits for orders as `tests.crash.child` does, and forks for each of them.
 """
@@ -13,7 +13,7 @@ from tests.crash.child import Wire, births
 from unibus.capture import capturing, compacting
 from unibus.capture.capturing import Capturing
 from unibus.capture.settings import Rotation
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 
 
 def live(order: dict[str, object]) -> None:

@@ -20,7 +20,7 @@ from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Rotation
 from unibus.core.lifecycle.events import Event
 from unibus.stores.files.disk import Files
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 from unibus.testing.files import FolderDisk
 
 FOLDER = "capture"
@@ -28,7 +28,7 @@ SMALL = Rotation(rows=6)
 
 
 def one_life(work: Work, files: Files, policy: Policy | None) -> None:
-    """Capture all there is in small segments, put them together, let some bodies go, and write the manifest anew."""
+    """Capture all there is in small segments, put them together, drop some bodies, and write the manifest again."""
     with closing(open_history(work.url)) as reader, patch.object(manifest, "LINES_MIN", 5):
         with closing(Capturing(reader, FOLDER, SMALL, policy, files=files)) as capture:
             capture.finish()
@@ -39,14 +39,14 @@ def one_life(work: Work, files: Files, policy: Policy | None) -> None:
 
 
 def steps_of(work: Work, seed: str) -> int:
-    """How many steps a life takes that nobody cuts."""
+    """How many steps a run takes without a cut."""
     disk = FolderDisk(seed)
     one_life(work, disk.start(), None)
     return disk.steps
 
 
 def cut_and_go_on(work: Work, expected: list[Event], seed: str, steps: list[int], lying: bool = False) -> None:
-    """A life for each of the steps, at which the power goes; then one that ends, and a look at what there is."""
+    """One run for each of the steps, with a power cut there; then a complete one, and a check of the result."""
     disk = FolderDisk(seed, lying_sync=lying)
     for step in steps:
         files = disk.start()
@@ -63,7 +63,7 @@ def cut_and_go_on(work: Work, expected: list[Event], seed: str, steps: list[int]
 
 
 def campaign(folder: Path, seed: str, rounds: int, lying: bool = False) -> int:
-    """Rounds of some lives each. Gives how many cuts there were."""
+    """Rounds of some runs each. Returns how many cuts there were."""
     chance = random.Random(seed)
     cuts = 0
     with working(folder / "bus.db", seed) as work:

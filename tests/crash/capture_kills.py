@@ -40,7 +40,7 @@ class Tally:
 
 
 def write(nursery: Nursery, path: Path, seed: str, over: threading.Event, wrong: list[str]) -> None:
-    """Lives of a bus, one after the other."""
+    """Runs of a bus, one after the other."""
     chance = random.Random(seed)
     for life in range(LIVES * 100):
         if over.is_set():

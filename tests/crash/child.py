@@ -1,6 +1,6 @@
-"""What is killed: a process that works on a real file and tells each call and each answer through its standard output.
+"""The process that is killed: it works on a real file and reports each call and each result on its standard output.
 
-`python -m tests.crash.child` waits for orders, one line each, and forks a child for every one of them: so a life begins
+`python -m tests.crash.child` waits for orders, one line each, and forks a child for every one of them: so a run begins
 within a few milliseconds. The last word about a child is written when it is gone, after all that it has said itself.
 """
 
@@ -32,7 +32,7 @@ TOLD = ("marks", "stored", "taken", "states")
 
 
 class Wire:
-    """A ledger that stands in another process. A line is written whole before the call goes on."""
+    """A ledger in another process. A line is written completely before the call continues."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class Wire:
 
 
 def live(order: dict[str, object]) -> None:
-    """Work in some threads until somebody ends it."""
+    """Work in some threads until it is killed."""
     wire = Wire()
     try:
         snapshot.PART_ENTRIES = int(str(order["piece"]))
@@ -87,7 +87,7 @@ def live(order: dict[str, object]) -> None:
 
 
 def open_journal(path: str, bytes_max: int) -> Journal:
-    """The kind that the name tells."""
+    """The kind of journal, from the name of the file."""
     if path.endswith(".json"):
         jsonfile_log.SEGMENT_BYTES = bytes_max
         return JsonFileJournal(path)
@@ -105,7 +105,7 @@ def work(store: EmbeddedStore, wire: Wire, seed: object, lane: int) -> None:
 
 
 def births(live: Callable[[dict[str, object]], None]) -> None:
-    """For each order on the standard input a process of its own that works until somebody ends it."""
+    """For each order on the standard input, one process that works until it is killed."""
     wire = Wire()
     for line in sys.stdin:
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""The campaigns make pieces of snapshots and the write-ahead log small; nobody else shall notice."""
+"""The campaigns use small snapshot slices and a small write-ahead log; other tests must not be affected."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

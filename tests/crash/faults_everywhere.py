@@ -2,7 +2,7 @@
 
 An exception may come at any call: out of memory, Ctrl-C, a defect. What must hold after it, whichever call it was:
 
-    the store goes on    its invariants hold, memory and log agree, the operation took place as a whole or not at all
+    the store continues  its invariants hold, memory and log agree, the operation took place as a whole or not at all
     or it has stopped    every later call says so; opened again it holds what was before, or all of the operation
 
 Plain Python is traced. Compiled code cannot be: a package that `tools/fault_points.py` has prepared calls a hook at the
@@ -70,7 +70,7 @@ class Faults:
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
         if not self._is_ours(frame.f_code.co_filename):
             return None
-        # A generator that goes on is a call to the tracer too, but an exception there would skip its `finally`.
+        # A generator that is resumed is a call for the tracer, too, but an exception there would skip its `finally`.
         begins = event == "call" and frame.f_lasti < _FIRST_INSTRUCTIONS
         if begins or (self.lines and event == "line"):
             self._reach(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
@@ -90,7 +90,7 @@ class Faults:
 
 
 def picture(store: EmbeddedStore) -> object:
-    """Everything that the store holds, but for the tokens of locks, which are drawn anew each time."""
+    """Everything in the store, except for lock tokens, which are random."""
     return picture_of(store._state)
 
 
@@ -155,9 +155,9 @@ class Trial:
         if store.health().ok:
             problems = _in_time(store.check)
             if problems:
-                return f"it goes on, and {problems}"
+                return f"it continues, and {problems}"
             if self.is_atomic and picture(store) not in allowed:
-                return "it goes on with half of the operation"
+                return "it continues with half of the operation"
         else:
             stopped = _in_time(lambda: store.entities())
             if not isinstance(stopped, BusError):

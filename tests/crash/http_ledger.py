@@ -6,8 +6,8 @@ half of it never is (I10). The rules, by the numbers of the invariants:
     I1  a message whose send was answered is in the store, unless a settlement that ends it was asked for
     I2  a message whose completion was answered is never delivered again, and not in the store
     I3  a message is not delivered while a lock on it holds
-    I5  a message that was sent again with the same MessageId, where duplicates are detected, is there once
-    I6  a batch, and the copies of a message for the subscriptions of a topic, are there as a whole or not at all
+    I5  a message that was sent again with the same MessageId, where duplicates are detected, exists once
+    I6  a batch, and the copies of a message for the subscriptions of a topic, exist as a whole or not at all
     I7  delivery counts grow
     I8  a scheduled message is not delivered early
 

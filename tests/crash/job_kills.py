@@ -3,7 +3,7 @@
     create a job ─▶ its client is gone ─▶ kill -9 in the middle ─▶ start, resume ─▶ kill -9 … ─▶ done
 
 After each kill every message is in one place, once: dead with its record, or back without it and brought back once.
-Between two lives some that are back die again: the job must not move them a second time.
+Between two runs some redriven messages are dead-lettered again: the job must not move them a second time.
 """
 
 import http.client
@@ -139,7 +139,7 @@ def let_some_die(path: Path, back: int) -> set[str]:
 
 
 def audit(path: Path, known: dict[str, tuple[str, int]], target: str, again: set[str], findings: list[str]) -> int:
-    """Everything is there once and as it should be. How many were moved."""
+    """Every message exists once and is right. How many were moved."""
     moved = 0
     with reopened(path) as store:
         entries = store.held()

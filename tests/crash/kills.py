@@ -1,6 +1,6 @@
-"""The campaign with processes that are killed: at any moment, also while they open the file. What was told is true.
+"""The campaign with processes that are killed: at any moment, also while they open the file. What was reported is true.
 
-One cycle is one life. A file lives for a number of them, so that each begins with what the ones before have left.
+One cycle is one run. A file has several of them, so that each begins with what the ones before have left.
 """
 
 import json
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 LIVES = 25
 BYTES_MAX = 16_000_000
 SILENCE_S = 60.0
-"""Nobody is silent for that long."""
+"""A child that reports nothing for so long has failed."""
 
 
 class Nursery:
@@ -95,7 +95,7 @@ def parsed(line: bytes) -> dict[str, Any] | None:
 
 
 class Scribe:
-    """Takes down what a child tells."""
+    """Records what a child reports."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -121,7 +121,7 @@ class Scribe:
 
 
 def one_file(nursery: Nursery, path: Path, seed: str, until: float, planted: str) -> Ledger:
-    """Lives on one file, each killed, until there were enough or the time is over."""
+    """Runs on one file, each killed, until there were enough or the time is over."""
     chance = random.Random(seed)
     ledger = Ledger()
     for life in range(LIVES):

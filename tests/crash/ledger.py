@@ -149,7 +149,7 @@ class Ledger:
     # From the audit
 
     def keep(self, survived: list[Op]) -> None:
-        """Only these have happened; learn everything anew from them."""
+        """Only these have happened; rebuild everything from them."""
         self.durable = sum(op.index <= self.durable for op in survived) - 1
         self.ops = survived
         self.deliveries, self.locks, self.gone = {}, {}, set()

@@ -1,4 +1,4 @@
-"""What is killed: a program with rows of its own and a bus, which tells both in one commit.
+"""The process that is killed: a program with its own rows and a bus, which changes both in one commit.
 
 `python -m tests.crash.outbox_child` waits for orders, one line each, and forks a child for every one of them.
 """
@@ -71,7 +71,7 @@ def live(order: dict[str, Any]) -> None:
     wire = Wire()
     try:
         if order["planted"]:
-            # A position that nobody finds again: what was relayed and not yet deleted is relayed a second time.
+            # A position that is not found again: what was relayed and not yet deleted is relayed a second time.
             relay_route.position_name = lambda source: f"outbox/{uuid4()}"
         bus = MessageBus(order["url"])
         first = Program(bus, order, 0)

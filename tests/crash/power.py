@@ -1,6 +1,6 @@
-"""The campaign on a simulated disk: work, cut the power at any step, start again, look at everything; from a seed.
+"""The campaign on a simulated disk: work, cut the power at any step, start again, check everything; from a seed.
 
-One cycle is one disk with several lives. Each life ends in one of four ways: a cut at a step inside of some call, a cut
+One cycle is one disk with several runs. Each run ends in one of four ways: a cut at a step inside of some call, a cut
 between two calls, the end of the process alone, or an orderly close. The next one begins with a recovery, and that may
 be cut as well, up to three times in a row.
 """
@@ -61,7 +61,8 @@ class Tally:
 
 
 class StillTimers(Timers):
-    """Fire nothing: every call does what is due by then. So a run has one thread, and follows from its seed."""
+    """Timers that never fire: every call applies passed deadlines. So a run has one thread, and follows from its
+    seed."""
 
     def after(self, delay_ns: int, action: Callable[[], None]) -> None:
         pass
@@ -80,7 +81,7 @@ class Machine:
         self.reserve: Reserve | None = None
         self.ledger = Ledger()
         self.floor = -1
-        """The last operation that must have survived the end of the life before."""
+        """The last operation that must have survived the end of the run before."""
         self._planted = planted
         self._snapshot_every = self.chance.choice((5, 25, 100))
         self._memory_mb = self.chance.choice((0.0, 0.01, 16.0))
@@ -132,7 +133,7 @@ class Machine:
         self.disk.heal()
         return self.start()
 
-    # Its life
+    # One run
 
     def work(self, worker: Worker, steps: int) -> None:
         for _ in range(steps):
@@ -231,7 +232,7 @@ MACHINES: dict[str, type[Machine]] = {"sqlite": Machine, "jsonfile": JsonMachine
 
 
 def cycle(machine: Machine, seed: str) -> Ledger:
-    """The whole life of one disk. Ends with everything received, once."""
+    """All runs of one disk. Ends with everything received, once."""
     before: Worker | None = None
     for life in range(LIVES):
         store = machine.recover()

@@ -1,6 +1,7 @@
-"""The campaign on dead letters: thousands are brought back by processes that are killed, until one comes to the end.
+"""The campaign on dead-lettered messages: processes that redrive thousands are killed, until one finishes.
 
-After each kill every message is in one place: dead with its record, or back without it. What was told is done.
+After each kill every message is in one place: dead-lettered with its reason, or redriven without it. What was reported
+is done.
 """
 
 import json
@@ -68,14 +69,12 @@ class Score:
     findings: list[str] = field(default_factory=list)
 
     def line(self, name: str) -> str:
-        told = (
-            f"{self.files} files, {self.kills} kills, {self.in_the_middle} of them half way, {self.moved} letters moved"
-        )
-        return f"{name}: {told}, findings: {self.findings[:3] or 'none'}"
+        moved = f"{self.in_the_middle} of them half way, {self.moved} messages moved"
+        return f"{name}: {self.files} files, {self.kills} kills, {moved}, findings: {self.findings[:3] or 'none'}"
 
 
 def buried(path: Path, count: int) -> dict[str, tuple[str, int]]:
-    """A file with so many dead letters: by id, where each died and its body."""
+    """A file with this many dead-lettered messages: by id, the queue and the body of each."""
     known: dict[str, tuple[str, int]] = {}
     with SyncMessageBus(str(path)) as bus:
         bus.create_topic("t")
@@ -95,7 +94,7 @@ def buried(path: Path, count: int) -> dict[str, tuple[str, int]]:
 
 
 def one_file(nursery: Nursery, path: Path, chance: random.Random, score: Score, seconds: float, planted: bool) -> None:
-    """Kill whoever moves them, again and again, until all are moved. When the time is over one may come to the end."""
+    """Kill the process that moves them, again and again, until all are moved. After the time limit one may finish."""
     known = buried(path, LETTERS if not planted else 300)
     until, lives = time.monotonic() + seconds, 0
     verb, back = chance.choice(["retry", "redirect"]), 0
@@ -110,13 +109,13 @@ def one_file(nursery: Nursery, path: Path, chance: random.Random, score: Score, 
         before, back = back, audit(path, known, REVIEW if verb == "redirect" or planted else "", score.findings)
         score.in_the_middle += 0 < back < len(known)
         if back < before + told:
-            score.findings.append(f"{told} were told to be moved, and {back - before} are")
+            score.findings.append(f"{told} were reported as moved, and {back - before} are")
     score.moved += back
     score.files += 1
 
 
 def one_life(nursery: Nursery, order: dict[str, object], from_ready: bool, for_s: float) -> int:
-    """How many letters it told to have moved before it was killed."""
+    """How many messages it reported as moved before it was killed."""
     told = 0
     for word in nursery.life(order, from_ready, for_s):
         if word["is"] == "error":
@@ -126,7 +125,7 @@ def one_life(nursery: Nursery, order: dict[str, object], from_ready: bool, for_s
 
 
 def audit(path: Path, known: dict[str, tuple[str, int]], target: str, findings: list[str]) -> int:
-    """Everything is there once and as it should be. How many are back."""
+    """Every message exists once and is right. How many are redriven."""
     back = 0
     with reopened(path) as store:
         entries = store.held()

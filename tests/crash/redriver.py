@@ -1,4 +1,5 @@
-"""What is killed while it brings dead letters back: `python -m tests.crash.redriver`, a nursery as in child.py."""
+"""The process that is killed while it redrives dead-lettered messages: `python -m tests.crash.redriver`, a nursery as
+in child.py."""
 
 import threading
 import traceback

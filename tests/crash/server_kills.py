@@ -3,7 +3,7 @@
     start ─▶ clients work ─▶ kill -9, at any moment, also while it starts ─▶ start again on the same file …
     at the end: `unibus check`, then everything is drained in this process and compared with what was answered
 
-A life is one process. A file has many of them, so that each begins with what the ones before have left.
+A run is one process. A file has many of them, so that each begins with what the ones before have left.
 """
 
 import json
@@ -71,7 +71,7 @@ def one_life(server: ServerProcess, path: Path, clients: list[Client], chance: r
     for each in threads:
         each.start()
     for_s = chance.choice((0.05, 0.3, 0.3, 1.0))
-    stop.wait(chance.uniform(0.0, for_s))  # Nothing sets it: a life ends at a random moment.
+    stop.wait(chance.uniform(0.0, for_s))  # Nothing sets it: a run ends at a random moment.
     code = kill(server)
     assert code == -9, f"the server ended by itself with {code}: {log.read_text()[-2_000:]}"
     stop.set()

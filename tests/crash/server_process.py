@@ -1,7 +1,7 @@
 """`unibus serve FILE` as a process that a test starts, kills and starts again on the same file.
 
 Two ways to start it: `Executed` runs the command as a user does, `Forked` forks a process that has imported the package
-before (server_child.py), which makes ten lives a second possible. Everything after that is the same program.
+before (server_child.py), which makes ten runs a second possible. Everything after that is the same program.
 """
 
 import json
@@ -73,7 +73,7 @@ def kill(server: ServerProcess, number: int = signal.SIGKILL) -> int:
 
 
 class Executed:
-    """A new interpreter for each life."""
+    """A new interpreter for each run."""
 
     def __init__(self) -> None:
         self.pid = 0

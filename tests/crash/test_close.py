@@ -1,4 +1,4 @@
-"""A store is closed with a snapshot. Whatever ends that early, every message is there once afterwards."""
+"""A store is closed with a snapshot. Whatever interrupts it, every message exists once afterwards."""
 
 import random
 import signal
@@ -40,7 +40,7 @@ print("closed", flush=True)
 
 
 def prepared(kind: str) -> tuple[Machine, EmbeddedStore, list[str]]:
-    """A second life: some messages of the first are gone, some are new, and the snapshot has several pieces."""
+    """A second run: some messages of the first are removed, some are new, and the snapshot has several slices."""
     machine = machine_of(kind, every=10**6, piece=3)
     store = machine.start()
     store.apply([Declare("q", QUEUE, {})]).wait(10)

@@ -35,7 +35,7 @@ class Truth:
 
 
 def truth_of(seed: str, kind: str = "sqlite", steps_after: int = 0) -> Truth:
-    """A life of some snapshots, with a part of it in the file and a part in the write-ahead log only."""
+    """A run with some snapshots, with a part of it in the file and a part in the write-ahead log only."""
     machine = MACHINES[kind](seed)
     machine._history_bytes = 10**9
     machine._snapshot_every = 60
@@ -71,7 +71,7 @@ def known(queue: dict[int, Held]) -> dict[int, tuple[str, int, int]]:
 
 
 def opened(disk: AnyDisk) -> EmbeddedStore:
-    """With a clock that stands at the beginning, so that nothing comes due."""
+    """With a clock that stays at the beginning, so that no deadline passes."""
     journal: AnyJournal
     if isinstance(disk, FolderDisk):
         journal = JsonFileJournal(PATH, files=disk.start())

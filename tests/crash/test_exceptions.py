@@ -1,4 +1,4 @@
-"""An exception at every call of every operation on a store: it goes on whole, or it stops; never half."""
+"""An exception at every call of every operation on a store: it continues intact, or it stops; never half."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""One disk call goes wrong: whoever waits is told, the store stops, and after it was opened again all answers hold."""
+"""One disk call fails: every waiter gets the error, the store stops, and after reopening all results hold."""
 
 import random
 
@@ -36,7 +36,7 @@ def machine_of(seed: str, kind: str) -> Machine:
 
 
 def worked(machine: Machine) -> tuple[EmbeddedStore | None, bool]:
-    """A life from the first start on. The store, if there was one, and whether the disk has failed it."""
+    """A run from the first start on. The store, if it was opened, and whether the disk has failed."""
     try:
         store = machine.start()
     except BusError:
@@ -52,7 +52,7 @@ def worked(machine: Machine) -> tuple[EmbeddedStore | None, bool]:
 
 
 def calls(seed: str, counter: str, kind: str) -> int:
-    """How many calls of a kind the same life makes when nothing goes wrong."""
+    """How many calls of a kind the same run makes when nothing fails."""
     machine = machine_of(seed, kind)
     store, failed = worked(machine)
     assert store is not None
@@ -83,12 +83,12 @@ def test_no_answer_is_false_whichever_call_fails(fault: Fault, seed: str, kind: 
 
 
 def strike(seed: str, fault: Fault, site: int, kind: str) -> bool:
-    """Let one call fail, mend the disk, open again; then also cut the power. Whether the store had to stop."""
+    """Let one call fail, repair the disk, open again; then also cut the power. Whether the store had to stop."""
     machine = machine_of(seed, kind)
     machine.disk.fail_at(site, fault)
     store, failed = worked(machine)
     if store is not None and failed and not (fault is Fault.READ and store.health().ok):
-        check_stopped(store)  # But where only somebody who reads history could not, it goes on.
+        check_stopped(store)  # If only a history reader has failed, the store continues.
     machine.disk.heal()
     if store is not None:
         if store.health().ok:
@@ -98,7 +98,7 @@ def strike(seed: str, fault: Fault, site: int, kind: str) -> bool:
     store = machine.start()
     audit(store, ledger, len(ledger.ops))
     assert ledger.findings.all() == [], f"{fault} {site}"
-    # The first thing that is synced settles for good what was unknown: until then SQLite's old log may come back.
+    # The first sync decides what was unknown: until then frames of SQLite's old log may become valid again.
     Worker(store, ledger, "after").send_durably()
     machine.disk.cut()
     machine.release(store)
@@ -233,7 +233,7 @@ def test_opening_must_copy_the_log_also_on_a_full_disk() -> None:
     assert store is not None
     machine.disk.kill()
     machine.release(store)
-    machine.disk.fail_at(1, Fault.FULL)  # The first page of the file; the log has room.
+    machine.disk.fail_at(1, Fault.FULL)  # The first page of the file; the log has space.
     with pytest.raises(StoreFull):
         machine.start()
     machine.reserve = Spare(machine, 1)

@@ -184,7 +184,7 @@ def test_a_full_store_that_was_killed_opens_full(url: str, small: Path, virtual_
     with pytest.raises(StoreFull):
         bus.send("orders", "nothing")
     assert receive_all(bus) == list(range(stored))
-    bus.close()  # Still full: nothing of what was settled comes back.
+    bus.close()  # Still full: nothing that was settled is redelivered.
     bus = opened(url, virtual_clock)
     assert receive_all(bus) == []
     check_works_again(bus, virtual_clock, filler)
@@ -255,7 +255,7 @@ def fill_with(path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "jsonfile"])
-def test_a_store_that_a_full_disk_could_not_make_is_made_once_there_is_room(small: Path, scheme: str) -> None:
+def test_a_store_that_a_full_disk_could_not_create_is_created_once_there_is_space(small: Path, scheme: str) -> None:
     with pytest.raises(OSError, match="No space"):
         fill_with(small / "ballast")
     for _ in range(2):  # The first error keeps no lock.

@@ -1,4 +1,4 @@
-"""An import that is killed, again and again: every message is there once, and in its place."""
+"""An import that is killed, again and again: every message exists once, and in its place."""
 
 import random
 import subprocess
@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from unibus.bus.history.export import Exporting
-from unibus.stores.reading import open_reader
+from unibus.stores.schemes import open_reader
 from unibus.sync import MessageBus
 
 MESSAGES = 600
@@ -32,7 +32,7 @@ with open(sys.argv[1], "rb") as file, owning(f"sqlite:///{sys.argv[2]}") as stor
 
 
 def make_export(folder: Path) -> tuple[Path, dict[str, Counter[str]]]:
-    """Queues, copies, dead letters and sessions. Gives what has to be where, by id."""
+    """Queues, copies, dead-lettered messages and sessions. Returns by id what has to be where."""
     with MessageBus(folder / "old.db") as bus:
         bus.create_topic("t")
         bus.create_subscription("t", "s")
@@ -80,7 +80,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 
 
 def run(export: Path, store: Path, steps: int | None, begins: list[int]) -> bool:
-    """Import, and kill it after it has told of so many steps, wherever it is by then. True if it was complete."""
+    """Import, and kill it after it has reported this many steps, wherever it is by then. True if it was complete."""
     program = [sys.executable, "-W", "error", "-c", PROGRAM, str(export), str(store)]
     with subprocess.Popen(program, stdout=subprocess.PIPE) as importing:
         assert importing.stdout is not None

@@ -79,7 +79,7 @@ def test_a_torn_end_of_the_log_is_cut(truth: Truth) -> None:
 
 
 def edited(truth: Truth, name: str, old: bytes, new: bytes) -> tuple[FolderDisk, int]:
-    """Somebody has changed a file by hand. Gives the line, too."""
+    """Change a file by hand. Returns the line, too."""
     disk = copied(truth)
     content = disk.content(name)
     at = content.index(old)

@@ -1,4 +1,5 @@
-"""The power fails at each single step of a snapshot in JSON files: the old one is there or the new one, and the log."""
+"""A power cut at each single step of a snapshot in JSON files: the old or the new one is valid, and the log is
+complete."""
 
 import pytest
 
@@ -14,7 +15,7 @@ EVERY = 30
 
 
 def prepared(fate: str) -> tuple[JsonMachine, EmbeddedStore]:
-    """One snapshot is there, and the next one is nearly due: with messages that come, stay and go."""
+    """One snapshot exists, and the next one is nearly due: with messages that are added, kept and removed."""
     machine = JsonMachine("snapshots", JsonMachine.new_disk(fate))
     machine._snapshot_every, machine._piece, machine._memory_mb = EVERY, 4, 0.0
     machine._history_bytes = 10**9

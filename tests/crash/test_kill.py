@@ -14,7 +14,8 @@ def test_what_was_answered_survives_the_end_of_the_process(tmp_path: Path) -> No
 
 
 def test_what_was_answered_survives_in_json_files(tmp_path: Path) -> None:
-    """In memory, if there is such a place: a kill takes nothing from the kernel, and a sync takes most of a life."""
+    """In memory, if there is such a folder: a kill loses nothing that the kernel has, and syncs would take most of a
+    run."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else tmp_path) as folder:
         check(campaign(Path(folder), "kill", SECONDS / 2, ending="json"), 5)
 

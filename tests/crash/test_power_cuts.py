@@ -1,4 +1,4 @@
-"""Power cuts at any step: what was answered is there, once and whole. And the check finds what it has to find."""
+"""Power cuts at any step: what was acknowledged exists, once and complete. And the check finds planted defects."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.crash.workload import Worker
 from unibus.errors import StoreDamaged
 
 CYCLES = {"sqlite": 60, "jsonfile": 5}
-"""About ten seconds and a few; `make soak` goes on for minutes, with other seeds."""
+"""About ten seconds and a few; `make soak` runs for minutes, with other seeds."""
 
 kinds = pytest.mark.parametrize("kind", MACHINES)
 

@@ -1,4 +1,4 @@
-"""kill -9 while ten thousand dead letters are brought back: each ends in its new place, once."""
+"""kill -9 while ten thousand dead-lettered messages are redriven: each ends in its new place, once."""
 
 from pathlib import Path
 

@@ -53,7 +53,7 @@ from unibus.stores.seam.store import ClaimRequest, SessionLock
 from unibus.testing.model import SECOND
 
 GUARD_S = 30.0
-"""Nobody waits that long: an answer that does not come is an error."""
+"""The longest wait: a result that does not arrive is an error."""
 
 DELIVERIES_MAX = 4
 BULK = 700
@@ -75,7 +75,7 @@ SESSIONS = ("s1", "s2", "s3")
 
 
 class Book(Protocol):
-    """Who is told: a ledger in this process, or one behind a pipe."""
+    """The recorder of calls: a ledger in this process, or one behind a pipe."""
 
     def begin(self, op: Op) -> None: ...
 
@@ -96,7 +96,7 @@ class Holding:
 
 
 class Worker:
-    """`seed` makes its ids and names its own; `lane` tells its calls from those of other threads."""
+    """`seed` makes its ids and names its own; `lane` separates its calls from those of other threads."""
 
     def __init__(self, store: EmbeddedStore, state: Book, seed: str, lane: int = 0) -> None:
         self.store = store
@@ -255,7 +255,7 @@ class Worker:
         self.receive(channel, self.chance.choice((1, 1, 3, 10)), self.chance.random() < 0.85)
 
     def receive(self, channel: str, count: int, lock: bool = True, sequences: tuple[int, ...] = ()) -> Op:
-        """Up to so many messages. What was taken stands in the operation once it is answered."""
+        """Up to this many messages. The operation has what was taken once its result arrives."""
         op = Op(self._lane, self._name("c"), synced=not lock)
         session = (self._session.session_id, self._session.token) if channel == "sessions" and self._session else None
         request = ClaimRequest(channel, count, lock, op.name, session, sequences)
@@ -343,7 +343,7 @@ class Worker:
     # By hand
 
     def mend(self) -> None:
-        """Some dead letters go to another queue, together with a position."""
+        """Move some dead-lettered messages to another queue, together with a position."""
         self.flush()
         channel = self.chance.choice(("a", "b")) + DEAD
         letters = [entry for entry in self._waiting(channel) if entry.state == ACTIVE][: self.chance.randrange(1, 5)]
@@ -413,7 +413,7 @@ class Worker:
         if verb == LEAVE_SESSION:
             self._session = None
         else:
-            # With a message, whose event tells whether the batch took place.
+            # With a message: its event shows whether the batch took place.
             op.states[lock.session_id] = self._name("state")
             command.state = op.states[lock.session_id].encode()
             send, op.marks, places = self._send("a")

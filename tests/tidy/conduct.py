@@ -1,12 +1,14 @@
 """Rules about what code may do: hide no error, run no data, and in the pure packages touch nothing of the world."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tests.tidy.layout import (
     CODE_CALLS,
     CODE_MODULES,
     REPORTING_CALLS,
+    WORDS_BANNED,
     WORLD_CALLS,
     WORLD_METHODS,
     WORLD_MODULES,
@@ -108,3 +110,29 @@ def compiled_files_stay_out_of_src(tree: Tree) -> Iterator[Breach]:
     for pattern in ("*.so", "*.pyd", "*.c"):
         for path in tree.source_files(pattern):
             yield Breach(path, 1, path, "a built file in src shadows the source beside it: make clean")
+
+
+def texts_use_plain_words(tree: Tree) -> Iterator[Breach]:
+    """Errors, hints, log lines and help texts, which users read without the code around them."""
+    banned = re.compile(rf"\b(?:{'|'.join(WORDS_BANNED)})\b", re.IGNORECASE)
+    errors = {node.name for module in tree.modules if module.name.endswith(".errors") for node in _classes(module)}
+    for module in tree.modules:
+        for call in _calls(module):
+            for text in _texts(call, errors):
+                if found := banned.search(text.value):
+                    yield Breach(module.path, text.lineno, module.name, f"{found[0]!r} in {text.value[:60]!r}")
+
+
+def _classes(module: Module) -> Iterator[ast.ClassDef]:
+    return (node for node in module.tree.body if isinstance(node, ast.ClassDef))
+
+
+def _texts(call: ast.Call, errors: set[str]) -> Iterator[ast.Constant]:
+    name = ast.unparse(call.func).rpartition(".")[2]
+    read = [keyword.value for keyword in call.keywords if keyword.arg == "help"]
+    if name in errors or name in REPORTING_CALLS:
+        read += call.args
+    for argument in read:
+        for node in ast.walk(argument):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node

@@ -185,6 +185,14 @@ BASES_MAX: Final = 2  # Classes of ours above a class.
 MODULE_NAMES_BANNED: Final = frozenset({"util", "utils", "helper", "helpers", "common", "misc", "manager", "managers"})
 CLASS_SUFFIXES_BANNED: Final = ("Manager", "Helper", "Helpers", "Util", "Utils", "Mixin", "Impl", "Base")
 
+WORDS_BANNED: Final = (
+    *("nobody", "somebody", "whoever", "anew", "mends?", "mended", "told", "stands?", "stood"),
+    *(r"lets? go", r"gives? way", r"gave way", r"comes? back", r"came back", r"in hand", r"goes on living"),
+    *("houses?", "rooms?", "ground", "doors?", "faces?", "desks?", "seats?", "keepers?"),
+    r"(?<!dead-)letters?(?!,? (?:and|or|digits))",
+)
+"""Not in an error, a log line or a help text: docs/glossary.md has the word to use for each."""
+
 SEED_NAMES: Final[dict[str, str]] = {
     "DeadLetterManager": "a public name that the first users of this interface were promised",
     "SyncDeadLetterManager": "the same on the sync API",

@@ -34,6 +34,7 @@ RULES: Final[tuple[Rule, ...]] = (
     conduct.pure_packages_touch_nothing,
     conduct.compiled_files_are_fully_typed,
     conduct.compiled_files_stay_out_of_src,
+    conduct.texts_use_plain_words,
     texts.links_lead_somewhere,
     texts.texts_name_no_machine,
     texts.make_targets_explain_themselves,

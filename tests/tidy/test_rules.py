@@ -163,6 +163,10 @@ PLANTS: list[Plant] = [
     ),
     Plant(shape.class_names_are_unique, "src/unibus/public.py", WHY + "class BusError: ...\n", 2),
     *after_why(shape.calls_name_their_arguments, BUS, f"x = f({', '.join('1' for _ in range(PARAMETERS_MAX + 1))})\n"),
+    *after_why(
+        conduct.texts_use_plain_words, BUS, "raise BusError('nobody has the key')\n", "log.error('%d letters', 1)\n"
+    ),
+    *after_why(conduct.texts_use_plain_words, BUS, "x = Option('--x', help='Mend the file.')\n"),
     *after_why(shape.functions_fit_a_screen, CORE, function(FUNCTION_LINES_MAX + 1)),
     *after_why(shape.signatures_are_narrow, CORE, parameters(PARAMETERS_MAX + 1)),
     *after_why(

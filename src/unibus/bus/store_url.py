@@ -3,10 +3,11 @@
 import re
 from pathlib import PurePath
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from unibus.errors import ConfigInvalid, StoreUnavailable, UsageError
-from unibus.stores.url_parts import MEMORY_SCHEMES, split_url
+from unibus.stores.schemes import MEMORY, find_scheme, split_url
+from unibus.stores.schemes import owned_file as owned_file  # For the endpoints, which know no stores.
 
 _OPTIONS: Final = re.compile(r"\?[a-z_]+=")
 
@@ -21,8 +22,7 @@ def url_of(store: object) -> str:
         raise UsageError(
             f"a store is a URL or a path, not {type(store).__name__}", "MessageBus() keeps messages in memory"
         )
-    scheme = store.partition("://")[0] if "://" in store else ""
-    if store in MEMORY_SCHEMES or scheme in MEMORY_SCHEMES:
+    if find_scheme(store.partition("://")[0]) is MEMORY:
         if split_url(store).query:
             raise ConfigInvalid(f"a bus in memory has no options: {store!r}", "give them to a file, or leave them out")
         return ""
@@ -44,16 +44,3 @@ def sqlite_url(path: str) -> str:
         return f"sqlite:///{quote(path)}"
     except UnicodeEncodeError as error:
         raise StoreUnavailable(f"{path!r:.80} is a path that is no UTF-8", "rename it") from error
-
-
-def owned_file(url: str) -> str:
-    """The path that the lock of a store is beside; "" for a store that is in no file of this machine."""
-    parts = urlsplit(url)
-    path = unquote(parts.path)[1:]
-    if parts.netloc or not path:
-        return ""
-    if parts.scheme == "jsonfile":
-        from unibus.stores.jsonfile.state import STATE
-
-        return f"{path.rstrip('/')}/{STATE}"
-    return path if parts.scheme == "sqlite" else ""

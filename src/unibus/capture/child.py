@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from unibus.errors import ConfigInvalid, ExtraMissing
 from unibus.stores.files.local_folder import local_folder
-from unibus.stores.reading import has_history
+from unibus.stores.schemes import has_history, history_schemes
 from unibus.threads import Join
 
 log = logging.getLogger("unibus")
@@ -34,7 +34,9 @@ def capture_folder(url: str) -> str | None:
     if not folder:
         raise ConfigInvalid("the option capture names no directory", "sqlite:///bus.db?capture=DIR")
     if not has_history(url):
-        raise ConfigInvalid(f"{urlsplit(url).scheme}:// cannot be captured beside its owner", "sqlite:// can")
+        raise ConfigInvalid(
+            f"{urlsplit(url).scheme}:// cannot be captured beside its owner", f"{history_schemes()} can"
+        )
     if find_spec("pyarrow") is None:
         raise ExtraMissing("capturing needs pyarrow", "pip install 'unibus[capture]'")
     return local_folder(folder, "the capture of the option capture")

@@ -26,8 +26,7 @@ from unibus.capture.segments import FINGERPRINTED, batches, fingerprint
 from unibus.capture.unopened import UnopenedSource
 from unibus.errors import CaptureDamaged, DomainTaken, StoreDamaged, StoreUnavailable
 from unibus.stores.files.local_folder import local_folder, scheme_of
-from unibus.stores.opening import is_store_scheme
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import has_history, history_schemes, is_store_scheme, open_history
 from unibus.stores.seam.store_view import HistoryReader
 
 STORE_PIECE_EVENTS: Final = 200_000
@@ -243,23 +242,16 @@ def _stamp(path: str) -> tuple[int, int]:
     return found.st_ino, found.st_size
 
 
-SOURCES: Final[dict[str, Callable[[str], EventSource]]] = {"sqlite": StoreSource}
-"""By the scheme of a URL. What has none is a capture directory. The one place for more: a store that comes later, and
-with the HTTP door the line `"http": RemoteSource`, for the segments of a bus that runs elsewhere."""
-
-
 def open_source(where: str) -> EventSource:
     """A capture directory or the URL of a store. StoreUnavailable for what is neither, UsageError for a scheme that is
     no store's."""
-    scheme = scheme_of(where)
-    opener = SOURCES.get(scheme)
-    if opener is None:
-        if not is_store_scheme(scheme):
-            return CaptureSource(where)
+    if not is_store_scheme(scheme_of(where)):
+        return CaptureSource(where)
+    if not has_history(where):
         raise StoreUnavailable(
-            f"{where} cannot be read beside its owner", f"a capture directory, or one of {', '.join(SOURCES)}://"
+            f"{where} cannot be read beside its owner", f"a capture directory, or one of {history_schemes()}"
         )
-    return opener(where)
+    return StoreSource(where)
 
 
 def open_sources(where: str | Sequence[str], keep_damaged: bool = False) -> list[EventSource]:

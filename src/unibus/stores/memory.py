@@ -1,13 +1,13 @@
 # mypyc: compiled
-"""The journal of a bus that lives in memory: it keeps some history to look at, and nothing else.
+"""The journal of a store in memory: it keeps a limited history, and nothing survives the process (D0).
 
     chunk 1     chunk 2      chunk 3, open
     1 … 870     871 … 902    903 …            ◀── append
-    ▲ the next one to be dropped
+    ▲ the next one to be evicted
 
-History is bound by the number of its changes and by what they weigh (`StoreState.weight`). The oldest chunk is dropped
-as a whole. A chunk knows the seq of its first change: a reader that is inside of one while it is dropped reads on in
-what it has, and gets each change under its own number. So a reader needs no lock.
+History is limited by the number of changes and by their weight (`StoreState.weight`). The oldest chunk is evicted as a
+whole. A chunk has the seq of its first change: a reader that is inside a chunk while it is evicted continues in its own
+reference, and still gets each change with its seq. So readers need no lock.
 """
 
 from bisect import bisect_left
@@ -30,23 +30,27 @@ from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.journal import SnapshotSlice
 
 CHANGES_KEPT_MAX: Final = 100_000
-"""However light they are: some tens of megabytes."""
+"""The most changes, however small: some tens of megabytes."""
 
 _CHUNKS: Final = 64
-"""Into so many parts each of the two limits is divided: a reader never finds less than 62 of them, unless one group of
-changes is heavier than a part."""
+"""Each of the two limits is divided into this many chunks: history never has less than 62 of them, unless one group of
+changes is larger than a chunk."""
 
 
 @final
 class Chunk:
+    """Consecutive changes from `first` on."""
+
     def __init__(self, first: int, weight: int) -> None:
         self.first = first
-        self.weight_before = weight  # Of all changes before it.
+        self.weight_before = weight  # The weight of all changes before it.
         self.changes: list[Change] = []
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MemoryJournal:
+    """See the module, and Journal for the methods."""
+
     def __init__(
         self,
         domain: str = "local",
@@ -61,21 +65,21 @@ class MemoryJournal:
         self._domain = domain
         self._changes_max = changes_kept_max
         self._weight_max = history_bytes
-        self._state = StoreState(0)  # Until there is a store.
+        self._state = StoreState(0)  # Replaced by `load`.
         self._open = Chunk(1, 0)
         self._chunks: deque[Chunk] = deque([self._open])
-        self._full_seq = changes_kept_max // _CHUNKS  # When the open chunk is full: at this change,
-        self._full_weight = history_bytes // _CHUNKS  # or when everything so far weighs this.
+        self._full_seq = changes_kept_max // _CHUNKS  # The open chunk is full at this change,
+        self._full_weight = history_bytes // _CHUNKS  # or at this total weight.
         self._last = 0
         self._cursors: dict[str, int] = {}
 
     def load(self, state: StoreState) -> int:
         self._state = state
-        return 0  # There is nothing from before.
+        return 0  # Nothing survives a process, so there is nothing to load.
 
     def reload(self, state: StoreState) -> bool:
         if self.oldest_seq() != 1:
-            return False  # The oldest are dropped.
+            return False  # The oldest changes are evicted.
         for _, change in self.changes_after(0):
             replay(state, change)
         return True
@@ -83,7 +87,7 @@ class MemoryJournal:
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
         self._open.changes.extend(changes)
         self._last = last = first_seq + len(changes) - 1
-        # Every message comes here: two comparisons, and once per chunk the rest.
+        # Runs for every message: two comparisons, and the rest once per chunk.
         weight: int = self._state.weight  # Not an i64: a limit may be larger than any of these.
         if weight >= self._full_weight or last >= self._full_seq:
             self._begin_chunk()
@@ -94,7 +98,7 @@ class MemoryJournal:
         self._chunks.append(self._open)
         self._full_seq = self._last + max(1, self._changes_max // _CHUNKS)
         self._full_weight = weight + max(1, self._weight_max // _CHUNKS)
-        # What the new chunk may still take is counted as taken.
+        # The new chunk counts with its full size, so that the limits also hold when it is full.
         while len(self._chunks) > 1 and (
             self._full_seq + 1 - self._chunks[0].first > self._changes_max
             or self._full_weight - self._chunks[0].weight_before > self._weight_max
@@ -106,14 +110,14 @@ class MemoryJournal:
 
     def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
         for entry in entries:
-            raise StoreFailed(f"the data of {entry.entity.name!r} #{entry.sequence} is gone from memory")
+            raise StoreFailed(f"the data of {entry.entity.name!r} #{entry.sequence} is not in memory")
         return {}
 
     def events_after(
         self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
     ) -> tuple[list[Event], int]:
         rows: list[Event] = []
-        last = self._last  # Before reading: what is appended meanwhile is for the next call, all of it.
+        last = self._last  # Read first: changes that are appended meanwhile belong to the next call.
         for number, change in self.changes_after(seq):
             if len(rows) == limit or number > last:
                 break
@@ -135,7 +139,7 @@ class MemoryJournal:
                 yield chunk.first + index, chunk.changes[index]
 
     def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
-        """In order. Each is found by its number: a reader that asks page by page must not walk over all of them."""
+        """In order. Each is found by its seq: a reader that asks page by page must not scan the whole history."""
         wanted = sorted(set(seqs))
         found: list[tuple[int, Change]] = []
         for chunk in list(self._chunks):
@@ -155,7 +159,7 @@ class MemoryJournal:
         return 0 if read is None else max(0, self.oldest_seq() - 1 - read)
 
     def trim(self, now_ns: int, up_to_seq: int) -> bool:
-        return False  # Chunks are dropped while others are appended.
+        return False  # `append` evicts chunks.
 
     def size_bytes(self) -> int:
         return self._state.weight - self._chunks[0].weight_before

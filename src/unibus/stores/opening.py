@@ -1,47 +1,37 @@
-"""From a URL to a store. Other packages add schemes of their own by an entry point in the group `unibus.stores`."""
+"""From a URL to an open store: the options of the URL, checked, and the journal of its scheme in an `EmbeddedStore`.
+
+What a scheme is and how its journal is made is in the table of stores/schemes.py. Options are checked before the
+journal is opened, so a mistake in them creates no file.
+"""
 
 import logging
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from typing import Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from unibus.clock import Clock, Timers
 from unibus.core.lifecycle.state.entity import QUEUE, SUBSCRIPTION, TOPIC
 from unibus.errors import BusError, ConfigInvalid, StoreFailed, StoreFull, StoreUnavailable, UsageError
-from unibus.limits import (
-    HISTORY_AGE_S_DEFAULT,
-    HISTORY_BYTES_DEFAULT,
-    JSON_SNAPSHOT_BYTES_MAX,
-    MEMORY_BUDGET_MB_DEFAULT,
-    MEMORY_HISTORY_BYTES_DEFAULT,
-    RESERVE_MB_DEFAULT,
-    SNAPSHOT_BYTES_MAX,
-)
+from unibus.limits import HISTORY_AGE_S_DEFAULT, MEMORY_BUDGET_MB_DEFAULT, RESERVE_MB_DEFAULT
 from unibus.near_names import hint_for_name
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.engine.snapshot import EVERY_CHANGES
 from unibus.stores.engine.snapshot_limits import limits_for
-from unibus.stores.files.reserve import Reserve
-from unibus.stores.memory import MemoryJournal
+from unibus.stores.schemes import (
+    JournalSettings,
+    StoreScheme,
+    find_scheme,
+    installed_openers,
+    path_in,
+    split_url,
+    unknown_scheme,
+)
 from unibus.stores.seam.durability import Durability
 from unibus.stores.seam.journal import Journal
 from unibus.stores.seam.store import Store
-from unibus.stores.url_parts import MEMORY_SCHEMES as MEMORY_SCHEMES
-from unibus.stores.url_parts import split_url as split_url
 
 log = logging.getLogger("unibus")
-
-GROUP: Final = "unibus.stores"
-PLANNED: Final = ("redis", "rediss", "postgresql", "postgres", "tidb", "mysql", "http", "https")
-"""Named by the design, not built yet: refused by name, so that nobody believes that messages are kept."""
-
-JSON_EVERY_CHANGES: Final = 100_000
-"""JSON is read more slowly than what SQLite has, so a snapshot comes sooner."""
-
-Opener = Callable[[str, Clock, Timers], Store]
 
 _MOST: Final = {"max_queues": QUEUE, "max_topics": TOPIC, "max_subscriptions": SUBSCRIPTION}
 _OPTIONS: Final = (
@@ -50,92 +40,36 @@ _OPTIONS: Final = (
     "history_age",
     "history_bytes",
     "domain",
-    "capture",
+    "capture",  # For the bus, which starts a capture beside the store: capture/child.py.
     "reserve_mb",
     *_MOST,
 )
-"""`capture` is the bus's business, not the store's: capture/child.py."""
 
 
 def open_store(url: str, clock: Clock, timers: Timers) -> Store:
-    """Open the store that the URL names. StoreUnavailable, or one of its kinds, when it cannot be opened."""
+    """Open the store that the URL names. Raises StoreUnavailable, or a kind of it, when it cannot be opened."""
     scheme, separator, _ = url.partition("://")
-    if not separator and url not in MEMORY_SCHEMES:
-        raise UsageError(f"{url!r} is no URL of a store", "write sqlite:///file.db, or memory://")
-    if scheme in MEMORY_SCHEMES:
-        return _open_memory(url, clock, timers)
-    if scheme == "sqlite":
-        return open_sqlite(url, clock, timers)
-    if scheme == "jsonfile":
-        return open_jsonfile(url, clock, timers)
-    for found in entry_points(group=GROUP):
-        if found.name == scheme:
-            opener: Opener = found.load()
-            return opener(url, clock, timers)
-    raise unknown_scheme(scheme)
+    row = find_scheme(scheme)
+    if not separator and (row is None or row.kept_in):  # `memory` is complete by itself.
+        raise UsageError(f"{url!r} is not the URL of a store", "write sqlite:///file.db, or memory://")
+    if row is not None:
+        return _open_embedded(url, row, clock, timers)
+    load = installed_openers().get(scheme)
+    if load is None:
+        raise unknown_scheme(scheme)
+    return load()(url, clock, timers)
 
 
-def is_store_scheme(scheme: str) -> bool:
-    """Whether it is a store's, also of one that cannot be opened in this version."""
-    known = ("sqlite", "jsonfile", *MEMORY_SCHEMES, *PLANNED)
-    return scheme in known or any(found.name == scheme for found in entry_points(group=GROUP))
-
-
-def unknown_scheme(scheme: str) -> Exception:
-    if scheme in PLANNED:
-        return StoreUnavailable(
-            f"this version cannot keep messages in {scheme}://", "use sqlite:///file.db, or memory:// for this process"
-        )
-    known = sorted({"memory", "sqlite", "jsonfile", *(found.name for found in entry_points(group=GROUP))})
-    return UsageError(f"unknown store {scheme}://", f"known schemes are {', '.join(known)}")
-
-
-def _open_memory(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
-    options = _options(split_url(url).query)
-    kept = round(_number(options, "history_bytes", MEMORY_HISTORY_BYTES_DEFAULT))
-    return _embedded(MemoryJournal(history_bytes=kept), _Chosen(url, options, EVERY_CHANGES), clock, timers)
-
-
-def open_sqlite(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
-    """`sqlite:///file.db?durability=D1`. Three slashes: relative to here; four: from the root."""
-    from unibus.stores.sqlite.journal import SqliteJournal
-
-    path, options = _parts(url, "file", "write sqlite:///file.db, or sqlite:////absolute/file.db")
-    chosen = _Chosen(url, options, EVERY_CHANGES)
-    if os.path.isdir(path):
-        raise StoreUnavailable(f"{path} is a folder, not a file", f"JSON files in a folder are jsonfile:///{path}")
+def _open_embedded(url: str, row: StoreScheme, clock: Clock, timers: Timers) -> EmbeddedStore:
+    path = path_in(url, row)
+    chosen = _Chosen(url, _options(split_url(url).query), row)
     with _opening(path):
-        journal = SqliteJournal(
-            path,
-            domain=chosen.domain,
-            history_age_s=chosen.history_age_s,
-            history_bytes=chosen.history_bytes,
-            reserve=Reserve(f"{os.path.realpath(path)}-reserve", chosen.reserve_bytes),
-        )
-        return _embedded(journal, chosen, clock, timers)
-
-
-def open_jsonfile(url: str, clock: Clock, timers: Timers) -> EmbeddedStore:
-    """`jsonfile:///folder`, with the options of SQLite."""
-    from unibus.stores.jsonfile.folder import RESERVE
-    from unibus.stores.jsonfile.journal import JsonFileJournal
-
-    path, options = _parts(url, "folder", "write jsonfile:///folder, or jsonfile:////absolute/folder")
-    chosen = _Chosen(url, options, JSON_EVERY_CHANGES)
-    with _opening(path):
-        journal = JsonFileJournal(
-            path.rstrip("/") or "/",
-            domain=chosen.domain,
-            history_age_s=chosen.history_age_s,
-            history_bytes=chosen.history_bytes,
-            reserve=Reserve(f"{os.path.realpath(path)}/{RESERVE}", chosen.reserve_bytes),
-        )
-        return _embedded(journal, chosen, clock, timers)
+        return _embedded(row.journal(path, chosen.journal), chosen, clock, timers)
 
 
 @contextmanager
 def _opening(path: str) -> Iterator[None]:
-    """A disk that fails while a store is opened: the store is not available, and no call has an unknown outcome."""
+    """A disk that fails now makes the store unavailable: no call has begun, so none has an unknown outcome."""
     try:
         yield
     except (OSError, StoreFull) as error:  # A StoreFailed is an OSError too.
@@ -146,32 +80,22 @@ def _opening(path: str) -> Iterator[None]:
         raise StoreUnavailable(what, "free space or repair the disk, and open the store again") from error
 
 
-def _parts(url: str, what: str, hint: str) -> tuple[str, dict[str, str]]:
-    parts = split_url(url)
-    path = unquote(parts.path)[1:]
-    if parts.netloc or not path or "\0" in path:
-        raise UsageError(f"{url!r} names no {what}", hint)
-    return path, _options(parts.query)
-
-
 class _Chosen:
-    """The options of a URL as values. They are checked before the store is opened: a mistake in them makes no file."""
+    """The options of a URL as values."""
 
-    def __init__(self, url: str, options: dict[str, str], snapshot_every: int) -> None:
+    def __init__(self, url: str, options: dict[str, str], row: StoreScheme) -> None:
         level = options.get("durability")
         self.durability = None if level is None else Durability.of(level)
         if self.durability is not None and self.durability > Durability.D2:
-            raise UsageError(f"{url} gives D2 at best, not {self.durability.name}", "choose another store")
-        self.domain = options.get("domain", "local")
-        self.history_age_s = _number(options, "history_age", HISTORY_AGE_S_DEFAULT)
-        self.history_bytes = round(_number(options, "history_bytes", HISTORY_BYTES_DEFAULT))
+            raise UsageError(f"{url} has D2 at best, not {self.durability.name}", "choose D0, D1 or D2")
+        history_age_s = _number(options, "history_age", HISTORY_AGE_S_DEFAULT)
+        history_bytes = round(_number(options, "history_bytes", row.history_bytes))
+        reserve_bytes = round(_number(options, "reserve_mb", RESERVE_MB_DEFAULT) * 1024 * 1024)
+        self.journal = JournalSettings(options.get("domain", "local"), history_age_s, history_bytes, reserve_bytes)
         self.memory_budget_mb = _number(options, "memory_budget_mb", MEMORY_BUDGET_MB_DEFAULT)
-        self.reserve_bytes = round(_number(options, "reserve_mb", RESERVE_MB_DEFAULT) * 1024 * 1024)
         self.most = {kind: round(_number(options, name, 0)) for name, kind in _MOST.items() if name in options}
-        self.snapshot_every = snapshot_every
-        rewrites = snapshot_every == JSON_EVERY_CHANGES
-        bytes_max = JSON_SNAPSHOT_BYTES_MAX if rewrites else SNAPSHOT_BYTES_MAX
-        self.snapshot_limits = limits_for(self.history_bytes, self.history_age_s, bytes_max, rewrites)
+        self.snapshot_every = row.snapshot_every or EVERY_CHANGES
+        self.snapshot_limits = limits_for(history_bytes, history_age_s, row.snapshot_bytes_max, row.rewrites)
 
 
 def _embedded(journal: Journal, chosen: _Chosen, clock: Clock, timers: Timers) -> EmbeddedStore:
@@ -211,5 +135,5 @@ def _number(options: dict[str, str], name: str, default: float) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < 1e18:
-        raise ConfigInvalid(f"{name} is {given!r}", "a number of 0 or more")
+        raise ConfigInvalid(f"the store option {name} is {given!r}", "give a number of 0 or more")
     return number

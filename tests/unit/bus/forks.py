@@ -13,7 +13,7 @@ from unibus.capture import child as capture_child
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import BusForked, StoreBusy
 from unibus.stores.opening import open_store
-from unibus.stores.reading import open_reader
+from unibus.stores.schemes import open_reader
 from unibus.stores.seam import forked
 from unibus.stores.sqlite.journal import SqliteJournal
 from unibus.sync import MessageBus

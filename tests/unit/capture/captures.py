@@ -13,7 +13,7 @@ from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Rotation
 from unibus.capture.sources import CaptureSource
 from unibus.stores.files.disk import Files
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 
 NOW = Rotation(every_s=1e-9)
 """Every look is sealed."""

@@ -24,7 +24,7 @@ from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Rotation
 from unibus.core.lifecycle.state.changes import Change
 from unibus.errors import CaptureBusy, CaptureMismatch, StoreUnavailable
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 from unibus.stores.seam.store_view import PAGE_CHANGES
 from unibus.stores.sqlite.history import SqliteHistory
 from unibus.sync import MessageBus

@@ -13,7 +13,7 @@ from unibus.capture import columns
 from unibus.capture.columns import EventColumns, by_type
 from unibus.core.lifecycle.events import event_of
 from unibus.core.lifecycle.state.changes import Change
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -13,7 +13,7 @@ from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy
 from unibus.capture.status import status_of
 from unibus.errors import CaptureMismatch, StoreUnavailable
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 
 
 def test_how_far_how_large_how_old(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from unibus.pipeline.lake import Lake
 from unibus.pipeline.plan import make_plan, save_plan
 from unibus.pipeline.rebuild import rebuild
 from unibus.pipeline.run import BatchResult, run_all
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 from unibus.stores.sqlite.history import SqliteHistory
 from unibus.sync import MessageBus
 

@@ -1,4 +1,4 @@
-"""Group commit: what is written together, in which order, and what the waiters are told."""
+"""Group commit: what is written together, in which order, and what the waiters get."""
 
 import asyncio
 import threading
@@ -120,7 +120,7 @@ def test_a_failed_write_fails_every_waiter_and_every_later_call() -> None:
     store.apply([a_send()]).wait()
 
     def fail() -> None:
-        raise StoreFailed("the disk is gone", "mend it")
+        raise StoreFailed("the disk is gone", "repair it")
 
     journal.writing = fail
     waiting = [store.apply([a_send()]) for _ in range(3)]
@@ -140,7 +140,7 @@ def test_a_failed_write_fails_every_waiter_and_every_later_call() -> None:
 
 
 def test_ctrl_c_in_the_middle_of_a_write_stops_the_store() -> None:
-    """Whether the write took place nobody knows. Going on would put a gap into the log."""
+    """It is unknown whether the write took place. Continuing would leave a gap in the log."""
     journal = SlowJournal()
     store = opened(journal)
     store.apply([a_send()]).wait()

@@ -1,4 +1,4 @@
-"""EmbeddedStore.close(): once, by whoever, however often it is interrupted, and whatever goes wrong in it."""
+"""EmbeddedStore.close(): each step runs to its end, however often the close is interrupted or fails."""
 
 import signal
 import sys

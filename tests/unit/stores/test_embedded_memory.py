@@ -60,6 +60,6 @@ def test_a_deleted_entity_is_gone_while_its_store_goes_on() -> None:
     before = entities()
     store = used()
     drop_all(store)
-    store._state.due._sweep()  # Deadlines of what is gone stay until they are most of what is there.
+    store._state.due._sweep()  # Deadlines of removed messages stay until they are the majority.
     assert entities() == before
     store.close()

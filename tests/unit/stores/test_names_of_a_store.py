@@ -1,4 +1,4 @@
-"""One store, many names: whatever leads to the same file or folder leads to the same owner, or is refused."""
+"""One store, many names: every name of a file or folder leads to the same owner, or is rejected."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from unibus.bus.timers import ThreadTimers
 from unibus.clock import SYSTEM_CLOCK
 from unibus.errors import StoreBusy, StoreUnavailable
 from unibus.stores.opening import open_store
-from unibus.stores.reading import open_history, open_reader
+from unibus.stores.schemes import open_history, open_reader
 from unibus.stores.seam.store import Store
 from unibus.sync import MessageBus
 
@@ -98,7 +98,7 @@ for line in sys.stdin:
 
 
 class Elsewhere:
-    """Another process, which opens and closes what it is told."""
+    """Another process, which opens and closes stores on command."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -267,7 +267,7 @@ def test_everything_beside_the_file_is_beside_the_real_one(tmp_path: Path) -> No
     assert {path.name for path in tmp_path.iterdir()} == {"inner", "alias.db"}
 
 
-def test_the_room_of_the_log_is_found_after_a_change_of_the_working_folder(
+def test_the_preallocated_log_is_found_after_a_change_of_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()

@@ -1,4 +1,4 @@
-"""From a URL to a store: paths, options, schemes of other packages, and what is refused."""
+"""From a URL to a store: paths, options, schemes of other packages, and what is rejected."""
 
 import importlib.metadata
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 
 from unibus.clock import SYSTEM_CLOCK, Clock, Timers
 from unibus.errors import BusError, ConfigInvalid, StoreBusy, StoreUnavailable, UsageError
-from unibus.stores import opening
+from unibus.stores import opening, schemes
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
 from unibus.stores.seam.durability import Durability
@@ -17,7 +17,7 @@ from unibus.sync import MessageBus
 
 
 class NoTimers:
-    """Nothing is due in these tests."""
+    """Nothing is scheduled in these tests."""
 
     def after(self, delay_ns: int, action: Callable[[], None]) -> None:
         """Never."""
@@ -126,7 +126,7 @@ def test_a_url_without_a_file_is_said(url: str, tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("scheme", opening.PLANNED)
+@pytest.mark.parametrize("scheme", schemes.PLANNED)
 def test_what_is_not_built_yet_is_refused_by_name(scheme: str) -> None:
     with pytest.raises(StoreUnavailable, match=scheme) as caught:
         opened(f"{scheme}://localhost/x")
@@ -136,27 +136,28 @@ def test_what_is_not_built_yet_is_refused_by_name(scheme: str) -> None:
 def test_an_unknown_scheme_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match="carrier-pigeon") as caught:
         opened("carrier-pigeon://loft")
-    assert "jsonfile, memory, sqlite" in caught.value.hint
+    for row in schemes.STORE_SCHEMES:
+        assert f"{row.example} ({row.description})" in caught.value.hint
     assert isinstance(caught.value, BusError)
 
 
 class Points(list[importlib.metadata.EntryPoint]):
-    """What is installed, as far as this test goes."""
+    """The installed entry points of this test."""
 
     def __call__(self, *, group: str) -> "Points":
         return Points(point for point in self if point.group == group)
 
 
 def open_mine(url: str, clock: Clock, timers: Timers) -> Store:
-    """The opener of a store that another package brings."""
+    """The opener of a store of another package."""
     store = EmbeddedStore(MemoryJournal(), clock, timers)
     store.url = url
     return store
 
 
 def test_another_package_may_bring_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = importlib.metadata.EntryPoint("mine", f"{__name__}:open_mine", opening.GROUP)
-    monkeypatch.setattr(opening, "entry_points", Points([point]))
+    point = importlib.metadata.EntryPoint("mine", f"{__name__}:open_mine", schemes.GROUP)
+    monkeypatch.setattr(importlib.metadata, "entry_points", Points([point]))
     monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: open_mine)
     bus = MessageBus("mine://somewhere?x=1")
     bus.create_channel("c", persistent=True)

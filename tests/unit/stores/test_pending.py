@@ -173,7 +173,7 @@ def test_a_callback_comes_once_before_or_after() -> None:
     outcome = CommitResult(hands)
     early, late = Pending(1, outcome), Pending(2, outcome)
     early.on_done(calls.append)
-    assert (calls, hands.asked) == ([], ["kick"])  # Somebody has to get on with it, as nobody waits.
+    assert (calls, hands.asked) == ([], ["kick"])  # Without a waiting thread the writer has to commit.
     outcome.decide()
     assert calls == [early]
     late.on_done(calls.append)

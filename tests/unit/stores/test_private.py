@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unibus.stores.files import private
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 from unibus.sync import MessageBus
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes mean nothing there")

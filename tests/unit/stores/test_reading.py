@@ -1,4 +1,4 @@
-"""A reader sees what the owner has written, whoever and wherever he is, and changes nothing."""
+"""A reader sees what the owner has written, in any process, and changes nothing."""
 
 import hashlib
 import random
@@ -21,7 +21,7 @@ from unibus.errors import EntityNotFound, StoreUnavailable, StoreVersion, UsageE
 from unibus.stores.engine import snapshot
 from unibus.stores.engine.embedded import EmbeddedStore
 from unibus.stores.memory import MemoryJournal
-from unibus.stores.reading import open_reader
+from unibus.stores.schemes import open_reader
 from unibus.stores.seam.store import EntityInfo
 from unibus.stores.seam.store_view import Flow, OpenStoreReader, StoreReader, last_events, seq_before
 from unibus.stores.sqlite import trace_index
@@ -90,7 +90,7 @@ def test_what_a_killed_owner_has_left(path: Path) -> None:
     with closing(open_reader(url_of(path))) as reader:
         (orders,) = reader.entities()
         assert (orders.active, orders.locked) == (3, 2)
-        # Nobody was told that somebody looked: the store can be owned meanwhile.
+        # A reader takes no lock: the store can get an owner meanwhile.
         with MessageBus(path) as bus:
             bus.send("orders", "six")
             assert reader.entities() == bus.entities()
@@ -365,7 +365,7 @@ def test_schemes_that_have_no_reader() -> None:
 
 
 def test_a_rule_that_has_to_look_at_what_is_due(path: Path) -> None:
-    """A scheduled message of a topic, whose data is on disk only, while nobody owns the store."""
+    """A scheduled message of a topic, whose data is on disk only, while the store has no owner."""
     rules = text_of([Rule("r", SqlFilter("n = 1"))])
     with MessageBus(path) as bus:
         bus.create_topic("t")

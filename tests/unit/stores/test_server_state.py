@@ -1,4 +1,4 @@
-"""What a store tells protocol servers beyond its contract: counters, speed, where commits run, and old files."""
+"""What a store offers to protocol servers beyond its contract: counters, speed, where commits run, and old files."""
 
 import asyncio
 import threading

@@ -31,7 +31,7 @@ from unibus.core.lifecycle.state.entity import DEAD_LETTERS, KIND_NAMES, StoredM
 from unibus.core.lifecycle.state.settings import DEFAULTS
 from unibus.core.lifecycle.state.states import GONE, SCHEDULED, STATE_NAMES
 from unibus.errors import EntityNotFound
-from unibus.stores.reading import has_reader, open_reader
+from unibus.stores.schemes import has_reader, open_reader
 from unibus.stores.seam.store import EntityInfo, Store
 
 PAGE: Final = 500

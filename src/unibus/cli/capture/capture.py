@@ -155,7 +155,7 @@ def _policy(options: CaptureOptions, before: "Policy") -> "Policy":
 
 def _capture(options: CaptureOptions) -> None:
     from unibus.capture.capturing import Capturing
-    from unibus.stores.reading import open_history
+    from unibus.stores.schemes import open_history
 
     where = options.where or os.environ.get("UNIBUS_URL")
     if not where:
@@ -286,7 +286,7 @@ def _tell(progress: "CaptureProgress", folder: str) -> None:
 
 def _show_status(folder: str, url: str | None, as_json: bool) -> None:
     from unibus.capture.status import status_of
-    from unibus.stores.reading import open_history
+    from unibus.stores.schemes import open_history
 
     _check_folder(folder)
     reader: HistoryReader | None = None

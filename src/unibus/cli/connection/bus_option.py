@@ -16,7 +16,6 @@ from unibus.errors import EntityNotFound, StoreUnavailable, UsageError
 from unibus.near_names import hint_for_name
 
 DEFAULT_STORE: Final = "unibus.db"
-_KEPT_IN: Final = {"sqlite": "file", "jsonfile": "folder"}
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}/?")
 
 Url: TypeAlias = Annotated[
@@ -44,6 +43,7 @@ def is_server(given: str) -> bool:
 def store_url(given: str, makes: bool = False) -> str:
     """The URL to open. StoreUnavailable for a file that is not there, unless the command `makes` it."""
     from unibus.bus.store_url import url_of
+    from unibus.stores.schemes import kept_in
 
     _refuse_address(given)
     url = url_of(given)
@@ -51,9 +51,10 @@ def store_url(given: str, makes: bool = False) -> str:
         raise UsageError(f"{given} would end with this command, and its messages too", "name a file: --url bus.db")
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
-    if not makes and path and parts.scheme in _KEPT_IN and not Path(path).exists():
+    kind = kept_in(parts.scheme)
+    if not makes and path and kind and not Path(path).exists():
         raise StoreUnavailable(
-            f"there is no {_KEPT_IN[parts.scheme]} {path}",
+            f"there is no {kind} {path}",
             "`unibus send` makes it; --url or UNIBUS_URL names another store",
         )
     return url
@@ -66,20 +67,14 @@ def _refuse_address(given: str) -> None:
             f"{given} names a file, and looks like a server",
             f"write http://{given} for the server, ./{given} for a file of that name",
         )
+    from unibus.stores.schemes import is_store_scheme
+
     scheme, separator, _ = given.partition("://")
-    if separator and not _is_store(scheme):
+    if separator and not is_store_scheme(scheme):
         raise UsageError(
             f"--url begins with {scheme}://, which is neither a store nor a server",
             "a file is sqlite:///FILE; a server is http://HOST:5300, https://HOST:5300, or a connection string",
         )
-
-
-def _is_store(scheme: str) -> bool:
-    if scheme in _KEPT_IN:
-        return True
-    from unibus.stores.opening import is_store_scheme
-
-    return is_store_scheme(scheme)
 
 
 def entity_name(queue: str, dead_letters: bool) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def looking(url: str) -> "Iterator[StoreReader]":
     """A reader of the store, until the block is left."""
-    from unibus.stores.reading import has_reader
+    from unibus.stores.schemes import has_reader
 
     if has_reader(url):
         with contextlib.closing(_reader(url)) as reader:
@@ -31,7 +31,7 @@ def looking(url: str) -> "Iterator[StoreReader]":
 
 
 def _reader(url: str) -> "StoreReader":
-    from unibus.stores.reading import open_reader
+    from unibus.stores.schemes import open_reader
 
     try:
         return open_reader(url)

@@ -11,7 +11,7 @@ import os
 from unibus.capture.event_source import EventSource
 from unibus.capture.sources import CaptureSource
 from unibus.errors import BusError
-from unibus.stores.reading import open_history
+from unibus.stores.schemes import open_history
 from unibus.stores.sqlite.outside_cursors import show_cursor, shown_cursors
 
 log = logging.getLogger("unibus")

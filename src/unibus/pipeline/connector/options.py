@@ -17,7 +17,7 @@ from unibus.bus.store_url import url_of
 from unibus.errors import NameInvalid, UsageError
 from unibus.limits import BATCH_COMMANDS_MAX
 from unibus.stores.files.local_folder import local_folder, scheme_of
-from unibus.stores.opening import is_store_scheme
+from unibus.stores.schemes import is_store_scheme, kept_in
 
 PERMISSIVE: Final = "permissive"
 FAIL: Final = "fail"
@@ -251,7 +251,7 @@ def absolute(place: str, what: str = "a capture") -> str:
     scheme, _, rest = place.partition("://")
     if not is_store_scheme(scheme_of(place)):
         return os.path.abspath(local_folder(place, what))
-    if scheme in ("sqlite", "jsonfile") and rest.startswith("/") and not rest.startswith("//"):
+    if kept_in(scheme) and rest.startswith("/") and not rest.startswith("//"):
         path, question, query = rest[1:].partition("?")
         return f"{scheme}:///{os.path.abspath(path)}{question}{query}" if path else place
     return place

@@ -28,6 +28,7 @@ from unibus.pipeline.connector.publishing import Effect, PublishProgress, publis
 from unibus.pipeline.connector.rows import Shape
 from unibus.pipeline.connector.staging import Staged, Staging
 from unibus.stores.files.local_folder import FILE, local_folder, scheme_of
+from unibus.stores.schemes import kept_in
 
 ONLY_BATCH: Final = "0"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -168,6 +169,6 @@ def _staging_folder(options: WriteOptions) -> str:
     if checkpoint is not None:
         return os.path.join(checkpoint, "unibus-staging")
     parts = urlsplit(options.url)
-    if parts.scheme in ("sqlite", "jsonfile"):
+    if kept_in(parts.scheme):
         return f"{unquote(parts.path)[1:].rstrip('/')}.staging"
     return os.path.join(tempfile.gettempdir(), "unibus-staging")

@@ -1,4 +1,4 @@
-"""The check of an open store: its invariants, and its state against the one that its journal describes."""
+"""The check of an open store: its invariants, and its memory against what recovery would load from its journal."""
 
 from unibus.core.lifecycle.invariants import differences, violations
 from unibus.core.lifecycle.state.deadlines import NEVER
@@ -7,8 +7,7 @@ from unibus.stores.seam.journal import Journal
 
 
 def checked(state: StoreState, journal: Journal, now_ns: int) -> list[str]:
-    """Whether the state keeps its invariants and is the one that the journal describes. The caller sees to it that
-    neither is changed meanwhile."""
+    """A text for each broken invariant and each difference. The caller locks the store and its journal meanwhile."""
     found = violations(state)
     other = StoreState(NEVER)
     try:
@@ -16,5 +15,5 @@ def checked(state: StoreState, journal: Journal, now_ns: int) -> list[str]:
             found += violations(other)
             found += differences(state, other, now_ns)
     finally:
-        other.release()  # Compiled messages are not seen by the cycle collector.
+        other.release()  # Breaks reference cycles: the garbage collector does not see compiled objects.
     return found

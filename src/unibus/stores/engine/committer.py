@@ -1,9 +1,22 @@
 # mypyc: compiled
-"""Group commit: what was decided in memory is written in groups, and only then answered.
+"""Group commit: changes that were decided in memory are written in groups, and acknowledged only after that.
 
-While one group is being written the next one collects. A thread that waits for its answer commits for all who wait
-with it. A loop commits at the end of its turn, or leaves that to a thread of the store's own (pace.py). A store writes
-its changes in the order of their decisions, so what is on disk is always some whole past of what was in memory.
+    decide (lock)        group N+1 collects: state.fresh, CommitGroup.waiting
+                              │
+    commit (committing)       ▼  take the group (lock), write and sync it (no lock), settle its CommitResult
+                              │
+    notify (no lock)          ▼  threads, tasks and callbacks of group N
+
+While one group is written, the next one collects. A thread that waits for its result leads: it commits for every caller
+of the group. A loop commits at the end of its turn, or leaves that to the writer thread (commit_placement.py).
+
+The invariant: changes are written in the order in which they were decided, and a group is written as a whole. So the
+disk always has a complete earlier state of memory, whatever the moment of a crash. A caller gets its result only after
+its group is written; a group that was not written has no acknowledged call in it.
+
+Locks, in the order in which they are taken:
+    committing    one commit at a time; held while the disk is written
+    lock          the store's: held while memory changes, never while anything is written
 """
 
 import asyncio
@@ -31,53 +44,54 @@ from unibus.threads import DaemonThread
 log = logging.getLogger("unibus")
 
 ENOUGH: Final = 128
-"""So many answers wait in one turn of a loop: where the writer does it, the next group is begun before that is over."""
+"""With so many calls in one turn of a loop, the writer thread starts the commit before the turn ends."""
 
 SLOW_S: Final = 1.0
-"""After so long a store that closes says what it waits for."""
+"""A store that closes logs what it waits for after this time."""
 
 
 @final
 class CommitGroup(CommitResult):
-    """What is written and answered together."""
+    """The calls that are written and acknowledged together."""
 
     def __init__(self, commits: Committing) -> None:
         super().__init__(commits)
-        self.waiting: i64 = 0  # How many answers depend on it.
-        self.absent: list[Claimed] = []  # Handed out, with their data still on disk.
+        self.waiting: i64 = 0  # How many calls wait for it.
+        self.absent: list[Claimed] = []  # Delivered, with the data still on disk: read after the group is written.
         self.sync = False
-        self.has_changes = False  # A reader's own sync has none, and must not wake that reader again.
+        self.has_changes = False  # False for the sync of a history reader, which must not wake that reader again.
 
 
 class Committer:
-    """`lock` is the store's: it is held while memory changes, and never while anything is written."""
+    """See the module. After the first failed write `failure` is set, and nothing more is written or acknowledged."""
 
     def __init__(
         self, journal: Journal, state: StoreState, lock: threading.RLock, snapshot: Snapshot, watchers: HistoryWakeUps
     ) -> None:
         self.failure: BaseException | None = None
-        self.on_failure: Callable[[], None] = _nobody
-        self.on_full: Callable[[], None] = _nobody  # After each group that a full disk has taken.
-        self.on_snapshot: Callable[[], None] = _nobody  # After each snapshot that is complete.
+        self.on_failure: Callable[[], None] = _ignore
+        self.on_full: Callable[[], None] = _ignore  # After each group that was written while the disk is full.
+        self.on_snapshot: Callable[[], None] = _ignore  # After each complete snapshot.
         self.written = state.seq
         self._journal = journal
         self._state = state
         self._lock = lock
         self._snapshot = snapshot
         self._watchers = watchers
-        self.committing = threading.Lock()  # Taken before `lock` where both are needed.
+        self.committing = threading.Lock()
         self._group = CommitGroup(self)
-        self._unsynced = True  # Something that was written may not be on disk yet.
-        self._kicks = threading.Lock()  # Closed while the writer has nothing to do; a kick opens it.
+        self._unsynced = True  # Some written group may not be synced yet.
+        self._kicks = threading.Lock()  # A binary semaphore: the writer acquires it to sleep, a kick releases it.
         self._kicks.acquire()
         self.pace = CommitPlacement()
-        self._asked_ns: i64 = 0  # When a loop left its commit to the writer.
-        self._soon: asyncio.AbstractEventLoop | None = None
+        self._asked_ns: i64 = 0  # When a loop left its commit to the writer thread.
+        self._turn_of: asyncio.AbstractEventLoop | None = None  # The loop that commits at the end of its turn.
         self._closing = False
         self._writer: threading.Thread | None = None
 
     def add(self, sync: bool, absent: list[Claimed] | None = None) -> CommitGroup:
-        """Who gets its answer with the book's fresh changes. The caller holds the lock, and kicks or leads after it."""
+        """The group of the changes that are not written yet. The caller holds the lock, and kicks or leads
+        afterwards."""
         group = self._group
         group.waiting += 1
         if absent:
@@ -87,22 +101,22 @@ class Committer:
         return group
 
     def kick_soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit when the loop has had its turn: what comes until then goes along."""
-        if self._soon is not loop:
-            self._soon = loop
+        """Commit at the end of the loop's turn, with all changes that are decided until then."""
+        if self._turn_of is not loop:
+            self._turn_of = loop
             loop.call_soon(self._after_turn, loop)
         elif self._group.waiting == ENOUGH and not self.pace.is_quick():
-            self.kick()  # Worth a commit of their own, while the loop goes on with the rest.
+            self.kick()  # Enough for a group of their own: the writer commits while the loop runs the rest of its turn.
 
     def _after_turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._soon is loop:  # Not so when another loop has asked since.
-            self._soon = None
+        if self._turn_of is loop:  # Another loop may have asked since.
+            self._turn_of = None
         if not self.commit_here(loop):
             self._asked_ns = time.monotonic_ns()
             self.kick()
 
     def kick(self) -> None:
-        """Let the store's own thread commit now. This one does, where none can be started, as when Python ends."""
+        """Let the writer thread commit now. This thread commits if none can be started, as when Python exits."""
         if self._writer is None:
             with self._lock:
                 if self._writer is None and not self._closing:
@@ -110,44 +124,47 @@ class Committer:
                     try:
                         thread.start()
                     except BaseException as error:
+                        # A start that was interrupted may have started the thread. If not, the next kick tries again.
                         if thread.withdraw():
                             self._writer = None
                         if not isinstance(error, RuntimeError):
                             raise
             if self._writer is None and not self._closing:
                 self.commit()
-        self._let_go()
+        self._wake_writer()
 
-    def _let_go(self) -> None:
-        # An open lock is a kick that the writer has not seen yet: it will see everything that came before it.
+    def _wake_writer(self) -> None:
+        # An open semaphore is a kick that the writer has not seen yet. It commits everything from before it wakes up,
+        # so a second kick is not needed.
         if self._kicks.locked():
             try:
                 self._kicks.release()
             except RuntimeError:
-                return  # Somebody else was quicker.
+                return  # Another thread released it first: that kick is as good.
 
     def lead(self, outcome: CommitResult) -> None:
-        """Commit in this thread, unless another one does so for us meanwhile."""
+        """Commit in this thread until the outcome is decided; another thread may decide it meanwhile."""
         while not outcome.done:
             if not self.commit() and self.failure is not None:
                 # In a forked child: the thread that was writing this exists in the parent only.
                 outcome.settle(self.as_failure)
 
     def commit(self) -> bool:
-        """Write what has collected. False if there was nothing."""
+        """Write the collected group. False if there was nothing to write."""
         with self.committing:
             group = self._commit()
         if group is None:
             return False
-        group.tell(None)
+        group.notify(None)
         if group.has_changes and self._watchers.calls:
             self._watchers.wake()
         return True
 
     def commit_here(self, loop: asyncio.AbstractEventLoop | None = None) -> bool:
-        """Commit in the thread of a loop, if that takes less time than letting the writer do it. False if not.
+        """Commit in the thread of a loop if that is quick. False leaves it to the writer thread.
 
-        With `loop` the caller is that loop and no task of it. Whatever could take long is left to the writer.
+        With `loop` the caller is a callback of that loop and not a task. Slow work goes to the writer: reading data
+        from disk, a slice of a snapshot, a checkpoint, or waiting for another commit.
         """
         coming = self._group
         if (
@@ -167,40 +184,44 @@ class Committer:
         finally:
             self.committing.release()
         if group is not None:
-            group.tell(loop)
+            group.notify(loop)
             if group.has_changes and self._watchers.calls:
                 self._watchers.wake()
         return True
 
     def is_alone(self, outcome: CommitResult | None) -> bool:
-        """Whether somebody has just asked for a write, which needs no sync, and nobody else waits for one."""
+        """Whether this is the only call of its group, and needs no sync."""
         group = self._group
         return outcome is group and group.waiting == 1 and not group.sync
 
     def _commit(self) -> CommitGroup | None:
-        """What has collected is written and its outcome settled. Whoever waits is told by the caller."""
+        """Write the collected group and settle its outcome, under `committing`. The caller notifies the waiters
+        later."""
         group = self._group
         try:
             if not self._write_group(group):
                 return None
         except BaseException as error:
             self.fail(error)
-            # No space is the one failure whose outcome is known: nothing of the group was written.
+            # Of all failures only StoreFull has a known outcome: nothing of the group was written.
             group.settle(_full_of(error) if isinstance(error, StoreFull) else self.as_failure)
             if not isinstance(error, Exception):
-                # Ctrl-C in the middle of a write. Nobody knows whether it took place, so the store has stopped. The
-                # others are told by a thread that holds no lock.
+                # Ctrl-C during a write: it is unknown whether the write took place, so the store has stopped. This
+                # thread still holds `committing`, and a callback may need it: another thread notifies the waiters.
                 try:
-                    threading.Thread(target=group.tell, args=(None,), name="unibus-tell", daemon=True).start()
+                    threading.Thread(target=group.notify, args=(None,), name="unibus-notify", daemon=True).start()
                 except RuntimeError as none:
-                    log.error("no waiter can be notified that the store stopped: %s", none)  # At the end of Python.
+                    log.error("no waiter can be notified that the store stopped: %s", none)  # Python exits.
                 raise
         else:
             group.settle(None)
         return group
 
     def _write_group(self, group: CommitGroup) -> bool:
-        """False if there is nothing to write. The next group begins with the first thing that is taken from memory."""
+        """False if there is nothing to write. After the first block new calls collect in the next group.
+
+        A crash before `_write` returns leaves the state before this group, and none of its calls is acknowledged.
+        """
         with self._lock:
             changes = self._state.fresh
             part, unread = self._next_part(group, len(changes))
@@ -212,13 +233,15 @@ class Committer:
         if unread is not None:
             raise unread
         self._write(group, changes, part)
+        # Only now: data that is dropped from memory is read from the disk, so it has to be there first.
         if shed:
             with self._lock:
                 self._state.shed(shed)
         return True
 
     def _next_part(self, group: CommitGroup, count: int) -> tuple[SnapshotSlice | None, Exception | None]:
-        """A piece of a snapshot, or why there is none: what it takes from disk is lost to the snapshot if it fails."""
+        """A slice of a snapshot, or the error of reading it: a slice that failed half-way would be missing from the
+        snapshot, so the store stops on it."""
         if self.failure is not None:
             return None, None
         wanted = {
@@ -233,11 +256,13 @@ class Committer:
 
     def _write(self, group: CommitGroup, changes: list[Change], part: SnapshotSlice | None) -> None:
         if self.failure is not None:
-            # Not the failure itself: a Ctrl-C that stopped the store in another thread is none of this thread's.
+            # A new error: the failure may be a KeyboardInterrupt of another thread.
             raise self.as_failure()
         if part is None and group.sync and not changes and self._unsynced:
-            part = SnapshotSlice()  # Nothing of its own to write, but it answers for what was written before.
+            part = SnapshotSlice()  # Nothing to write, but the sync has to cover the groups before it.
         if changes or part is not None:
+            # The durable step. A crash inside leaves the whole group or nothing of it; an error means either, so every
+            # exception but StoreFull stops the store with an unknown outcome.
             self._journal.append(self.written + 1, changes, group.sync, part)
             group.has_changes = bool(changes)
             self.written += len(changes)
@@ -255,23 +280,23 @@ class Committer:
                 claimed.data = found[claimed.entry]
 
     def fail(self, error: BaseException) -> None:
-        """The outcome is unknown and memory may be ahead of the disk: nothing more is taken or answered."""
+        """Stop the store: memory may be ahead of the disk, so no further call is accepted or acknowledged."""
         if self.failure is None:
             self.failure = error
             log.error("the store %s has stopped: %s", self._journal.url, described(error))
             self.on_failure()
 
     def stop_if_deciding(self, error: BaseException) -> None:
-        """An exception left a decision half done: that half is never written, and the store takes nothing more.
+        """Stop the store if an exception interrupted a decision: memory has half of it, which must never be written.
 
-        A refusal comes before the first change; then there is nothing to do. The caller holds the lock.
+        A rejected call raises before its first change; then there is nothing to do. The caller holds the lock.
         """
         if self._state.deciding:
             self._state.deciding = False
             self.fail(error)
 
     def as_failure(self) -> BaseException:
-        """What to tell whoever asks for anything from now on."""
+        """The error of every call from now on."""
         return as_failure(self.failure) if self.failure is not None else StoreFailed("the store has not failed")
 
     def flush(self) -> None:
@@ -280,21 +305,24 @@ class Committer:
             pass
 
     def sync(self) -> None:
-        """Everything that was decided so far is on disk after this."""
+        """Wait until everything that was decided so far is synced."""
         with self._lock:
             group = self.add(True)
         Pending(None, group).wait()
 
     def bodies(self, entries: list[StoredMessage]) -> dict[StoredMessage, bytes]:
-        """The data of messages that is on disk only. No row goes meanwhile; what is gone already is left out."""
+        """Read the data of messages that are on disk only, without those that are removed already.
+
+        `committing` keeps rows from being deleted meanwhile: only a commit with a slice of a snapshot deletes them.
+        """
         with self.committing:
             with self._lock:
                 there = [entry for entry in entries if entry.state != GONE]
             return self._journal.bodies(there)
 
     def fetch(self, entry: StoredMessage) -> bytes:
-        """The same in the middle of a decision, under the store's lock. If it fails, memory may hold half of what was
-        decided: that must never be written, so the store stops."""
+        """The same during a decision, under the store's lock. If it fails, memory may have half of the decision, which
+        must never be written: so the store stops."""
         try:
             return self._journal.bodies([entry])[entry]
         except BaseException as error:
@@ -302,14 +330,14 @@ class Committer:
             raise
 
     def trim(self, now_ns: int) -> bool:
-        """Let the journal forget some history, but nothing that recovery needs. True if there is more."""
+        """Prune some history, but nothing after the last snapshot: recovery needs it. True if there is more."""
         with self.committing:
             return self._journal.trim(now_ns, self._snapshot.seq)
 
-    # The store's own thread
+    # The writer thread
 
     def _run(self) -> None:
-        free_ns: i64 = 0  # When the commit before this one was over.
+        free_ns: i64 = 0  # When the commit before this one ended.
         while not self._closing:
             asked_ns = self._asked_ns
             if not self.commit():
@@ -322,29 +350,30 @@ class Committer:
             free_ns = ended_ns
 
     def close(self) -> None:
-        """Write what is left, and end the thread. Once more after it was interrupted, it goes on."""
+        """Write what is left and end the writer thread. A second call continues one that was interrupted."""
         self._closing = True
-        self._let_go()
+        self._wake_writer()
         thread = self._writer
         if thread is not None and thread is not threading.current_thread():
             thread.join(SLOW_S)
             if thread.is_alive():
                 log.warning("the store %s is still writing, and closes after that", self._journal.url)
                 thread.join()
-        # Before Python 3.13 a join that Ctrl-C interrupted takes its thread for ended. `commit` waits for its write.
+        # Before Python 3.13 a join that Ctrl-C interrupts reports the thread as ended. `flush` takes `committing`, so
+        # it waits for a write in progress anyway.
         self.flush()
         with self._lock:
             left = self._group
             self._group = CommitGroup(self)
-        left.decide(self.as_failure)  # Only a store that has stopped leaves anybody waiting.
+        left.decide(self.as_failure)  # Only a store that has failed has calls that still wait.
 
 
-def _nobody() -> None:
-    """To be told when the store stops."""
+def _ignore() -> None:
+    """No callback is set."""
 
 
 def described(error: BaseException) -> str:
-    """Never empty: MemoryError and Ctrl-C have no text of their own."""
+    """The text of an error, never empty: MemoryError and KeyboardInterrupt have none of their own."""
     return str(error) or type(error).__name__
 
 
@@ -353,7 +382,7 @@ def _full_of(error: StoreFull) -> Callable[[], BaseException]:
 
 
 def as_failure(error: BaseException) -> BaseException:
-    """Each waiter gets an error of its own: raising one object in many tasks would mix their tracebacks."""
+    """A new error for each caller: raising one object in many tasks would mix their tracebacks."""
     failure: BusError
     if isinstance(error, BusForked):
         failure = BusForked(error.what, error.hint)

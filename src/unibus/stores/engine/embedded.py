@@ -1,9 +1,19 @@
 # mypyc: compiled
 """The embedded store: the rules of core/lifecycle in this process's memory, over a journal.
 
-Decide in memory, write, then answer. The lock is held for the few microseconds of a decision, never while anything is
-written, read from disk, or called back. Time runs on the monotonic clock from the wall time at open, so that a changed
-system clock neither ends a lock early nor keeps it.
+    apply, claim, accept ──▶ 1. decide   under `_lock`: _begin, change the StoreState, _write adds the call to a group
+                             2. answer   without it:    wake receivers, start a commit, return the Pending
+                             3. commit   committer.py:  write the group, then settle every Pending of it
+
+Memory changes first, then the disk, and only then the caller gets its result. So a crash can only lose calls whose
+result was not returned yet. A receiver may be woken by a message that is not written yet: its claim goes into the
+same group or a later one, and its result waits for the disk, too.
+
+`_lock` is held for the few microseconds of a decision, never while anything is written, read from disk or called back
+(`StoreState.fetch` is the one exception). `_committer.committing` is taken before it where both are needed.
+
+Time is the monotonic clock, started at the wall time of the opening: a change of the system clock neither ends a lock
+early nor extends it.
 """
 
 import asyncio
@@ -55,12 +65,12 @@ from unibus.stores.seam.store import ClaimRequest, EntityInfo, SessionLock, Stor
 log = logging.getLogger("unibus")
 T = TypeVar("T")
 
-# Not final: the test kit looks at every store here before it closes.
+# Not final: the test kit sets it to check every store before it closes.
 before_close: "Callable[[EmbeddedStore], None] | None" = None
 
 
 class EmbeddedStore:
-    """`durability` is what an answer means unless a call asks for less."""
+    """`durability` is the level of every result, unless a call asks for less."""
 
     def __init__(
         self,
@@ -74,7 +84,7 @@ class EmbeddedStore:
         snapshot_limits: SnapshotLimits | None = None,
         most: dict[int, int] | None = None,
     ) -> None:
-        """`most` bounds how many entities of a kind may be made. More that are there already stay."""
+        """`most` limits how many entities of a kind can be created. Existing ones beyond it stay."""
         self.url = journal.url
         self.durability = checked_level(durability, journal)
         self._level_name = self.durability.name
@@ -86,35 +96,37 @@ class EmbeddedStore:
         self._in_memory = journal.durability == Durability.D0
         self._state = _empty_state(journal, NEVER if self._in_memory else round(memory_budget_mb * 1024 * 1024), most)
         covered = journal.load(self._state)
-        self._state.idle_since_ns = self.now_ns()  # Nobody knows who was idle before.
+        self._state.idle_since_ns = self.now_ns()  # Idle times from before the opening are not recorded.
         limits = snapshot_limits or SnapshotLimits()
         self._snapshot = Snapshot(journal, self._state, self.now_ns, covered, snapshot_every, limits)
         self._watchers = WakeUps(self._state, self._lock)
         self._committer = Committer(journal, self._state, self._lock, self._snapshot, self._watchers.history)
         self._retention = Retention(self._committer, self._snapshot, self._lock, timers, self.now_ns)
-        # For the few decisions that have to look into a message: a scheduled one of a topic with rules, mostly.
+        # For the few decisions that read a message's data: mostly a scheduled message of a topic with rules.
         self._state.fetch = self._committer.fetch
         syncs, watchers = self._syncs and not self._in_memory, self._watchers.history
         self.history = EmbeddedHistory(journal, self._committer, self._state, self._lock, self._begin, syncs, watchers)
         self.catalog = EmbeddedCatalog(self._state, self._lock, self._begin)
         self.pace = self._committer.pace
-        # Where something can be full: else sends have nothing to look at.
+        # Only with a reserve can a disk be full in a controlled way; without one, sends skip the check.
         self._space = Space(journal, self._state, timers) if journal.reserve.wanted else None
         if self._space is not None:
             self._committer.on_full = self._space.entered
             if journal.reserve.full:
                 self._space.entered()
         self._armed_ns: i64 = NEVER
-        self._seq_before: i64 = 0  # Where the book stood when this call began.
-        self._closed, self._closing, self._opened_by = False, ClosingSteps(), 0  # The last one: see `_leave_to_parent`.
-        # Whoever waits for messages looks again, and is told.
+        # The last change before this call: another number means that the call has to be written.
+        self._seq_before: i64 = 0
+        self._closed, self._closing, self._opened_by = False, ClosingSteps(), 0  # `_opened_by`: see `_leave_to_parent`.
+        # Waiting receivers call the store again, and get the failure.
         self._committer.on_failure = self._watchers.wake_all
         if not self._in_memory:
             switching.quicken(self)
             self._retention.start()
         self._tokens, self._fork_mark = Tokens(), on_fork(lambda pid: _leave_to_parent(self, pid))
         with self._lock:
-            limit_durations(self._state, self.now_ns())  # Written with the next group; before that, by the next open.
+            # Written with the next group. If the process ends before that, the next opening does the same again.
+            limit_durations(self._state, self.now_ns())
             self._arm(self.now_ns())
 
     def now_ns(self) -> int:
@@ -148,11 +160,13 @@ class EmbeddedStore:
         with self._lock:
             try:
                 claimed = _claimed(self._state, self._tokens, request, self._begin())
-                # Handed to the kernel is enough for a lock. A message that is removed by this must not come back.
+                # A lock needs no sync: if a power cut undoes it, the message is redelivered, as after any crash. A
+                # message that is removed on delivery must not be redelivered, so that is synced.
                 pending = self._write(claimed, not request.lock and self._syncs, _absent(claimed))
             except BaseException as error:
                 self._committer.stop_if_deciding(error)
                 raise
+        # A single receive on a loop: committing here is quicker than waiting for the end of the turn.
         if self._committer.is_alone(pending.outcome) and asyncio._get_running_loop() is not None:
             self._committer.commit_here()
         return self._answer(pending)
@@ -176,6 +190,8 @@ class EmbeddedStore:
         state = self._state
         pending: Pending[int] | None = None
         while pending is None:
+            # History has only what is written. Under the lock nothing new is decided, so if everything is written then,
+            # the copies and the new subscription are one decision: no message is missed or copied twice.
             self._committer.flush()
             with self._lock:
                 try:
@@ -193,15 +209,20 @@ class EmbeddedStore:
                         batch.run(state, [declare], now_ns)
                         copies = beginning.copy_to(state, target_of(state, declare.name), now_ns)
                         pending = self._write(copies, self._syncs)
-                    # Else another call was quicker, and what it decided would be missed: history does not have it yet.
+                    # Else another call has decided something since the flush: try again, or it would be missed.
                 except BaseException as error:
                     self._committer.stop_if_deciding(error)
                     raise
         return self._answer(pending)
 
-    # From a decision to its answer
+    # From a decision to its result
 
     def _begin(self) -> int:
+        """Under the lock: raise if the store is closed or has failed; apply the deadlines that have passed. The time.
+
+        Deadlines come first, so that a call never sees a lock that has expired or a message past its time to live, also
+        if the timer is late.
+        """
         if self._closed:
             raise opened_by(self._opened_by) if self._opened_by else BusClosed("the store is closed", "open it again")
         if self._committer.failure is not None:
@@ -217,14 +238,14 @@ class EmbeddedStore:
         return now_ns
 
     def _write(self, value: T, sync: bool, absent: list[Claimed] | None = None) -> Pending[T]:
-        """Under the lock: see to it that what this call has changed is written."""
+        """Under the lock: add this call to the group that is written next, if it has changed or needs anything."""
         state = self._state
         if state.due.next_ns() < self._armed_ns or state.idle_check_ns < self._armed_ns:
             self._arm(self.now_ns())
         pending = Pending(value)
         if self._in_memory:
             if state.fresh:
-                state.deciding = True  # Also where a call that only reads has found something due.
+                state.deciding = True  # Also if a call that only reads has applied a deadline.
                 changes = state.take()
                 self._journal.append(state.seq - len(changes) + 1, changes, False)
         elif state.seq != self._seq_before or sync or absent:
@@ -233,7 +254,7 @@ class EmbeddedStore:
         return pending
 
     def _answer(self, pending: Pending[T]) -> Pending[T]:
-        """Without the lock: wake who waits for messages, and let somebody commit."""
+        """Without the lock: wake receivers, and start a commit if a loop is running. A thread commits when it waits."""
         try:
             if self._state.woken:
                 self._watchers.wake()
@@ -245,7 +266,7 @@ class EmbeddedStore:
                     pending.loop = loop
                     self._committer.kick_soon(loop)
         except BaseException as error:
-            # A receiver that was not woken would wait for ever beside its message.
+            # A receiver that was not woken would wait for ever although there is a message for it.
             self._committer.fail(error)
             raise
         return pending
@@ -253,7 +274,7 @@ class EmbeddedStore:
     # Time
 
     def _arm(self, now_ns: int) -> None:
-        """Under the lock: be called when the next deadline comes."""
+        """Under the lock: set the timer for the next deadline."""
         next_ns = min(self._state.due.next_ns(), self._state.idle_check_ns)
         if next_ns < NEVER:
             self._armed_ns = next_ns
@@ -273,7 +294,7 @@ class EmbeddedStore:
                     drop_idle(self._state, now_ns)
                 pending = self._write(None, False)
             except BaseException as error:
-                # Time goes on only by this call, so the store stops also where nothing was changed.
+                # Without this call no deadline is applied any more, so the store stops even if nothing was changed.
                 self._committer.fail(error)
                 raise
         if self._state.woken:
@@ -376,7 +397,7 @@ class EmbeddedStore:
             self._begin()
             return copy_of(self._state, self._journal.bodies)
 
-    # Life
+    # Health and closing
 
     def health(self) -> StoreHealth:
         failure = self._committer.failure
@@ -399,21 +420,21 @@ class EmbeddedStore:
         )
 
     def check(self) -> list[str]:
-        """Every invariant that does not hold, in words: counts, states, indexes, and memory against the log.
+        """A text for each broken invariant: counts, states, indexes, and memory against the log. Empty if all hold.
 
-        Reads the snapshot and the log after it. Empty: all hold.
+        Reads the snapshot and the log after it.
         """
         while True:
             self._committer.flush()
             with self._committer.committing, self._lock:
                 self._begin()
-                if not self._state.fresh:  # Else it was decided since, and the log does not have it yet.
+                if not self._state.fresh:  # Else there are changes that the log does not have yet: flush again.
                     return checked(self._state, self._journal, self.now_ns())
 
     def close(self) -> None:
-        """Write what was decided, and release the file. One that was interrupted is finished by the next."""
+        """Write what was decided, and release the file. A second call continues one that was interrupted."""
         if self._opened_by:
-            return  # In a forked child: everything is the parent's.
+            return  # In a forked child: the parent closes it.
         if before_close is not None and not self._closed:
             before_close(self)
         with self._lock:
@@ -421,6 +442,9 @@ class EmbeddedStore:
         self._retention.close()
         if self._space is not None:
             self._space.close()
+        # The order matters. Receivers are woken first, so that they do not wait for a store that writes nothing more.
+        # The log is complete before the snapshot covers it. The journal is last: it releases the owner's lock, and from
+        # then on another process may open the file.
         steps: list[Callable[[], None]] = [
             self._watchers.wake_all,
             self._committer.close,
@@ -441,7 +465,7 @@ def _empty_state(journal: Journal, memory_budget: int, most: dict[int, int] | No
 
 
 def _claimed(state: StoreState, tokens: Tokens, request: ClaimRequest, now_ns: i64) -> list[Claimed]:
-    """Hand out what was asked for: deferred messages by their sequences, or the next ones."""
+    """Deliver what was asked for: deferred messages by their sequences, or the next ones."""
     entity = receiving_from(state, request.entity, now_ns)
     session: Session | None = None
     if request.session is not None:
@@ -454,9 +478,9 @@ def _claimed(state: StoreState, tokens: Tokens, request: ClaimRequest, now_ns: i
 
 
 def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
-    """In a forked child: whatever is asked of the store from now on raises, and nothing reaches its journal.
+    """In a forked child: every call raises BusForked from now on, and nothing reaches the parent's journal.
 
-    No lock is taken: a thread of the parent may have had it. What is freed could touch the parent's files.
+    Takes no lock: a thread of the parent may have held it. Frees nothing: that could close the parent's files.
     """
     keep_for_ever(store._journal)
     committer = store._committer
@@ -474,9 +498,9 @@ def _leave_to_parent(store: EmbeddedStore, pid: int) -> None:
     store._state.woken = []
     store._watchers.history.calls = []
     for entity in list(store._state.entities.values()):
-        entity.wakers = []  # Those who waited are threads and loops of the parent.
+        entity.wakers = []  # The waiters are threads and loops of the parent.
 
 
 def _absent(claims: list[Claimed]) -> list[Claimed]:
-    """Those whose data is on disk only."""
+    """The ones whose data is on disk only."""
     return [claimed for claimed in claims if claimed.data is None]

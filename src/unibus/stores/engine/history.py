@@ -1,7 +1,7 @@
-"""History: everything that happened to the messages of a store, for whoever reads it.
+"""History: every event of the messages of a store, for its readers.
 
-One history, many readers: tracing, SQL, capture, replay. Rows are numbered by `seq` without gaps. A reader that comes
-again remembers where it stands by a cursor. History is kept for a time only; what recovery does not need goes.
+One history, many readers: tracing, SQL, capture, replay. Events are numbered by `seq` without gaps. A named reader
+keeps its position in a cursor. History is kept within limits; what recovery does not need is pruned.
 """
 
 import itertools
@@ -20,11 +20,11 @@ from unibus.stores.seam.replay_index import ReplayIndex
 
 PAGE: Final = 5_000
 REPLAY_BYTES: Final = 16_000_000
-"""Messages that a replay holds at once."""
+"""The bytes of messages that a replay keeps in memory at a time."""
 
 
 class EmbeddedHistory:
-    """`check` raises what speaks against any call: a store that is closed, or has stopped."""
+    """`check` raises if the store is closed or has failed."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class EmbeddedHistory:
         return self._journal.events_of(message_id, self._settled())
 
     def _settled(self) -> dict[int, str]:
-        """See to it that a loss of power cannot undo what a reader sees. Gives the names of all entities."""
+        """Sync first, so that a power cut cannot undo what a reader has seen. Returns the names of all entities."""
         with self._lock:
             self._check()
             names = dict(self._state.known)
@@ -71,10 +71,10 @@ class EmbeddedHistory:
     def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
         return replayed(self.replay_index(entity, after_sequence, since_ns), after_sequence)
 
-    # What an index reads
+    # The log for a ReplayIndex
 
     def some_after(self, seq: int) -> list[tuple[int, Change]]:
-        """Not all at once: a writer waits as long as a reader reads."""
+        """One page: a commit waits while a reader reads."""
         self._settled()
         changes = self._journal.changes_after(seq)
         page = list(itertools.islice(changes, PAGE))
@@ -88,7 +88,7 @@ class EmbeddedHistory:
     def oldest_seq(self) -> int:
         return self._journal.oldest_seq()
 
-    # Readers that come again
+    # Named readers
 
     def cursor(self, name: str) -> int:
         return self._journal.cursors().get(name, 0)
@@ -104,7 +104,7 @@ class EmbeddedHistory:
 
 
 def replayed(index: ReplayIndex, after_sequence: int) -> Iterator[tuple[int, bytes]]:
-    """All of it, some at a time."""
+    """All messages, read page by page."""
     is_end = False
     while not is_end:
         page = index.page(after_sequence, PAGE, REPLAY_BYTES)

@@ -1,8 +1,8 @@
-"""How a store on a disk keeps to the limits of its history: snapshots that are old enough, and trims after them.
+"""Retention: how a store keeps its history within its limits, by snapshots and by trims after them.
 
-each minute      a snapshot, if the oldest change waits for one too long; then a trim
-a snapshot ends  a trim: what came before it is needed no more
-at close         a snapshot and a trim: many processes live for less than a minute
+each minute      a snapshot, if the oldest change without one is too old; then a trim
+a snapshot ends  a trim: recovery does not need the history before it any more
+at close         a snapshot and a trim: many processes run for less than a minute
 """
 
 import logging
@@ -19,14 +19,14 @@ log = logging.getLogger("unibus")
 
 TRIM_EVERY_NS: Final = 60_000_000_000
 TRIM_ON_NS: Final = 10_000_000
-"""Where there is more to forget than one step takes, so much time for others comes before the next."""
+"""The pause between two steps of a trim, in which commits can run: a step holds the lock `committing`."""
 
 TRIM_STEPS_AT_CLOSE: Final = 10
-"""Closing does not wait for more than that; the next process goes on."""
+"""At most so many steps of a trim at close; the next process continues."""
 
 
 class Retention:
-    """`lock` is the store's. In a store that is closed, or has stopped, nothing happens any more."""
+    """`lock` is the store's. Does nothing once the store is closed or has failed."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Retention:
             with self._lock:
                 is_wanted = self._snapshot.want_if_old()
             if is_wanted:
-                self._committer.kick()  # A store that is idle writes nothing by itself.
+                self._committer.kick()  # An idle store has no commit that would take the snapshot along.
             self._trim()
             self._timers.after(TRIM_EVERY_NS, self._each_minute)
 
@@ -76,8 +76,8 @@ class Retention:
             return False
 
     def save(self) -> None:
-        """At close, after everything was written: with a snapshot the next start has nothing to replay, and JSON files
-        show what exists. What was answered is in the log already, so whatever ends this early loses nothing.
+        """The snapshot and the trims at close, after everything is written. The next start then has nothing to replay,
+        and JSON files show what exists. A crash here loses nothing: what was acknowledged is in the log.
         """
         with self._lock:
             is_wanted = self._snapshot.want_at_close()

@@ -1,13 +1,20 @@
 # mypyc: compiled
-"""The snapshot of an embedded store, taken piece by piece while work goes on.
+"""The snapshot of an embedded store, written in slices while the store works.
 
-    1. pieces   messages that changed since the last snapshot, as they are when their piece is written
-    2. pieces   rows of messages that are gone since
-    3. the end  entities, sessions and marks; from now on recovery begins here
+    log       … 870 ┊ 871 … 902 ┊ 903 … 955 ┊ 956 …
+    slices          1           2           3 = last       each in the same transaction as the group before it
+                    ▲ begun_at = seq                ▲ overlap
 
-A message that came and went between two snapshots is never written. Each piece goes to the journal in the same step
-as the changes before it, so no row is ever newer than the log. Playing the log from the snapshot's beginning over rows
-that are partly newer ends in the same state, because every change is absolute.
+    1. slices   messages that changed since the last snapshot, as they are when their slice is written
+    2. slices   deleted rows: of messages that were removed since
+    3. last     entities, sessions and dedup keys; from now on recovery starts at `begun_at`
+
+A message that arrived and was removed between two snapshots is never written.
+
+Why recovery is right at any crash. A slice is written atomically with the changes before it, so no row is newer than
+the log. Before the last slice, recovery starts at the older snapshot and replays the log over rows that are partly
+newer; after it, from `begun_at`. Both end in the same state, because every change is absolute: it says what a message
+is afterwards, not what is added to it. Up to `overlap` recovery therefore accepts changes that rows have already.
 """
 
 from collections.abc import Callable
@@ -21,19 +28,19 @@ from unibus.core.lifecycle.state.states import GONE
 from unibus.stores.engine.snapshot_limits import SnapshotLimits
 from unibus.stores.seam.journal import EntityRow, Journal, SnapshotSlice, Summary
 
-PART_ENTRIES = 500  # Not final, so that tests can make pieces of one message.
+PART_ENTRIES = 500  # Not final: tests make slices of one message.
 PART_BYTES: Final = 4_000_000
-"""Of one piece: what a sender may have to wait for in addition."""
+"""The size of one slice: a sender may have to wait for it in addition to its own group."""
 
 PUT_OFF_NS: Final = 60_000_000_000
-"""Where there was no space for a piece, so much time passes before the next try."""
+"""The time to the next try after a slice that did not fit on the disk."""
 
 EVERY_CHANGES: Final = 500_000
-"""How many changes recovery may have to play again: a second or two of its time."""
+"""How many changes recovery may have to replay: it takes a second or two."""
 
 
 class Snapshot:
-    """Decides when a snapshot is due and what its next piece is. Called under the store's lock, while committing."""
+    """Decides when a snapshot is due and what its next slice is. Called under the locks `committing` and `lock`."""
 
     def __init__(
         self,
@@ -44,17 +51,17 @@ class Snapshot:
         every: int,
         limits: SnapshotLimits,
     ) -> None:
-        """For a book that was just loaded, so that all it has replayed came after the snapshot."""
+        """For a state that was just recovered: everything that it has replayed came after the snapshot."""
         self.seq: i64 = covered  # What the last complete one covers.
         self._now_ns = now_ns
         self.every: i64 = every
         self._limits = limits
         self._journal = journal
         self._state = state
-        self._weight: i64 = 0  # Of all changes that the last one covers.
-        self._due_weight: i64 = self._next_weight()  # Of all changes, when the next one is due.
-        self._wanted: i64 = 0  # A snapshot that covers this change is wanted, however few there are.
-        # When the oldest change took place that no snapshot covers, within a minute; 0 if there is none.
+        self._weight: i64 = 0  # StoreState.weight when the last one began.
+        self._due_weight: i64 = self._next_weight()  # StoreState.weight at which the next one is due.
+        self._wanted: i64 = 0  # A snapshot that covers this change is due, however few changes there are.
+        # The time of the oldest change that no snapshot covers, within a minute; 0 if there is none.
         self._since_ns: i64 = min(state.replayed_ns, now_ns())
         self._running = False
         self._copies_saved = False
@@ -63,9 +70,9 @@ class Snapshot:
         self._gone: list[tuple[int, int]] = []
         self._marks: list[tuple[int, int, str, int]] = []
         self._dropped: list[int] = []
-        self._entities: list[Entity] = []  # Those of the beginning: the log may speak of one that is deleted by now.
-        self._numbered = 0  # Entities up to this one have rows.
-        self._held: SnapshotSlice | None = None  # A piece that found no space,
+        self._entities: list[Entity] = []  # When it began: the log after that may name one that is deleted by now.
+        self._numbered = 0  # Entities up to this number have rows.
+        self._held: SnapshotSlice | None = None  # A slice that did not fit on the disk,
         self._resume_ns = 0  # and when it is tried again.
 
     def is_due(self, seq: int) -> bool:
@@ -91,7 +98,8 @@ class Snapshot:
         return size
 
     def want_if_old(self) -> bool:
-        """Called about once a minute, under the store's lock: whether the oldest change waits for too long by now."""
+        """Called about once a minute, under the store's lock: whether the oldest change without a snapshot is too
+        old."""
         if not self._journal.snapshots or self._state.seq <= self.seq:
             self._since_ns = 0
             return False
@@ -103,7 +111,7 @@ class Snapshot:
         return self._wanted > self.seq
 
     def want_at_close(self) -> bool:
-        """The last one, of everything. Not where nothing has changed, and not where it would take long."""
+        """A last one, of everything. False if nothing has changed, or if it would take long."""
         if not (self._journal.snapshots and self._limits.at_close) or self._state.seq <= self.seq:
             return False
         if self._limits.rewrites and self._live_bytes() > self._limits.at_close_bytes_max:
@@ -112,9 +120,9 @@ class Snapshot:
         return True
 
     def next_part(self, seq: int, wanted: set[tuple[int, int]]) -> SnapshotSlice | None:
-        """The next piece, if there is one to write; `seq` is that of the last change in the group it goes with.
+        """The next slice, if one is due. `seq` is the last change of the group that it is written with.
 
-        Rows that are `wanted` are read once the group is written: they stay until the next piece.
+        `wanted` are rows that a delivery of this group reads after the write: a later slice deletes them.
         """
         if not self.is_due(seq):
             return None
@@ -129,7 +137,8 @@ class Snapshot:
         if self._entries:
             return self._entries_part()
         if self._gone and not self._copies_saved:
-            # A row that goes may hold the data of a copy that was made since. That needs a row of its own first.
+            # A row to delete may be the only place of the data of a copy that was made since. The copy gets its own
+            # row first: after a crash between the two slices its data exists twice, and never not at all.
             self._entries = self._late_copies()
             if self._entries:
                 return self._entries_part()
@@ -143,8 +152,8 @@ class Snapshot:
         return self._entries_part() if self._entries else self._last_part(seq)
 
     def wrote(self, part: SnapshotSlice) -> None:
-        """The piece was written, or put off: then it is kept as it is. A row that is older than the log is no matter,
-        because the log is played from the snapshot's beginning over it.
+        """The slice was written, or put off: then it is kept as it is for the next try. Its rows may be older than the
+        log by then, which does no harm: recovery replays the log over them from the snapshot's beginning.
         """
         if part.put_off:
             self._held = part
@@ -152,7 +161,7 @@ class Snapshot:
             return
         self._resume_ns = 0
         for index, entry in enumerate(part.sources):
-            # Not before: until now its data could only be read where it was.
+            # Only now: until the slice was written, the data could only be read from its old place.
             row = part.entries[index]
             entry.home_entity = row[0]
             entry.home_sequence = row[1]
@@ -164,7 +173,8 @@ class Snapshot:
             self._due_weight = self._next_weight()
 
     def _late_copies(self) -> list[StoredMessage]:
-        """Copies, made since, of messages from before: what they are copies of may be in no row, and not in the log."""
+        """Copies made since the beginning of messages from before it: their data may be in a row that is to be deleted,
+        or in a part of the log that is pruned when the snapshot is complete."""
         return [
             entry
             for entry in self._state.unsaved
@@ -182,10 +192,10 @@ class Snapshot:
         self._marks, state.unsaved_marks = state.unsaved_marks, []
         self._dropped, state.dropped = state.dropped, []
         self._entities = list(state.entities.values())
-        self._entries.reverse()  # Taken from the end.
+        self._entries.reverse()  # `_entries_part` pops from the end.
 
     def _entries_part(self) -> SnapshotSlice:
-        """Some messages, and the entities that are new: recovery may find this piece without the last one."""
+        """Some messages, and the new entities: after a crash recovery finds these rows without the last slice."""
         part = SnapshotSlice(
             entities=[row_of(each) for each in self._state.entities.values() if each.number > self._numbered]
         )

@@ -1,7 +1,7 @@
-"""When a store takes a snapshot: after so many changes, bytes or seconds, and when it is closed.
+"""When a store takes a snapshot: after a number of changes, bytes or seconds, and when it is closed.
 
-History before the last snapshot can be trimmed, history after it cannot. So the limits of history hold only as far as
-snapshots follow: one is due after a part of what may be kept. A store in which nothing has changed takes none.
+History before the last snapshot can be pruned; recovery needs the history after it. So history keeps to its limits only
+if snapshots are frequent enough: one is due after a fraction of each limit. A store without changes takes none.
 """
 
 from dataclasses import dataclass, field
@@ -15,24 +15,24 @@ from unibus.limits import (
     SNAPSHOT_BYTES_MIN,
 )
 
-AT_CLOSE = True  # Not final, so that tests can have a store whose messages are in the log only.
+AT_CLOSE = True  # Not final: tests set it to keep messages in the log only.
 _PARTS: Final = 4
-"""Into so many parts a limit of history is divided: it is exceeded by one of them at most, until the next trim."""
+"""A snapshot is due after this fraction of a limit: until the next trim, history exceeds it by one part at most."""
 
 
 @dataclass(frozen=True)
 class SnapshotLimits:
-    """`weight` is that of the changes since the last snapshot, as `Book.weight` counts it; `age_ns` that of the oldest.
+    """`weight` limits the changes since the last snapshot, as StoreState.weight counts; `age_ns` that of the oldest.
 
-    `rewrites`: a snapshot writes all messages of an entity again, not only those that changed. Then there is one when
-    the log has become as large as the messages that exist, so that each of them is written a few times only.
+    `rewrites`: a snapshot writes all messages of an entity again, not only those that changed. Then one is due when the
+    log is as large as all messages that exist, so that each message is written a few times only.
     """
 
     weight: int = SNAPSHOT_BYTES_MAX
     age_ns: int = round(SNAPSHOT_AGE_S_MAX * 1e9)
     rewrites: bool = False
     at_close: bool = field(default_factory=lambda: AT_CLOSE)
-    at_close_bytes_max: int = SNAPSHOT_AT_CLOSE_BYTES_MAX  # Where a snapshot rewrites.
+    at_close_bytes_max: int = SNAPSHOT_AT_CLOSE_BYTES_MAX  # Only if a snapshot rewrites.
 
 
 def limits_for(history_bytes: int, history_age_s: float, bytes_max: int, rewrites: bool) -> SnapshotLimits:

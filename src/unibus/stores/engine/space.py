@@ -1,9 +1,10 @@
 # mypyc: compiled
-"""Whether a store may grow: admission on a disk that is full, or nearly (decision 0022).
+"""Admission on a full disk: whether a store may grow (decision 0022).
 
-What was decided has to be written, so it is refused before that. A group must never need more than the reserve gives:
-bytes that were accepted since the last commit are counted, and beyond a quarter of the reserve the file system is
-asked. One group is written while the next one collects, so both fit into half of it.
+What was decided has to be written, so a call is rejected before its decision. A group must never need more space than
+the reserve has: the bytes that were accepted since the last commit are counted, and beyond a quarter of the reserve the
+file system is asked for its free space. One group is written while the next one collects, so both need half of the
+reserve at most.
 """
 
 import logging
@@ -23,28 +24,28 @@ log = logging.getLogger("unibus")
 
 RETRY_NS: Final = 1_000_000_000
 _CHANGE_BYTES: Final = 256
-"""What a change takes beside the data of its message, about. A message to a topic makes one for each copy."""
+"""About what a change takes besides the data of its message. A message to a topic makes one change for each copy."""
 
-_HINT: Final = "free space on the disk; it works again when there is space, and messages can be received meanwhile"
+_HINT: Final = "free space on the disk; sending works again when there is space, receiving works all the time"
 
 
 @final
 class Space:
-    """For a store with a reserve. Called under the lock of the store where nothing else is said."""
+    """For a store with a reserve. Methods are called under the store's lock unless they say otherwise."""
 
     def __init__(self, journal: Journal, state: StoreState, timers: Timers) -> None:
         self._reserve: Reserve = journal.reserve
         self._url = journal.url
         self._state = state
         self._timers = timers
-        self._group: i64 = -1  # The change before the first one of the group that collects.
-        self._bytes: i64 = 0  # What was accepted for it,
-        self._free: i64 = 0  # and what may be, without asking.
+        self._group: i64 = -1  # The last change before the collecting group.
+        self._bytes: i64 = 0  # Bytes accepted for it,
+        self._free: i64 = 0  # and how many can be, before the file system is asked.
         self._is_trying = False
         self._is_closed = False
 
     def admit(self, commands: Sequence[Command]) -> None:
-        """StoreFull for what makes the store grow, if there is no space for it. Nothing was changed then."""
+        """Raises StoreFull if a command makes the store grow and there is no space for it. Nothing was changed then."""
         grows = False
         size: i64 = 0
         for command in commands:
@@ -72,21 +73,21 @@ class Space:
             free = self._reserve.free_bytes()
         except OSError as error:
             log.warning("the free space of %s is unknown: %s", self._url, error)
-            return
+            return  # The write finds out; it can still use the reserve.
         if free < 2 * needed:
             raise StoreFull(
-                f"{self._url}: {needed:,} bytes to be stored at once, and {free:,} bytes are free; nothing was stored",
+                f"{self._url}: {needed:,} bytes to store at once, but {free:,} bytes are free; nothing was stored",
                 _HINT,
             )
-        self._free = free // 4  # Enough for the rest of this group, mostly.
+        self._free = free // 4  # Mostly enough for the rest of this group.
 
     # Without the lock
 
     def entered(self) -> None:
-        """A group was written from the reserve, or the store was opened without one: it is full. Called often."""
+        """A group was written from the reserve, or the store was opened without one: the disk is full. Called often."""
         if not self._is_trying and not self._is_closed:
             self._is_trying = True
-            log.warning("%s is full: the disk has no space. Messages are delivered, and none are taken", self._url)
+            log.warning("%s: the disk is full; messages are delivered, and new ones are rejected", self._url)
             self._timers.after(RETRY_NS, self._try)
 
     def _try(self) -> None:
@@ -94,12 +95,12 @@ class Space:
             return
         if self._reserve.refill():
             self._is_trying = False
-            log.info("%s is no longer full: messages are taken again", self._url)
+            log.info("%s: the disk is no longer full; messages are accepted again", self._url)
         else:
             self._timers.after(RETRY_NS, self._try)
 
     def warning(self) -> str:
-        return "the disk is full: messages are delivered, and none are taken" if self._reserve.full else ""
+        return "the disk is full: messages are delivered, and new ones are rejected" if self._reserve.full else ""
 
     def close(self) -> None:
         self._is_closed = True

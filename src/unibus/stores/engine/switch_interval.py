@@ -1,7 +1,7 @@
-"""How often threads of this process take turns, while a store is open that has to write.
+"""The interpreter's thread switch interval while a store is open that writes to a disk.
 
-A commit gives the interpreter up while the disk works, and has to get it back afterwards. Beside a thread that computes
-that takes a switch interval each time: Python's 5 ms would make a durable send ten times slower.
+A commit releases the interpreter lock while the disk works, and has to get it back afterwards. Beside a thread that
+computes, that takes one switch interval each time: Python's default of 5 ms would make a durable send ten times slower.
 """
 
 import os
@@ -15,9 +15,9 @@ INTERVAL_S: Final = 0.00025
 
 
 class SwitchInterval:
-    """The stores that are open share it. What was there before comes back with the last of them.
+    """Shared by all open stores; closing the last one restores the interval from before.
 
-    A store names itself, so that it counts once: one whose `close()` was interrupted restores a second time.
+    Stores are counted by identity: a store whose `close()` was interrupted calls `restore` a second time.
     """
 
     def __init__(self) -> None:
@@ -34,13 +34,13 @@ class SwitchInterval:
 
     def restore(self, store: object) -> None:
         with self._lock:
-            unchanged = abs(sys.getswitchinterval() - INTERVAL_S) < 1e-6  # Else somebody has chosen one meanwhile.
+            unchanged = abs(sys.getswitchinterval() - INTERVAL_S) < 1e-6  # Else the program has set its own.
             if self._open == {id(store)} and unchanged:
                 sys.setswitchinterval(self._before_s)
             self._open.discard(id(store))
 
     def forget_in_child(self) -> None:
-        """The stores that are open are the parent's, and none of them is ever closed here."""
+        """The open stores are the parent's: none of them is closed in the child, so restore the interval now."""
         renew(self._lock)
         if self._open and abs(sys.getswitchinterval() - INTERVAL_S) < 1e-6:
             sys.setswitchinterval(self._before_s)

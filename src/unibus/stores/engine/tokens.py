@@ -1,9 +1,9 @@
-"""Lock tokens: random, so that no lock of an earlier life of a store has the same one.
+"""Lock tokens: random, so that a token from before a restart never equals a new one.
 
-    byte 0        0: reserved. A later version may tell by it which of several owners has made the lock.
-    bytes 1-15    random; 120 bits cannot be guessed
+    byte 0        0, reserved: a later version may write there which of several owners made the lock
+    bytes 1-15    random: 120 bits cannot be guessed
 
-A store of an earlier version has tokens with any first byte. They are compared like the others.
+Tokens of an earlier version have any first byte. They are compared like the others.
 """
 
 import os
@@ -14,7 +14,7 @@ _DRAWN: Final = 256
 
 
 class Tokens:
-    """Drawn many at a time: asking the system for each would cost more than the lock."""
+    """Drawn many at a time: one system call for each token would cost more than the lock itself."""
 
     def __init__(self) -> None:
         self._left: list[bytes] = []

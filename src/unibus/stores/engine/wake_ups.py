@@ -1,7 +1,8 @@
 # mypyc: compiled
-"""Who waits for messages of which entity, and waking them: one for each message, first come first served.
+"""Wake-ups of receivers and of history readers.
 
-Beside them, who waits for history to grow: all of these are woken by the next commit.
+Receivers wait for messages of one entity: each message wakes one of them, the one that waits longest. History readers
+wait for new events: the next commit wakes all of them.
 """
 
 import logging
@@ -15,9 +16,9 @@ log = logging.getLogger("unibus")
 
 
 class HistoryWakeUps:
-    """Those that are called once when history has grown. A commit looks at `calls`, and does nothing while it is empty.
+    """Callbacks that are called once when history has grown. A commit reads `calls` and does nothing if it is empty.
 
-    `add` and `wake` replace the list under a lock of their own: a commit must not wait for the store's.
+    `add` and `wake` replace the list under their own lock: a commit must not wait for the store's lock.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class HistoryWakeUps:
         self._lock = threading.Lock()
 
     def add(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Gives a way to stop watching."""
+        """Returns a function that stops watching."""
         with self._lock:
             self.calls = [*self.calls, call]
 
@@ -36,7 +37,7 @@ class HistoryWakeUps:
         return stop
 
     def wake(self) -> None:
-        """Without the store's lock. A call that raises keeps no other one from being made."""
+        """Called without the store's lock. The other callbacks run also if one raises."""
         with self._lock:
             calls, self.calls = self.calls, []
         for call in calls:
@@ -47,7 +48,7 @@ class HistoryWakeUps:
 
 
 class WakeUps:
-    """The watchers of one store. Calls are made without its lock."""
+    """The watchers of one store. Callbacks run without its lock, because they may call the store."""
 
     def __init__(self, state: StoreState, lock: threading.RLock) -> None:
         self.history = HistoryWakeUps()
@@ -55,18 +56,18 @@ class WakeUps:
         self._lock = lock
 
     def add(self, entity: Entity, call: Callable[[], None]) -> Callable[[], None]:
-        """Under the lock. Gives a way to stop watching."""
+        """Called under the lock. Returns a function that stops watching."""
         entity.wakers.append(call)
 
         def stop() -> None:
             with self._lock:
                 others = [waker for waker in entity.wakers if waker is not call]
                 if len(others) < len(entity.wakers):
-                    # By identity: the same method may watch again, and then it is equal to the one that was called.
+                    # Compared by identity: a bound method that watches again is equal to the one that was called.
                     entity.wakers = others
                 elif entity.active and entity.wakers and not entity.settings.requires_session:
-                    # It was woken and goes away: the message it was woken for is another one's. Those who wait for
-                    # sessions were all woken together.
+                    # It was woken already and leaves without claiming: wake the next one for that message. For sessions
+                    # all waiters were woken together, so none is missed.
                     self._state.woken.append(entity)
             self.wake()
 
@@ -79,7 +80,7 @@ class WakeUps:
             self._state.woken = []
             for entity in woken:
                 if entity.settings.requires_session or entity.deleted or entity.stirred:
-                    # Which of them it is for only they know.
+                    # Each waiter accepts other sessions, or has to see the deletion: wake all, and each looks itself.
                     entity.stirred = False
                     calls += entity.wakers
                     entity.wakers = []
@@ -89,7 +90,7 @@ class WakeUps:
             call()
 
     def wake_all(self) -> None:
-        """The store is closing: everybody looks again, and is told so."""
+        """The store closes or has failed: every waiter calls the store again, and gets the error."""
         with self._lock:
             calls = [call for entity in self._state.entities.values() for call in entity.wakers]
             for entity in self._state.entities.values():

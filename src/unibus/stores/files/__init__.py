@@ -1,1 +1,1 @@
-"""Files of a store: one owner, private modes, reserved space, the disk itself."""
+"""The files of a store: one owner, private modes, reserved space, and access to the disk."""

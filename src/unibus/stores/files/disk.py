@@ -1,7 +1,10 @@
-"""The few things that the journal of JSON files does to a disk, in one place: a test can put another disk there.
+"""Access to the disk, behind one protocol: a test can put a simulated disk in its place.
 
-`unibus.testing.files` has one that loses and tears what was not synced. Every error is an OSError. What counts as
+`unibus.testing.files` has a disk that loses and tears what was not synced. Every error is an OSError. Two things are
 durable: the content of a file after `sync`, and which name leads to which file after `sync_folder`.
+
+    replace:   write NAME.new ─▶ sync it ─▶ rename to NAME ─▶ sync the folder
+               └── a crash leaves the old file ──┘     └── old or new ──┘
 """
 
 import errno
@@ -13,16 +16,16 @@ from unibus.stores.files.private import FILE_MODE, FOLDER_MODE, keep_mode
 from unibus.stores.files.reserve import is_no_space
 
 _sync_data: Final = getattr(os, "fdatasync", os.fsync)
-"""Of a file that became longer this syncs the size too, which is all that is ever needed here."""
+"""fdatasync also writes the size of a file that has grown, and no journal needs more of its metadata."""
 
 
 class Files(Protocol):
-    """Names are paths. A handle is a number that `create` or `open` gave."""
+    """Names are paths. A handle is the number that `create` or `open` returned."""
 
     def is_folder(self, path: str) -> bool: ...
 
     def make_folder(self, path: str) -> None:
-        """Only the last part of the path, and nothing where it is there already."""
+        """Create the last part of the path. Nothing happens if it exists."""
 
     def list(self, path: str) -> list[str]:
         """The names in a folder."""
@@ -31,48 +34,49 @@ class Files(Protocol):
         """In bytes; -1 if there is no such file."""
 
     def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
-        """Up to the end, or as much as there is."""
+        """Up to the end, or `size` bytes; fewer if the file ends before."""
 
     def create(self, path: str, like: str = "") -> int:
-        """A new and empty file, in place of one that has the name. It gets the mode of the file `like`."""
+        """A new and empty file, which replaces one of that name. It gets the mode of the file `like`."""
 
     def open(self, path: str) -> int:
-        """To write after its end."""
+        """Open for appending."""
 
     def write(self, handle: int, data: bytes) -> None:
-        """All of it. After an error some first part may be there."""
+        """Write all of it. After an error the file may have a first part of it."""
 
     def truncate(self, handle: int, size: int) -> None:
-        """Cut off what is after that."""
+        """Cut the file to this size."""
 
     def sync(self, handle: int) -> None:
-        """SyncFailed, if it fails."""
+        """Wait until the content is on disk. Raises SyncFailed."""
 
     def close(self, handle: int) -> None: ...
 
     def rename(self, path: str, to: str) -> None:
-        """In the same folder, in place of what has the name; there is no moment with neither of the two."""
+        """Rename within a folder, and replace a file of the new name atomically: the name always exists."""
 
     def remove(self, path: str) -> None: ...
 
     def sync_folder(self, path: str) -> None:
-        """SyncFailed, if it fails."""
+        """Wait until creations, renames and removals in the folder are on disk. Raises SyncFailed."""
 
     def identity(self, path: str) -> Identity | None:
-        """Tells apart which file or folder a name leads to."""
+        """Identifies the file or folder that the name leads to now."""
 
 
 class SyncFailed(OSError):
-    """A sync failed, whatever the reason: it is unknown what is on disk, and it must not be tried again."""
+    """A sync failed: what is on disk is unknown. Never sync again: the kernel may have dropped the pages that it could
+    not write, and a second sync would report success."""
 
 
 def has_no_space(error: OSError) -> bool:
-    """Whether a write found no space. A sync that found none is another matter."""
+    """Whether a write found no space. Not so for a sync without space: its outcome is unknown."""
     return is_no_space(error) and not isinstance(error, SyncFailed)
 
 
 class RealFiles:
-    """The operating system's."""
+    """The real disk, through the operating system."""
 
     def is_folder(self, path: str) -> bool:
         return os.path.isdir(path)
@@ -136,7 +140,7 @@ class RealFiles:
 
     def sync_folder(self, path: str) -> None:
         if os.name == "nt":
-            return  # There a folder cannot be opened, and its journal is the file system's business.
+            return  # Windows cannot open a folder; its file system journals renames itself.
         folder = os.open(path, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -153,7 +157,7 @@ _FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 def append_whole(files: Files, handle: int, data: bytes, end: int) -> None:
-    """Write after `end`, which is where the file ends. What found no space is cut off again before the error leaves."""
+    """Append at `end`, the end of the file. A write that found no space is cut off again before the error is raised."""
     try:
         files.write(handle, data)
     except OSError as error:
@@ -161,13 +165,16 @@ def append_whole(files: Files, handle: int, data: bytes, end: int) -> None:
             try:
                 files.truncate(handle, end)
             except OSError as torn:
-                # Not an error of no space: nothing may be written after this.
-                raise OSError(errno.EIO, f"a write that was cut short stays in the file: {torn}") from error
+                # Half a record stays at the end of the file. Not an error of no space: nothing may be written after it.
+                raise OSError(errno.EIO, f"an incomplete write could not be removed from the file: {torn}") from error
         raise
 
 
 def replace(files: Files, path: str, data: bytes) -> None:
-    """A whole file at once: after a crash the name has the old content or the new one."""
+    """Replace a whole file: after a crash the name has the old content or the new one.
+
+    The new file is synced before the rename: otherwise the name could be durable before its content is.
+    """
     fresh = f"{path}.new"
     write_synced(files, fresh, data)
     files.rename(fresh, path)
@@ -184,7 +191,7 @@ def write_synced(files: Files, path: str, data: bytes) -> None:
             files.close(handle)
     except OSError as error:
         if has_no_space(error):
-            files.remove(path)  # Of no use, and in the way of others.
+            files.remove(path)  # Free the space that it took.
         raise
 
 

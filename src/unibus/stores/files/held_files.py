@@ -1,8 +1,8 @@
-"""Whether the files that a store has open are still those that their names lead to.
+"""Detects that an open file of a store was deleted or replaced.
 
-A file that was deleted or replaced under a running store takes every write without an error, and all of it is lost
-with the process. So the store looks: each time it is asked how it is, and once per second while it commits. It looks by
-name only. Opening the file of a SQLite database a second time and closing it would drop the locks of the first one.
+Writes to a deleted file succeed without an error, and are lost when the process ends. So the store compares the
+identity of its files with what their names lead to: at each health check, and once per second while it commits. It only
+calls `stat`: opening a SQLite file a second time and closing it would drop the POSIX locks that SQLite holds on it.
 """
 
 import os
@@ -15,11 +15,11 @@ from unibus.errors import StoreFailed
 LOOK_EVERY_NS: Final = 1_000_000_000
 
 Identity = tuple[int, int]
-HINT: Final = "what was written since then may be lost; put the files back, and open the bus again"
+HINT: Final = "what was written since then may be lost; restore the files, and open the bus again"
 
 
 def identity_of(path: str) -> Identity | None:
-    """The device and the number of the file that has the name now."""
+    """The device and the inode of the file that has this name now; None if there is none."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -28,7 +28,7 @@ def identity_of(path: str) -> Identity | None:
 
 
 class HeldFiles:
-    """`identity` tells which file a name leads to; None for no file."""
+    """The identities of the open files. `identity` returns that of a name now; None if there is no such file."""
 
     def __init__(self, identity: Callable[[str], Identity | None] = identity_of) -> None:
         self._identity = identity
@@ -36,7 +36,7 @@ class HeldFiles:
         self._next_ns = 0
 
     def hold(self, *paths: str) -> None:
-        """From now on these names have to lead where they lead now."""
+        """Record the identities of these files: from now on their names must lead to the same files."""
         for path in paths:
             self._held[path] = self._identity(path)
 
@@ -44,24 +44,24 @@ class HeldFiles:
         self._held.pop(path, None)
 
     def release_all(self) -> str:
-        """The files are about to be closed. Gives what is wrong with them, as `problem` does."""
+        """Stop checking, before the files are closed. Returns the result of a last `problem`."""
         problem = self.problem()
         self._held = {}
         return problem
 
     def problem(self) -> str:
-        """What was deleted or replaced; empty if nothing was."""
+        """Names a file that was deleted or replaced; "" if there is none."""
         for path, held in list(self._held.items()):
             try:
                 found = self._identity(path)
             except OSError as error:
-                return f"{path} cannot be reached any more: {error.strerror or error}"
+                return f"{path} cannot be read any more: {error.strerror or error}"
             if found != held:
                 return f"{path} was {'deleted' if found is None else 'replaced'} while the store was open"
         return ""
 
     def check(self) -> None:
-        """Called with every commit. StoreFailed, at most a second after it happened."""
+        """Called by every commit. Raises StoreFailed at most a second after a file was deleted or replaced."""
         now_ns = monotonic_ns()
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + LOOK_EVERY_NS

@@ -1,8 +1,8 @@
-"""Folders by the text that a user gives: a path, or a `file:` URL. Other schemes are refused before anything is made.
+"""A folder that a user names: a path or a `file:` URL. Other schemes are rejected before anything is created.
 
-To the operating system `s3://bucket/lake` is a path: a folder `s3:` with others in it. A program that makes it reports
-success, and the data is where the user never looks. So every function that takes a folder asks here first. A
-`pathlib.Path` has lost one of the two slashes, so one is enough to be a scheme. A single letter is a drive of Windows.
+To the operating system `s3://bucket/lake` is a path: a folder `s3:` with others in it. A program that creates it
+reports success, and the user does not find the data. So every function that takes a folder calls `local_folder` first.
+A `pathlib.Path` drops one of the two slashes, so one slash is enough for a scheme. A single letter is a Windows drive.
 """
 
 import os
@@ -17,13 +17,13 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
 
 
 def scheme_of(place: str) -> str:
-    """The scheme of a URL in small letters; "" for a path."""
+    """The scheme of a URL in lower case; "" for a path."""
     found = _SCHEME.match(place)
     return found[1].lower() if found else ""
 
 
 def local_folder(place: str | os.PathLike[str], what: str) -> str:
-    """The path that a path or a `file:` URL names. UsageError for any other scheme; `what` names the folder there."""
+    """The path of a path or a `file:` URL. Raises UsageError for any other scheme; `what` names the folder in it."""
     text = os.fspath(place)
     scheme = scheme_of(text)
     if not scheme:

@@ -1,9 +1,9 @@
-"""Which process holds the lock of a store, found without becoming its owner.
+"""Which process holds the lock of a store, found without taking the exclusive lock.
 
-A command that finds a `FILE.serve.json` has to know whether the server that wrote it still owns the file. Trying the
-exclusive lock would refuse a program that opens the store at this very moment. So the table of locks of the kernel is
-read, where there is one. Where there is none a shared lock is tried and released at once: an owner that starts in these
-microseconds sees a lock that no living process has written its name to, and tries again (`is_passing`).
+A command that finds a `FILE.serve.json` has to know whether the server that wrote it still owns the file. If it tried
+the exclusive lock, a program that opens the store at this moment would fail. So it reads the kernel's table of locks.
+Without such a table it takes a shared lock and releases it at once. An owner that starts in these microseconds finds a
+lock file that names no running process, and tries again (`is_passing`).
 
     /proc/locks:  17: FLOCK  ADVISORY  WRITE 4711 fd:01:2320220 0 EOF        the process, and the inode at the end
 """
@@ -18,14 +18,14 @@ from unibus.errors import StoreBusy
 
 LOCK_SUFFIX: Final = ".lock"
 SERVER_SUFFIX: Final = ".serve.json"
-"""`config/server_file.py` writes and reads such files; a test keeps the two names equal."""
+"""`config/server_file.py` writes and reads these files; a test checks that both names are equal."""
 
 TABLE: Final = "/proc/locks"
 _URL_CHARS_MAX: Final = 200
 
 
 def is_held_by(path: str, pid: int) -> bool:
-    """Whether that process holds the lock of the store in `path`, a file or a link to it."""
+    """Whether process `pid` holds the lock of the store in `path`, a file or a link to it."""
     lock = f"{os.path.realpath(path)}{LOCK_SUFFIX}"
     try:
         inode = os.stat(lock).st_ino
@@ -38,21 +38,22 @@ def is_held_by(path: str, pid: int) -> bool:
 
 
 def _holder_in_table(inode: int) -> int:
-    """0 where there is no such table, or where it has another inode for the file than `stat`, as on some overlays."""
+    """The process; 0 without a table, or if the table has another inode than `stat`, as on some overlay file
+    systems."""
     try:
         text = Path(TABLE).read_text("ascii", "replace")
     except OSError:
         return 0
     for line in text.splitlines():
         words = line.split()
-        # A line with "->" in place of the kind is of a process that waits for the lock.
+        # A line with "->" before the kind is a process that waits for the lock.
         if len(words) >= 6 and words[1] == "FLOCK" and words[5].endswith(f":{inode}") and words[4].isdecimal():
             return int(words[4])
     return 0
 
 
 def _is_locked(lock: str) -> bool:
-    """Whether a process has the lock."""
+    """Whether a process holds the lock."""
     if sys.platform == "win32":
         try:
             with open(lock, "rb") as file:
@@ -76,13 +77,13 @@ def _is_locked(lock: str) -> bool:
 
 
 def is_passing(lock: str) -> bool:
-    """Whether a lock that is held may be free in a moment: its text names no process of this machine that lives."""
+    """Whether a held lock may be free in a moment: its text names no running process of this machine."""
     pid = pid_in(lock)
     return pid is None or not is_alive(pid)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process. Windows cannot be asked without ending it, and says yes."""
+    """Whether this process runs. Always True on Windows, where `os.kill` would end it."""
     if sys.platform == "win32":
         return True
     try:
@@ -90,19 +91,19 @@ def is_alive(pid: int) -> bool:
     except (ProcessLookupError, OverflowError, ValueError):
         return False
     except PermissionError:
-        return True  # Of another user.
+        return True  # It belongs to another user.
     return True
 
 
 def pid_in(lock: str) -> int | None:
-    """The process that the text of a lock file names; None where it names none."""
+    """The process that the text of a lock file names, or None."""
     return _number(_read(lock), "pid")
 
 
 def server_url(lock: str) -> str:
-    """Where the server that holds this lock can be reached; "" for an owner that is no server.
+    """The URL of the server that holds this lock; "" if the owner is not a server.
 
-    For the text of an error, so it is not proved: `FILE.serve.json` and the lock name the same process, and no more.
+    Only for the text of an error: `FILE.serve.json` and the lock file name the same process, which proves no more.
     """
     found = _read(lock.removesuffix(LOCK_SUFFIX) + SERVER_SUFFIX)
     pid = _number(found, "pid")
@@ -115,7 +116,7 @@ def server_url(lock: str) -> str:
 def served_elsewhere(name: str, holder: str, url: str) -> StoreBusy:
     return StoreBusy(
         f"{name} is in use by the server {url}, {holder}",
-        "commands work through it by themselves, and programs reach it over HTTP; `unibus server stop` ends it",
+        "commands use that server by themselves, programs reach it over HTTP; `unibus server stop` ends it",
         holder,
     )
 

@@ -1,15 +1,18 @@
-"""One owner for one store on one machine: a lock file beside it that names the process that holds it.
+"""The owner's lock: on one machine one process owns a store, by a lock file beside it.
 
-The lock belongs to the operating system and ends with the process, however it ends; the text in the file is for people.
-A store can be named in several ways, and all of them have to lead to one lock:
+The lock is one of the operating system (`flock`). It ends with the process, also by kill -9, so a crash leaves no stale
+lock. The text in the file names the process for people. The file itself stays when the lock is released: if it were
+removed, two processes could lock two different files of the same name.
+
+A store can have several names, and all of them have to lead to one lock:
 
     symbolic link, relative path, ..    the lock file is beside the real file (`os.path.realpath`)
     hard link                           two real paths, each with a -wal of its own: refused
-    bind mount, renamed while open      two real paths: the table of what this process has open, by device and inode;
-                                        another process is not noticed
+    bind mount, renamed while open      two real paths: found by `_open_here`, by device and inode, in this process;
+                                        not found in another process
 
-The database file itself is never locked or opened here: POSIX locks belong to a process and not to a descriptor, so
-closing a second descriptor of the file would drop the locks that SQLite holds on it.
+The database file itself is never locked or opened here. SQLite uses POSIX locks, which belong to the process and not to
+a descriptor: closing a second descriptor of the file would drop the locks that SQLite holds on it.
 """
 
 import contextlib
@@ -28,29 +31,29 @@ from unibus.stores.files.lock_holder import LOCK_SUFFIX, is_passing, served_else
 from unibus.stores.files.private import FILE_MODE
 
 Identity = tuple[int, int]
-"""Device and inode: what a file is, under whatever name."""
+"""Device and inode: they identify a file under any name."""
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _BUSY: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
-"""What the operating system says when another process has the lock."""
+"""The errors for a lock that another process holds."""
 
 PASSING_S: Final = 0.1
 PASSING_STEP_S: Final = 0.005
-"""How long an owner tries again while a lock is held that no living process has written its name to: a command that
-looks whether the lock is held has a shared one for microseconds (`lock_holder`)."""
+"""How long an owner tries again while the lock file names no running process: a command that checks the lock holds a
+shared one for microseconds (lock_holder.py)."""
 
 _DISK: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)})
 
 _open_here: dict[Identity, object] = {}
-"""Lock files and store files that this process has open. An entry is taken by one `setdefault`, which is atomic."""
+"""Lock files and store files that this process has open. An entry is made by one `setdefault`, which is atomic."""
 
 _inherited: dict[Identity, int] = {}
-"""Files that the parent had open when this process was forked, and its id. SQLite cannot open them here: it remembers
-locks that only the parent has, and a shared memory that goes when the parent closes the file."""
+"""Files that the parent had open when this process was forked, with its pid. SQLite cannot open them here: its memory
+has locks that only the parent holds, and a mapping of shared memory that ends when the parent closes the file."""
 
 
 class Owner:
-    """Holds `<real path>.lock` until `release`. StoreBusy names the process that has it."""
+    """Holds the lock `<real path>.lock` until `release`. StoreBusy names the process that holds it."""
 
     def __init__(self, path: str) -> None:
         self._name = Path(path).name
@@ -61,10 +64,12 @@ class Owner:
         self._file = -1
         try:
             self._file = os.open(self._path, _FLAGS, FILE_MODE)
+            # flock excludes other processes, and a second Owner of this lock file in the same process. The entry in
+            # `_open_here` lets the error say which of the two it was.
             if not self._locked():
                 raise self._busy(_identity(os.fstat(self._file)) in _open_here)
             self._take(_identity(os.fstat(self._file)))
-            self._write_text(json.dumps(_self()).encode())
+            self._write_text(json.dumps(_own_text()).encode())
             _owners.add(self)
         except OSError as error:
             self._close()
@@ -82,7 +87,7 @@ class Owner:
         return True
 
     def take(self, path: str) -> None:
-        """Register the file that the lock is about. Refuses one that this process has open under another name."""
+        """Register the store file of this lock. Raises StoreBusy if this process has it open under another name."""
         found = checked_links(path)
         if found is not None:
             self._take(_identity(found))
@@ -97,7 +102,7 @@ class Owner:
         return _busy_here(self._name) if here else busy_elsewhere(self._name, self._path)
 
     def release(self) -> None:
-        """Give the lock up. The text is cleared before that, if the disk allows it; it is for people only."""
+        """Release the lock. Clears the text first, if the disk allows it; the text is for people only."""
         if self._file >= 0:
             self._write_text(b"")
             self._close(True)
@@ -107,24 +112,25 @@ class Owner:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, text, 0)
         except OSError:
-            return  # A full or read-only disk. The lock holds without a text, and must not outlive the store for one.
+            return  # A full or read-only disk. The lock is valid without a text, and is released without clearing it.
 
     def _close(self, unlock: bool = False) -> None:
-        """May be interrupted and called again: it is unlocked first, and a number that was closed is not kept."""
+        """Can be interrupted by Ctrl-C and called again: it unlocks first, and never closes a descriptor twice."""
         file = self._file
         if unlock and file >= 0:
-            with contextlib.suppress(OSError):  # Closing unlocks too,
-                _unlock(file)  # but not while a child of this process has a copy of the descriptor.
+            with contextlib.suppress(OSError):  # Closing unlocks as well,
+                _unlock(file)  # but not while a forked child has a copy of the descriptor.
         for identity in self._taken:
             _open_here.pop(identity, None)
         self._taken = []
-        self._file = -1  # First: another file may get the number as soon as this one is closed.
+        self._file = -1  # Before the close: another file may get the same number at once.
         if file >= 0:
-            with contextlib.suppress(OSError):  # A descriptor is closed whatever close() answers.
-                os.close(file)  # The file stays: removing it would let two processes lock two files of one name.
+            with contextlib.suppress(OSError):  # The descriptor is closed even if close() reports an error.
+                os.close(file)
 
     def forget_in_child(self) -> None:
-        """The lock is the parent's. Both share it, so unlocking here would unlock it there; closing does not."""
+        """The lock is the parent's. Both share the open file, so unlocking here would unlock it there; closing does
+        not."""
         file, self._file = self._file, -1
         if file >= 0:
             _inherited.update((identity, self._pid) for identity in self._stores)
@@ -147,46 +153,46 @@ if hasattr(os, "register_at_fork"):
 
 
 def hint_for(error: OSError) -> str:
-    """What to do about an error of the operating system at a path."""
+    """The hint for an error of the operating system at a path."""
     if error.errno in _DISK:
         return "free space or repair the disk, and open the store again"
-    return "does the folder exist, and may you write to it?"
+    return "check that the folder exists and that you may write to it"
 
 
 def checked_links(path: str) -> os.stat_result | None:
-    """What the file is, or None if there is none. Refuses a file that has several names."""
+    """The stat of the file, or None if it does not exist. Raises StoreUnavailable for a file with hard links."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
         return None
     if found.st_nlink > 1 and not os.path.isdir(path):
         raise StoreUnavailable(
-            f"{path} has {found.st_nlink} hard links, and each would be a store of its own over the same bytes",
+            f"{path} has {found.st_nlink} hard links: each name would be a store of its own over the same bytes",
             "remove the other names, or copy the file and open the copy",
         )
     return found
 
 
 def check_not_open(path: str, found: os.stat_result) -> None:
-    """Refuse a file that this process has open, under whatever name, before anything is made for it."""
+    """StoreBusy for a file that this process has open under any name, before anything is created for it."""
     check_not_inherited(path, found)
     if _identity(found) in _open_here:
         raise _busy_here(Path(path).name)
 
 
 def check_not_inherited(path: str, found: os.stat_result) -> None:
-    """Refuse a file that the parent had open when this process was forked."""
+    """StoreBusy for a file that the parent had open when this process was forked."""
     pid = _inherited.get(_identity(found))
     if pid is not None:
         raise StoreBusy(
             f"{Path(path).name} was open in process {pid} when this process was forked from it",
-            "start this process by `spawn`, or fork before the store is opened",
+            "start this process with the method `spawn`, or fork before the store is opened",
             f"process {pid}",
         )
 
 
 def is_open_here(path: str) -> bool:
-    """Whether a store of this process is in that file."""
+    """Whether this process has a store open in this file."""
     try:
         return _identity(os.stat(path)) in _open_here
     except OSError:
@@ -198,7 +204,7 @@ def _identity(found: os.stat_result) -> Identity:
 
 
 def _busy_here(name: str) -> StoreBusy:
-    holder = _text(_self())
+    holder = _text(_own_text())
     return StoreBusy(
         f"{name} is in use by {holder}: this process has it open already",
         "use the bus that has it open, or close that one first",
@@ -207,7 +213,7 @@ def _busy_here(name: str) -> StoreBusy:
 
 
 def busy_elsewhere(name: str, lock: str) -> StoreBusy:
-    """The error that names the process which holds this lock file."""
+    """The error that names the process that holds this lock file."""
     holder = _read(lock)
     if url := server_url(lock):
         return served_elsewhere(name, holder, url)
@@ -219,7 +225,7 @@ def busy_elsewhere(name: str, lock: str) -> StoreBusy:
 
 
 def _lock(file: int) -> bool:
-    """False if another process has it. OSError where the file system has no locks."""
+    """False if another process holds it. Raises OSError if the file system has no locks."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -243,7 +249,7 @@ def _unlock(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _self() -> dict[str, object]:
+def _own_text() -> dict[str, object]:
     return {"pid": os.getpid(), "host": socket.gethostname(), "program": Path(sys.argv[0] or "python").name}
 
 

@@ -1,8 +1,8 @@
-"""Files and folders that only their owner may read: messages are in them.
+"""Files and folders that only their owner may read: they hold messages.
 
-What unibus makes has the modes 0600 and 0700, whatever the umask allows. What exists already keeps its mode: an
-administrator may have opened it to a group on purpose. On Windows modes mean nothing, and the access list of the folder
-above decides.
+New files have the mode 0600 and new folders 0700, whatever the umask allows. Existing ones keep their mode: an
+administrator may have opened them to a group on purpose. Windows ignores modes; the access list of the parent folder
+decides there.
 """
 
 import os
@@ -13,15 +13,16 @@ FOLDER_MODE: Final = 0o700
 
 
 def make_folder(path: str) -> None:
-    """The folder, and those above it that are missing. Only the last one is private: the others hold nothing else."""
+    """Create the folder and its missing parents. Only the last one is private: the parents hold nothing else of
+    ours."""
     os.makedirs(path, FOLDER_MODE, exist_ok=True)
 
 
 def make_file(path: str) -> bool:
-    """A new and empty file; False if there is one already, which is not opened.
+    """Create an empty file; False if it exists: then it is not opened.
 
-    A process must not open a SQLite file by itself while SQLite has it: closing it would drop SQLite's locks. A file
-    that is made here is one that SQLite cannot have.
+    A process must not open a file that SQLite has open: closing it would drop SQLite's locks. O_EXCL makes sure that
+    this file is new, so SQLite cannot have it.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), FILE_MODE))
@@ -36,7 +37,7 @@ def opener(path: str, flags: int) -> int:
 
 
 def keep_mode(path: str, of: str) -> None:
-    """Give a file that is about to replace another one the mode of that one, if it exists."""
+    """Give a file that will replace another one the mode of that one, if it exists."""
     if os.name == "posix":
         try:
             mode = os.stat(of).st_mode & 0o777

@@ -1,12 +1,15 @@
-"""Space that a store keeps for the day when its disk is full (decision 0022).
+"""The reserve: space that a store allocates in advance, to write with when its disk is full (decision 0022).
 
-    a group finds no space ──▶ release: a piece of the reserve file is freed ──▶ the same group is written again
+    a group finds no space ──▶ release: one piece of the reserve file is freed ──▶ the same group is written again
                                    │
-                                   └──▶ `full`: what makes the store grow is refused; deliveries go on
-    once per second ──▶ refill: the file is whole again ──▶ no longer full
+                                   └──▶ `full`: calls that make the store grow are rejected; deliveries continue
+    once per second ──▶ refill: the file has its full size again ──▶ no longer full
 
-The file is really allocated, and holds nothing. A piece is small: another program that fills the disk takes what is
-freed, and must not get everything at once. An orderly close removes the file unless the store is full.
+The blocks of the file are really allocated, and hold nothing. A piece is small: a program that fills the disk takes
+what is freed, and must not get the whole reserve at once.
+
+What a crash leaves: a file of any size between 0 and `wanted`. `open` measures its blocks, `refill` completes it. An
+orderly close removes the file, unless the disk is full: then the next opening needs it.
 """
 
 import contextlib
@@ -20,23 +23,23 @@ from typing import Final
 log = logging.getLogger("unibus")
 
 PIECES: Final = 64
-"""In so many steps the reserve is released."""
+"""The reserve is released in this many steps."""
 
 PIECE_BYTES_MIN: Final = 16 * 1024
 SHARE_OF_DISK: Final = 16
-"""A reserve takes at most this part of its file system: one that is small keeps less."""
+"""A reserve takes at most 1/16 of its file system: less on a small one."""
 
 _BLOCK: Final = 4096
 _ZEROS: Final = bytes(64 * 1024)
 
 
 def is_no_space(error: OSError) -> bool:
-    """Whether the error says that the disk, or what this user may have of it, is full."""
+    """Whether the error means that the disk, or the quota of this user, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reserve:
-    """`wanted` bytes beside a store; 0 for none. Its user owns the store."""
+    """`wanted` bytes in a file beside a store; 0 for none. Only the owner of the store may use it."""
 
     def __init__(self, path: str, wanted: int) -> None:
         self.full = False
@@ -44,43 +47,45 @@ class Reserve:
         self.size = 0
         self._path = path
         self._folder = os.path.dirname(path) or "."
-        self._guard = threading.Lock()  # A group that finds no space waits for a refill that has just taken it.
+        # A group that finds no space waits for a refill in progress: the refill may be what took the space.
+        self._guard = threading.Lock()
         self._piece = 0
         self._is_open = False
 
     def open(self) -> None:
-        """Before the files of the store are opened: a disk that is full to the last block would not let them be."""
+        """Called before the files of the store are opened: on a completely full disk SQLite could not open them."""
         if not self.wanted:
             return
-        self._is_open = True  # The store is ours: a process that was refused must not touch the file.
+        # This process owns the store: `close` of a process without the lock must not remove the file.
+        self._is_open = True
         try:
             total = shutil.disk_usage(self._folder).total
             self.wanted = min(self.wanted, total // SHARE_OF_DISK) // _BLOCK * _BLOCK
             found = os.stat(self._path)
-            # A copy of the file may have holes: what counts is what is allocated.
+            # A copied file may have holes: count allocated blocks only.
             self.size = min(found.st_size, getattr(found, "st_blocks", 0) * 512)
         except FileNotFoundError:
             self.size = 0
         except OSError as error:
-            log.warning("the store goes on without a reserve: %s: %s", self._path, error)
+            log.warning("the store works without a reserve: %s: %s", self._path, error)
             self.wanted = 0
         self._piece = max(self.wanted // PIECES, PIECE_BYTES_MIN)
         if self.size and self.is_low(self._piece):
             self.release()
 
     def free_bytes(self) -> int:
-        """What this process may still take of the file system, the reserve not counted."""
+        """The bytes that this process may still use of the file system, without the reserve."""
         return shutil.disk_usage(self._folder).free
 
     def is_low(self, needed: int) -> bool:
-        """Whether there is less than that."""
+        """Whether fewer bytes are free."""
         try:
             return self.free_bytes() < needed
         except OSError:
             return False  # The next write finds out.
 
     def release(self) -> bool:
-        """Give a piece back to the file system, for a write that has found no space. False if none is left."""
+        """Free one piece, for a write that has found no space. False if nothing is left."""
         with self._guard:
             if not self.wanted:
                 return False
@@ -92,7 +97,7 @@ class Reserve:
                 file = os.open(self._path, os.O_WRONLY | _FLAGS)
                 try:
                     os.ftruncate(file, size)
-                    # Some file systems reuse blocks only when it is on disk that they are free.
+                    # Some file systems reuse freed blocks only after the truncation is on disk.
                     with contextlib.suppress(OSError):
                         os.fsync(file)
                 finally:
@@ -105,15 +110,15 @@ class Reserve:
             return True
 
     def enter(self) -> None:
-        """The store is full from now on, though no group had to be written from the reserve yet."""
+        """Treat the disk as full from now on, although no group has needed the reserve yet."""
         self.full = self.wanted > 0
 
     def refill(self) -> bool:
-        """Make it whole. False if there is not enough space yet: then it is as it was."""
+        """Allocate the full size again. False if there is not enough space yet: then nothing has changed."""
         with self._guard:
             if not self.wanted:
                 return True
-            # Half of it more: a store that is full again with the next send has gained nothing.
+            # Half of it in addition: a store that is full again at the next send has gained nothing.
             if self.is_low(self.wanted - self.size + self.wanted // 2) or not self._allocate():
                 self.full = True
                 return False
@@ -134,12 +139,12 @@ class Reserve:
         except OSError as error:
             if is_no_space(error):
                 return False
-            log.warning("the store goes on without a reserve: %s: %s", self._path, error)
-            self.wanted = 0  # It could never be made, so the store must not wait for it.
+            log.warning("the store works without a reserve: %s: %s", self._path, error)
+            self.wanted = 0  # It can never be created, so the store must not wait for it.
         return True
 
     def close(self) -> None:
-        """A store that is closed needs none; one that is full needs it to be opened again."""
+        """Remove the file. On a full disk it stays: the next opening needs the space."""
         with self._guard:
             if self._is_open and self.wanted and not self.full:
                 with contextlib.suppress(FileNotFoundError):
@@ -148,7 +153,7 @@ class Reserve:
 
 
 def _fill(file: int, size: int, wanted: int) -> None:
-    """Allocate all blocks up to `wanted`, those that a copy has as holes too."""
+    """Allocate all blocks up to `wanted`, also the holes of a copied file."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file, 0, wanted)
@@ -160,5 +165,5 @@ def _fill(file: int, size: int, wanted: int) -> None:
         os.pwrite(file, _ZEROS[: wanted - offset], offset)
 
 
-# Not through a link: what is truncated here must be ours.
+# O_NOFOLLOW: the file that is truncated here must be ours, and not the target of a link.
 _FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)

@@ -1,4 +1,4 @@
-"""Whether a group of the log holds each send as a whole.
+"""Checks whether a group of the log has each send completely.
 
 The records of one send form a tree, written depth first. A topic's record says how many subscriptions follow:
 
@@ -6,11 +6,11 @@ The records of one send form a tree, written depth first. A topic's record says 
       Copied subscription a
       Passed subscription b, copies=1     it forwards, or could not store the message
         Copied queue audit                (a dead-letter queue may be declared in between)
-      Passed subscription c, copies=0     it forwards, and the target knows the message
+      Passed subscription c, copies=0     it forwards, and the message is a duplicate there
         Duplicated queue audit
       Copied subscription d
 
-A version before this one could write such a tree without its end. Everything else in a group is one record.
+An earlier version could write such a tree without its end. Every other call is one record.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from unibus.core.lifecycle.state.changes import Change, Copied, Declared, Duplic
 
 @dataclass(frozen=True)
 class HalfSend:
-    """A topic's record at `index` of its group, whose message was stored in fewer subscriptions than it says."""
+    """The record of a topic at `index` of its group, whose message was stored in fewer subscriptions than it says."""
 
     index: int
     passed: Passed
@@ -28,7 +28,7 @@ class HalfSend:
 
 
 def half_sends(changes: list[Change], topics: dict[int, set[int]]) -> list[HalfSend]:
-    """The sends of the group that lack their end. `topics` has the subscriptions of each topic, by number."""
+    """The incomplete sends of the group. `topics` has the subscriptions of each topic, by number."""
     found: list[HalfSend] = []
     index = 0
     while index < len(changes):
@@ -37,7 +37,7 @@ def half_sends(changes: list[Change], topics: dict[int, set[int]]) -> list[HalfS
 
 
 def _walk(changes: list[Change], index: int, topics: dict[int, set[int]], found: list[HalfSend]) -> int:
-    """Over one record and those that belong to it. Returns the index behind them."""
+    """Skip one record and those that belong to it. Returns the index after them."""
     change = changes[index]
     if not isinstance(change, Passed):
         return index + 1

@@ -1,4 +1,4 @@
-"""What salvage reads of a store's files, whatever their kind: the snapshot, then the log in groups."""
+"""The files of a store as salvage reads them, for every kind of store: the snapshot, then the log in groups."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from unibus.core.lifecycle.state.state import StoreState
 
 
 class LoggedGroup(NamedTuple):
-    """Changes that were written together, or why they cannot be read (`problem`). Numbers of 0 are unknown."""
+    """A group of changes, or why it cannot be read (`problem`). A number of 0 is unknown."""
 
     first: int
     last: int
@@ -20,7 +20,7 @@ class LoggedGroup(NamedTuple):
 
 @dataclass
 class Reader:
-    """A named reader of history, and how far it has come."""
+    """A named history reader and its position."""
 
     name: str
     seq: int
@@ -28,23 +28,23 @@ class Reader:
 
 
 class StoreFiles(Protocol):
-    """`reached` is a change that the log is known to have had (log_end.py), once the snapshot is loaded."""
+    """`reached` is a change that the log had at least (log_end.py); valid once the snapshot is loaded."""
 
     url: str
     domain: str
     reached: int
 
     def load_snapshot(self, state: StoreState) -> tuple[int, int]:
-        """Load the last snapshot into an empty book. Returns the change up to which it holds everything, and the one up
-        to which it holds some. StoreDamaged if it cannot be read."""
+        """Load the last snapshot into an empty state. Returns the change up to which it has everything, and the one up
+        to which it has some. Raises StoreDamaged if it cannot be read."""
 
     def groups(self, after: int) -> Iterator[LoggedGroup]:
-        """The log after that change, in its order. What was being written when the process ended is left out."""
+        """The groups of the log after a change, in order, without a torn group at the end."""
 
     def bodies(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
         """The encoded messages. StoreDamaged names the first one that cannot be read."""
 
     def readers(self) -> list[Reader]:
-        """Where readers of history are."""
+        """The named history readers."""
 
     def close(self) -> None: ...

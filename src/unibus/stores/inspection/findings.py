@@ -1,11 +1,11 @@
-"""What a check found: each thing that is wrong, what it means for messages, and what the store holds."""
+"""The result of a check: everything that is wrong, what it means for messages, and how much the store has."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`effect` says what a repair does about it."""
+    """One thing that is wrong. `effect` is what a repair does about it."""
 
     what: str
     effect: str
@@ -13,7 +13,7 @@ class Finding:
 
 @dataclass
 class Inspection:
-    """The outcome of a check. No findings: the store is whole."""
+    """The result of a check. Without findings the store is intact."""
 
     url: str
     changes: int = 0

@@ -35,7 +35,7 @@ class JsonFiles:
         self.domain = self._state.domain
         self.reached = self._state.reached
         self._snapshots = Snapshots(self._files, folder)
-        # Where the data of each message is whose record the log has: segment, offset and length.
+        # By seq: segment, offset and length of each line of the log, to read the data of messages.
         self._places: dict[int, tuple[LogSegment, int, int]] = {}
 
     def load_snapshot(self, state: StoreState) -> tuple[int, int]:
@@ -56,17 +56,18 @@ class JsonFiles:
                     continue
                 if group.first > after + 1:
                     yield from problems
-                problems = []  # Of what comes before `after` the snapshot has everything.
+                problems = []  # They are before `after`: the snapshot has everything up to it.
                 skipped = max(0, after + 1 - group.first)
                 if group.changes[skipped:]:
                     yield group._replace(first=group.first + skipped, changes=group.changes[skipped:])
         yield from problems
 
     def _groups_of(self, segment: LogSegment, is_last: bool) -> Iterator[LoggedGroup]:
-        """Groups of whole lines. A group with a line that is not whole is a problem, up to where another one begins."""
+        """Groups of lines with right checksums. A group with another line is a problem, up to where the next one
+        begins."""
         data = self._files.read(segment.path)
         pending: list[JsonLine] = []
-        broken, broken_end = 0, 0  # The first line of a group that is not what was written, and where it ends.
+        broken, broken_end = 0, 0  # The first wrong line of a group, and where it ends.
         skip_to = 0
         for number, (offset, text) in enumerate(lines_of(data, 0), 1):
             line = self._line(segment, number, text)
@@ -77,8 +78,8 @@ class JsonFiles:
             self._places[line.seq] = (segment, offset, len(text))
             if broken:
                 yield LoggedGroup(0, 0, [], f"{segment.path}, line {broken}: it is not what was written")
-                # A line that was written after the broken one was on disk is of another group. Any other line may be of
-                # the same one, which counts as a whole or not at all.
+                # A line that was written when the broken one was on disk already is of another group. Any other line
+                # may be of the same group, which is valid as a whole or not at all.
                 skip_to = line.seq if line.synced >= broken_end else line.group + 1
                 broken = 0
             if line.seq < skip_to:
@@ -104,7 +105,9 @@ class JsonFiles:
         except (StoreDamaged, StoreVersion):
             raise
         except OSError as error:
-            raise StoreFailed(f"{self._folder}: {error.strerror or error}", "is the disk readable?") from error
+            raise StoreFailed(
+                f"{self._folder}: {error.strerror or error}", "check that the disk can be read"
+            ) from error
 
     def _body(self, entry: StoredMessage) -> bytes:
         if entry.home_entity:
@@ -120,4 +123,4 @@ class JsonFiles:
         return [Reader(name, cursor.seq, cursor.missed) for name, cursor in self._cursors.readers.items()]
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Nothing is open."""

@@ -1,7 +1,11 @@
 """`unibus check` and `unibus repair`: open the files of a store, salvage them, and write a new store.
 
-A repair never changes the original. It reads it while no process can become its owner, writes the new store beside its
-final name, opens it as every program would, compares it with what was salvaged, and renames it only then.
+A repair never changes the original:
+
+    lock the original (shared) ─▶ copy ─▶ salvage ─▶ write the new store in a temporary folder ─▶ open it and compare
+                                                                               ─▶ rename to its name ─▶ sync the folder
+
+A crash at any point before the rename leaves the original and a temporary folder `.repair-…`.
 """
 
 import contextlib
@@ -11,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote
 
 from unibus.core.lifecycle.invariants import differences, violations
@@ -25,22 +30,26 @@ from unibus.stores.inspection.salvage import Salvage
 from unibus.stores.inspection.sqlite_files import SqliteFiles
 from unibus.stores.inspection.writing import write_jsonfile, write_sqlite
 from unibus.stores.jsonfile.journal import JsonFileJournal
-from unibus.stores.opening import split_url
+from unibus.stores.schemes import JSONFILE as JSON_SCHEME
+from unibus.stores.schemes import SQLITE as SQLITE_SCHEME
+from unibus.stores.schemes import split_url
 from unibus.stores.seam.forked import hold_at_fork
 from unibus.stores.seam.journal import Journal
 from unibus.stores.sqlite.journal import SqliteJournal
 
-SQLITE, JSONFILE = "sqlite", "jsonfile"
+SQLITE, JSONFILE = SQLITE_SCHEME.name, JSON_SCHEME.name
+_SCHEMES: Final = {row.name: row for row in (SQLITE_SCHEME, JSON_SCHEME)}
+"""The stores whose files can be checked and repaired."""
 
 
 def check(given: str) -> Inspection:
-    """What a store holds and what is wrong with it. A SQLite file may have an owner; a JSON folder may not."""
+    """What a store has, and what is wrong with it. A SQLite file may have an owner meanwhile, a JSON folder may not."""
     kind, path = located(given)
     try:
         with _named(path, path):
             return _check(kind, path)
     except StoreDamaged as error:
-        # Its beginning or its snapshot cannot be read, so nothing behind it can be trusted.
+        # The snapshot cannot be read, so the log after it cannot be replayed.
         finding = Finding(error.what, "it cannot be repaired: restore a backup")
         return Inspection(f"{kind}:///{path}", findings=[finding])
 
@@ -57,7 +66,7 @@ def _check(kind: str, path: str) -> Inspection:
             is_owned = True
         files = stack.enter_context(contextlib.closing(_files(kind, path, path, is_owned)))
         salvage = Salvage(files).run()
-        salvage.state.release()  # Compiled messages are not seen by the cycle collector.
+        salvage.state.release()  # Breaks reference cycles: the garbage collector does not see compiled objects.
         return salvage.inspection
 
 
@@ -66,9 +75,9 @@ def repair(given: str, to: str) -> Inspection:
     kind, path = located(given)
     target = located(to, kind)[1]
     if os.path.lexists(target):
-        raise UsageError(f"{to} exists", "name a new one: a repair writes over nothing")
+        raise UsageError(f"{to} exists", "name a new store: a repair overwrites nothing")
     if not Path(target).parent.is_dir():
-        raise UsageError(f"there is no folder {Path(target).parent}", "make it first")
+        raise UsageError(f"there is no folder {Path(target).parent}", "create it first")
     with contextlib.ExitStack() as stack:
         stack.enter_context(_named(path, target))
         stack.enter_context(_inside_sqlite())
@@ -96,15 +105,17 @@ def repair(given: str, to: str) -> Inspection:
 
 
 def located(given: str, kind: str = "") -> tuple[str, str]:
-    """The kind of a store and its path, from a path or a URL. `kind` is what a path without a store becomes."""
+    """The kind of a store and its real path, from a path or a URL. `kind` is given for a store that is to be
+    created."""
     scheme, separator, _ = given.partition("://")
     if separator:
         if kind and scheme != kind:
-            raise UsageError(f"{given} is of another kind than the original", f"name a new {kind} store, or a path")
+            raise UsageError(f"{given} has another scheme than the original", f"name a new {kind} store, or a path")
         path = unquote(split_url(given).path)[1:]
-        if scheme not in (SQLITE, JSONFILE) or not path:
+        if scheme not in _SCHEMES or not path:
             raise UsageError(
-                f"{given!r} names no store in files", "write a path, sqlite:///file.db or jsonfile:///folder"
+                f"{given!r} names no store in files",
+                f"write a path, {' or '.join([row.example for row in _SCHEMES.values()])}",
             )
     else:
         path, scheme = given, kind or (JSONFILE if os.path.isdir(given) else SQLITE)
@@ -123,7 +134,7 @@ def located(given: str, kind: str = "") -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _inside_sqlite() -> Iterator[None]:
-    """A fork waits for the end: a child that is made inside of SQLite could open no file."""
+    """A fork waits until this is over: a child that is forked during a call into SQLite could not open any file."""
     lock = threading.RLock()
     hold_at_fork(lock)
     with lock:
@@ -132,7 +143,7 @@ def _inside_sqlite() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _named(path: str, target: str) -> Iterator[None]:
-    """An error of the operating system leaves as one of ours."""
+    """Raises errors of the operating system as ours."""
     try:
         yield
     except BusError:
@@ -141,13 +152,13 @@ def _named(path: str, target: str) -> Iterator[None]:
         where = path if path == target else f"{path} or {target}"
         raise StoreUnavailable(
             f"cannot read or write {where}: {error.strerror or error}",
-            "may you read the store, and write to the folder of the new one? A repair needs space for both",
+            "check that you may read the store and write to the folder of the new one, and that it has space for both",
         ) from error
 
 
 @contextlib.contextmanager
 def _named_by(copy: str, path: str) -> Iterator[None]:
-    """An error about the copy that is read names the original."""
+    """Errors about the copy that is read name the original."""
     try:
         yield
     except BusError as error:
@@ -163,7 +174,8 @@ def _files(kind: str, path: str, read: str, is_owned: bool) -> StoreFiles:
 
 
 def _copied(kind: str, path: str, work: str) -> str:
-    """What is read instead of the original. SQLite makes files beside the one that it opens, even to read."""
+    """The path that is read instead of the original. SQLite creates files beside the one that it opens, even to
+    read."""
     if kind == JSONFILE:
         return path
     copy = f"{work}/original"
@@ -173,10 +185,18 @@ def _copied(kind: str, path: str, work: str) -> str:
     return copy
 
 
+def _lock_file(kind: str, path: str) -> str:
+    return f"{_SCHEMES[kind].lock_beside(path)}.lock"
+
+
 @contextlib.contextmanager
 def _no_owner(kind: str, path: str) -> Iterator[None]:
-    """No process owns the store, and none becomes its owner meanwhile. Nothing is created for that."""
-    lock = f"{path}.lock" if kind == SQLITE else f"{path}/state.json.lock"
+    """No process owns the store, and none becomes its owner meanwhile: a shared lock excludes the owner's exclusive
+    one.
+
+    Creates nothing: a store without a lock file is read without a lock.
+    """
+    lock = _lock_file(kind, path)
     try:
         file = os.open(lock, os.O_RDONLY)
     except FileNotFoundError:
@@ -195,7 +215,7 @@ def _no_owner(kind: str, path: str) -> Iterator[None]:
 
 
 def _verify(kind: str, path: str, salvage: Salvage) -> None:
-    """Open the new store as every program would, and compare it with what was salvaged."""
+    """Open the new store as every program does, and compare it with what was salvaged."""
     journal: Journal = SqliteJournal(path) if kind == SQLITE else JsonFileJournal(path)
     state = StoreState(NEVER)
     try:
@@ -206,15 +226,14 @@ def _verify(kind: str, path: str, salvage: Salvage) -> None:
         wrong = violations(state) + differences(salvage.state, state, latest)
         if wrong:
             raise StoreDamaged(
-                f"the repaired store would differ: {wrong[0]}", "this is a defect; the original is whole"
+                f"the repaired store would differ: {wrong[0]}", "this is a defect of unibus; the original is unchanged"
             )
         for entity in state.entities.values():
             journal.bodies([entry for entry in entity.entries.values() if entry.data is None])
     finally:
         journal.close()
         state.release()
-    lock = Path(f"{path}.lock" if kind == SQLITE else f"{path}/state.json.lock")
-    lock.unlink(missing_ok=True)
+    Path(_lock_file(kind, path)).unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

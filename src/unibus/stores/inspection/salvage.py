@@ -1,8 +1,8 @@
-"""From the files of a store to the state that they prove, and to what is wrong with them.
+"""Salvage: from the files of a store to the state that they prove, and to the list of what is wrong with them.
 
-A record that can be right is played as recovery plays it. One that cannot is repaired where the other records of its
-group prove what it says, and left out otherwise. Behind a gap in the log changes may refer to what is missing: they are
-played as far as what they refer to is known.
+A valid record is replayed as recovery does. An invalid one is repaired if the other records of its group prove its
+content, and left out otherwise. After a gap in the log changes may refer to missing ones: they are replayed as far as
+what they refer to exists.
 """
 
 from unibus.core.lifecycle.events import kind_of
@@ -19,19 +19,19 @@ from unibus.stores.inspection.findings import Finding, Inspection
 
 _BODIES_AT_ONCE = 500
 _LEFT_OUT = "it is left out"
-_LOST = "messages that were stored there are lost, and messages that were settled there are delivered again"
+_LOST = "messages that were stored there are lost, and messages that were settled there are redelivered"
 
 
 class Salvage:
-    """One pass over the files. `state` and `inspection` are the outcome.
+    """One pass over the files. `state` and `inspection` are the result.
 
-    `repaired` holds the groups of the log that differ from the files, by their first change; `bodies` the data of
-    messages that the files have no record of their own for; `unreadable` messages without readable data. History can be
-    carried over from change `history_from` on: behind the last gap.
+    `repaired` has the groups of the log that differ from the files, by their first change. `bodies` has the data of
+    messages without a record of their own. `unreadable` are messages without readable data. History can be copied from
+    change `history_from` on: after the last gap.
     """
 
     def __init__(self, files: StoreFiles) -> None:
-        self.state = StoreState(0)  # No data in memory: a store may be larger than that.
+        self.state = StoreState(0)  # Keeps no data in memory: a store may be larger than memory.
         self.inspection = Inspection(files.url)
         self.repaired: dict[int, list[Change]] = {}
         self.bodies: dict[StoredMessage, bytes] = {}
@@ -69,7 +69,7 @@ class Salvage:
     # The log
 
     def _take(self, group: LoggedGroup, gap: bool, overlap: int) -> bool:
-        """Play one group. True if the log has a gap here."""
+        """Replay one group. True if the log has a gap here."""
         state = self.state
         self.inspection.groups += 1
         if group.problem:
@@ -83,14 +83,14 @@ class Salvage:
         changes = list(group.changes)
         for index, change in enumerate(changes):
             state.strict = not gap and state.seq >= overlap
-            changes[index] = self._play(changes, index, change)
+            changes[index] = self._apply(changes, index, change)
         state.end_group()
         if changes != group.changes:
             self.repaired[group.first] = changes
         return gap
 
-    def _play(self, changes: list[Change], index: int, change: Change) -> Change:
-        """Play one change. Returns it, or the one that takes its place."""
+    def _apply(self, changes: list[Change], index: int, change: Change) -> Change:
+        """Replay one change. Returns it, or the one that replaces it."""
         state = self.state
         carried = _carried(changes, index, change)
         if carried is not None and isinstance(change, Copied) and state.seq + 1 - change.back != state.carrier:
@@ -120,12 +120,12 @@ class Salvage:
             self._find(
                 f"change {group.first + half.index}: the send of {half.passed.who.message_id!r} to "
                 f"{self._name(half.passed.entity)} stored {len(half.stored)} of {half.passed.copies} copies; "
-                "it was refused, not acknowledged",
+                "the send was not acknowledged",
                 f"the copies that were stored are kept; without one: {', '.join(lacking) or 'unknown'}",
             )
 
     def _topics(self, changes: list[Change]) -> dict[int, set[int]]:
-        """The subscriptions of each topic, by number: those of before, and those that the group itself declares."""
+        """The subscriptions of each topic, by number: existing ones, and those that the group itself declares."""
         topics = {
             number: {each.number for each in entity.subscriptions}
             for number, entity in self.state.entities.items()
@@ -146,19 +146,19 @@ class Salvage:
         return repr(self.state.known.get(number, number))
 
     def _check_end(self, overlap: int) -> None:
-        """A log that was cut between two groups looks whole; two numbers tell how far it must reach."""
+        """A log that was cut between two groups looks complete; two numbers say how far it must reach (log_end.py)."""
         missing = max(self._files.reached, overlap) - self.state.seq
         if missing > 0:
-            what = f"the log ends with change {self.state.seq}, and it reached change {self.state.seq + missing}"
+            what = f"the log ends with change {self.state.seq}, but it had change {self.state.seq + missing}"
             self._find(what, _LOST)
 
-    # The outcome
+    # The result
 
     def _raise_sequences(self) -> None:
-        """A new message must not take the place of one that exists."""
+        """A new message must not get the sequence of one that exists."""
         problem = sequence_problem(self.state)
         while problem:
-            self._find(problem, "new messages get sequences behind it")
+            self._find(problem, "new messages get higher sequences")
             for entity in self.state.entities.values():
                 if entity.entries:
                     entity.sequence = max(entity.sequence, max(entity.entries))
@@ -166,7 +166,7 @@ class Salvage:
 
     def _check_state(self) -> None:
         for each in violations(self.state):
-            self._find(each, "a repair is refused")
+            self._find(each, "the store cannot be repaired")
 
     def _check_bodies(self) -> None:
         for entity in self.state.entities.values():
@@ -189,14 +189,15 @@ class Salvage:
             self._find(f"the message {where} cannot be read: {error}", _LEFT_OUT)
 
     def _find_history(self) -> None:
-        """From where on the log has no gap. Damage in front of the snapshot touches no message, only history."""
+        """The change after which the log has no gap. Damage before the snapshot affects history only, and no
+        message."""
         expected, is_whole = 0, True
         for group in self._files.groups(0):
             if group.problem or (expected and group.first != expected):
                 is_whole = False
                 if expected <= self._covered:
                     what = group.problem or f"{_span(expected, group.first - 1)} missing from the log"
-                    self._find(what, "history before it is left out; no message is touched by it")
+                    self._find(what, "history before it is left out; no message is affected")
             if not group.problem:
                 if not is_whole or not expected:
                     self.history_from, is_whole = group.first, True
@@ -205,25 +206,28 @@ class Salvage:
             self.history_from = self.state.seq + 1
 
     def _check_history(self) -> None:
-        """Where the log still has everything, it leads to the state that the snapshot began with."""
+        """If the log still has all changes, replaying it must lead to the state of the snapshot."""
         if not self._covered or self.inspection.findings:
             return
-        past = StoreState(NEVER)
-        past.replaying = True
+        rebuilt = StoreState(NEVER)
+        rebuilt.replaying = True
         for group in self._files.groups(0):
-            if group.problem or group.first != past.seq + 1:
-                return  # The oldest changes are forgotten: there is nothing to compare.
+            if group.problem or group.first != rebuilt.seq + 1:
+                return  # The oldest changes are pruned: there is nothing to compare.
             try:
                 for change in group.changes:
-                    replay(past, change)
+                    replay(rebuilt, change)
             except StoreDamaged as error:
-                self._find(f"history does not lead to the snapshot: change {past.seq}: {error.what}", "none: a report")
+                self._find(
+                    f"history does not lead to the snapshot: change {rebuilt.seq}: {error.what}",
+                    "none: it is only reported",
+                )
                 return
-            past.end_group()
+            rebuilt.end_group()
         latest = max([entity.updated_ns for entity in self.state.entities.values()], default=0)
-        for each in differences(self.state, past, latest):
-            self._find(f"history does not lead to the snapshot: {each}", "none: the snapshot counts")
-        past.release()
+        for each in differences(self.state, rebuilt, latest):
+            self._find(f"history does not lead to the snapshot: {each}", "none: the snapshot is valid")
+        rebuilt.release()
 
 
 def _span(first: int, last: int) -> str:

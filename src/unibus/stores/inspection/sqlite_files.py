@@ -19,15 +19,14 @@ from unibus.stores.sqlite.rows import changes_of
 
 _ROWS = "SELECT seq, last, crc, records FROM log WHERE seq >= ? ORDER BY seq"
 _SEQ_MAX = 1 << 62
-# What reading a damaged page, or a value of another type than was written, can raise.
+# The errors of reading a damaged page, or a value of a wrong type.
 _UNREADABLE = (apsw.Error, UnicodeDecodeError, TypeError, ValueError)
 
 
 class SqliteFiles:
-    """One read transaction from the beginning to the end, so that all is of one moment beside a running owner too.
+    """One read transaction from beginning to end: everything is of one moment, also beside a running owner.
 
-    `path` is what is read and `url` what is reported: a repair reads a copy. `is_owned`: a process may change the file
-    meanwhile.
+    `path` is read and `url` is reported: a repair reads a copy. `is_owned`: a process may change the file meanwhile.
     """
 
     def __init__(self, path: str, url: str, is_owned: bool = True) -> None:
@@ -65,20 +64,21 @@ class SqliteFiles:
                         yield self._group(after, first, last, crc, records)
                 return
             except _UNREADABLE as error:
-                yield LoggedGroup(0, 0, [], f"the log cannot be read behind change {last}: {error}")
+                yield LoggedGroup(0, 0, [], f"the log cannot be read after change {last}: {error}")
             begin = self._next_readable(last + 1)
             if begin == _SEQ_MAX:
                 return
 
     def _begin(self, after: int) -> int:
-        """Where to begin reading. Recovery looks for it too, and does not read what comes before."""
+        """Where to start reading. Recovery starts at the same row, and does not read what comes before."""
         try:
             return cast(int, self._connection.execute("SELECT max(seq) FROM log WHERE seq <= ?", (after + 1,)).get or 0)
         except _UNREADABLE:
             return after + 1
 
     def _next_readable(self, seq: int) -> int:
-        """The first group behind a page that cannot be read: far steps until one can be, then nearer by halves."""
+        """The first group after a page that cannot be read: doubling steps until one can be read, then a binary
+        search."""
         step = 1
         while seq + step < _SEQ_MAX and not self._is_readable(seq + step):
             step *= 2

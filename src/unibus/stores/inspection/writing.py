@@ -1,6 +1,6 @@
-"""A new store from a state that was salvaged: the log that is still there, and a snapshot of everything.
+"""Writes a new store from a salvaged state: the part of the log without gaps, and a snapshot of everything.
 
-A store begins with its snapshot, so the log in front of it is history only: traces, replay, SQL.
+Recovery starts at the snapshot, so the log before it is history only: for traces, replay and SQL.
 """
 
 import time
@@ -74,7 +74,7 @@ def write_jsonfile(folder: str, salvage: Salvage, files: StoreFiles) -> None:
 
 
 def _history(salvage: Salvage, files: StoreFiles) -> Iterator[tuple[int, list[Change]]]:
-    """The groups behind the last gap, as they were or as they were repaired."""
+    """The groups after the last gap, in their repaired form."""
     for group in files.groups(salvage.history_from - 1):
         if not group.problem:
             yield group.first, list(salvage.repaired.get(group.first, group.changes))
@@ -97,7 +97,7 @@ def _known(salvage: Salvage, entries: list[StoredMessage]) -> Mapping[StoredMess
 
 
 def summary_of(state: StoreState) -> Summary:
-    """All that a snapshot holds besides messages."""
+    """Everything in a snapshot besides messages."""
     marks: list[tuple[int, int, str, int]] = []
     for entity in state.entities.values():
         for kind, window in ((MARK_SENT, entity.marks), (MARK_PROCESSED, entity.processed)):

@@ -1,4 +1,5 @@
-"""Whose folder is it? One of ours is opened, an empty one becomes ours, and any other is left alone."""
+"""Checks whether a folder is ours, and takes the owner's lock: opens our folder, uses an empty one, rejects any
+other."""
 
 import time
 from pathlib import Path
@@ -14,14 +15,14 @@ from unibus.stores.jsonfile.state import FOLDERS, FORMAT, STATE, State, read_sta
 
 RESERVE: Final = "reserve"
 _OURS: Final = frozenset({*FOLDERS, f"{STATE}.lock", f"{STATE}.serve.json", f"{STATE}.new", PART, RESERVE})
-"""What a folder may have in it that nobody has finished to make."""
+"""What a folder can contain whose creation a crash has interrupted: state.json is written last."""
 
 
 def check_place(files: Files, folder: str) -> None:
-    """Refuse a folder that is not ours, or that cannot be read, before anything is made in it."""
+    """Reject a folder that is not ours or cannot be read, before anything is created in it."""
     if not files.is_folder(folder):
         if files.size(folder) >= 0:
-            raise StoreUnavailable(f"{folder} is a file, and no folder", "choose another name")
+            raise StoreUnavailable(f"{folder} is a file, not a folder", "choose another name")
         return
     if not _is_new(files, folder):
         read_state(files, folder)
@@ -29,12 +30,12 @@ def check_place(files: Files, folder: str) -> None:
     others = [name for name in files.list(folder) if name not in _OURS]
     if others:
         raise StoreUnavailable(
-            f"{folder} has {min(others)!r} in it, and no {STATE}: it is not one of unibus",
+            f"{folder} has {min(others)!r} in it, and no {STATE}: it is not a store of unibus",
             "choose another folder, or an empty one",
         )
     log = f"{folder}/wal"
     if files.is_folder(log) and any(is_segment(name) for name in files.list(log)):
-        raise damaged(f"{folder}/{STATE}", 0, "it is missing, and there is a log")
+        raise damaged(f"{folder}/{STATE}", 0, "it is missing, but there is a log")
 
 
 def _is_new(files: Files, folder: str) -> bool:
@@ -42,7 +43,7 @@ def _is_new(files: Files, folder: str) -> bool:
 
 
 def own(folder: str) -> Owner:
-    """The lock on a folder, by its real path. One lock file is in the folder, under whatever name that is reached."""
+    """The owner's lock on a folder, by its real path: all names of the folder lead to the same lock file in it."""
     checked_links(f"{folder}/{STATE}")
     try:
         return Owner(f"{folder}/{STATE}")
@@ -51,13 +52,16 @@ def own(folder: str) -> Owner:
 
 
 def begin(files: Files, folder: str, domain: str) -> str:
-    """Make it one of ours, if it is not yet. Gives its domain: that of the beginning."""
+    """Create the files of a new store, if there are none. Returns the domain that the store was created with.
+
+    state.json comes last: a crash before it leaves a folder that `check_place` still accepts as new.
+    """
     if _is_new(files, folder):
         _make_folders(files, folder)
         write_state(files, folder, State("store", FORMAT, domain, instant_text(time.time_ns())))
         files.sync_folder(str(Path(folder).parent))
     found = read_state(files, folder).domain
-    _make_folders(files, folder)  # An empty one may have been left out of a copy.
+    _make_folders(files, folder)  # A copy of the store may lack an empty folder.
     return found
 
 

@@ -1,7 +1,8 @@
-"""What is stored, as JSON that people can read, and back without loss.
+"""Conversions between stored values and JSON that people can read, without loss.
 
-An encoded message is written as its document (core/codec/document.py). Where the very same bytes do not come back from
-that, they stand beside it as base64. That is compared at the moment of writing, so nothing has to be believed.
+An encoded message is written as its document (core/codec/document.py). If the document does not decode to exactly the
+same bytes, they are written beside it as base64. The comparison takes place at every write, so a message can never be
+changed by its form.
 """
 
 import zlib
@@ -20,7 +21,7 @@ _SECOND_NS: Final = 1_000_000_000
 _SECOND_CHARS: Final = len("2026-01-31T12:00:00")
 
 NO_DOCUMENT: Final = msgspec.Raw()
-"""In place of a message that is written as bytes. This very object: only that is left out."""
+"""For a message that is written as bytes. The field is omitted only for this very object."""
 
 pack: Final = msgspec.msgpack.Encoder().encode
 _unpack_overlay: Final = msgspec.msgpack.Decoder(dict[str, object]).decode
@@ -35,7 +36,7 @@ class MessageRefForm(msgspec.Struct, omit_defaults=True):
 
 
 class SessionForm(msgspec.Struct, omit_defaults=True):
-    """`state` is base64, `text` the same where it is text."""
+    """`text` is the state if it is UTF-8, else `state` has it as base64."""
 
     session_id: str
     text: str | None = None
@@ -74,7 +75,7 @@ def session_of(form: SessionForm) -> SavedSession:
 
 
 def message_form(data: bytes) -> tuple[msgspec.Raw, bytes]:
-    """The message as JSON text, and its bytes where they are not exactly what that would be read as."""
+    """The message as JSON text; and its bytes, if the text would not decode to exactly the same bytes."""
     try:
         text = encode_json(decode(data))
     except BusError:
@@ -90,16 +91,16 @@ def _is_read_as(text: bytes, data: bytes) -> bool:
 
 
 def data_of(document: msgspec.Raw, data: bytes) -> bytes:
-    """The bytes count where there are any; then the document is for people only."""
+    """The encoded message. If there are bytes, they are valid and the document is for people only."""
     text = bytes(document)
     return encode(decode_json(text)) if text and not data else data
 
 
-# Headers that a settlement wrote
+# Header overrides of a settlement
 
 
 def overlay_form(overlay: HeaderOverrides | None) -> tuple[HeaderOverrides | None, bytes]:
-    """As JSON, or packed where that would not be the same."""
+    """As JSON, or packed if JSON would not decode to the same value."""
     if overlay is None:
         return None, b""
     packed = pack(overlay)
@@ -121,18 +122,18 @@ def _overlay_of(form: HeaderOverrides) -> HeaderOverrides:
     return {name: tagged(untagged(value), True) for name, value in form.items()}
 
 
-# Instants
+# Times
 
 
 def instant_text(instant_ns: int) -> str:
-    """UTC, to the nanosecond: the text is the instant itself, and not only for reading."""
+    """UTC with nanoseconds: the text is the stored value, not only for display."""
     seconds, rest = divmod(instant_ns, _SECOND_NS)
     return f"{_second_text(seconds)}.{rest:09d}Z"
 
 
 def instant_of(text: str) -> int:
     if len(text) != _SECOND_CHARS + 11 or text[_SECOND_CHARS] != "." or text[-1] != "Z":
-        raise ValueError(f"{text!r} is no instant")
+        raise ValueError(f"{text!r} is not a time")
     return _second_of(text[:_SECOND_CHARS]) * _SECOND_NS + int(text[_SECOND_CHARS + 1 : -1])
 
 

@@ -1,4 +1,4 @@
-"""Files of the snapshot: pretty JSON with one list of items, each of which has a checksum of its own.
+"""Files of the snapshot: indented JSON with one list of items, each with its own checksum.
 
     {
       "unibus": "messages",
@@ -11,7 +11,7 @@
         },
 
 An item is a block of lines with a fixed indentation, so it can be found, read and copied without reading what is around
-it. `crc` is the CRC-32 of the block up to there. The size and the checksum of the whole file stand in `state.json`.
+it. `crc` is the CRC-32 of the block up to there. `state.json` has the size and the checksum of the whole file.
 """
 
 import re
@@ -37,7 +37,7 @@ ITEM: Final = "the item that begins there is not what was written"
 
 
 class Listed(msgspec.Struct, omit_defaults=True):
-    """What `state.json` says of a file. `number` is that of its entity."""
+    """A file as `state.json` lists it. `number` is that of its entity; 0 for a file of entities."""
 
     file: str
     generation: int
@@ -48,7 +48,7 @@ class Listed(msgspec.Struct, omit_defaults=True):
 
 
 class ItemRows:
-    """Where the items of one file stand, by a number that grows from one to the next."""
+    """Offset and length of each item of a file, by its key. Keys ascend."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -67,14 +67,14 @@ class ItemRows:
 
 
 class ItemWindow:
-    """A file that is read mostly forward, in large pieces."""
+    """Reads items of a file, mostly forward, in large pieces."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files, self._path = files, path
         self._base, self._data = 0, b""
 
     def block(self, offset: int, length: int) -> bytes:
-        """An item, which is whole."""
+        """An item with a right checksum. Raises StoreDamaged for another."""
         if not self._base <= offset <= self._base + len(self._data) - length:
             self._base, self._data = offset, self._files.read(self._path, offset, max(length, _CHUNK_BYTES))
         block = self._data[offset - self._base : offset - self._base + length]
@@ -99,7 +99,7 @@ def is_whole(block: bytes) -> bool:
 def write_items(
     files: Files, path: str, head: dict[str, object], items: Iterable[tuple[int, bytes]]
 ) -> tuple[ItemRows, Listed]:
-    """Write and sync a new file. The items come with their keys, in order."""
+    """Write and sync a new file. `items` are pairs of key and block, in the order of keys."""
     rows = ItemRows(path)
     opening = msgspec.json.format(msgspec.json.encode(head), indent=2).removesuffix(b"\n}")
     pieces = [opening + b',\n  "items": [']
@@ -130,7 +130,7 @@ def _flush(files: Files, handle: int, pieces: list[bytes], crc: int) -> int:
 
 
 def read_items(files: Files, path: str, size: int) -> Iterator[tuple[int, bytes]]:
-    """Every block of a file, with its offset, in pieces: a file may be larger than memory."""
+    """Every block of a file with its offset, read in pieces: a file may be larger than memory."""
     base, data = 0, b""
     while base + len(data) < size:
         data += files.read(path, base + len(data), _CHUNK_BYTES)
@@ -139,7 +139,7 @@ def read_items(files: Files, path: str, size: int) -> Iterator[tuple[int, bytes]
             end = match.end()
             yield base + match.start(), match.group()
         if not end and len(data) < _CHUNK_BYTES and base + len(data) < size:
-            return  # It became shorter while we read.
+            return  # The file became shorter during the read.
         base, data = base + end, data[end:]
 
 
@@ -153,7 +153,7 @@ def is_as_listed(files: Files, path: str, listed: Listed) -> bool:
 
 
 def blame(files: Files, path: str, listed: Listed) -> StoreDamaged:
-    """A file is not as listed: which line is it?"""
+    """The error for a file that is not as listed, with the first line that is wrong."""
     size = files.size(path)
     if size < 0:
         return damaged(path, 0, "it is missing")

@@ -1,13 +1,15 @@
 """The journal in a folder of JSON files that people can read.
 
-    state.json                        what counts: format, domain, sequences, sessions, marks, positions, files
-    entities/queues.json, …           what was declared
-    messages/queue_orders.json, …     what was waiting when the last snapshot was taken
-    wal/000000000001.jsonl, …         every change since, one line each; and before that, history
-    cursors.json                      how far readers of history have come
+    state.json                        the root: format, domain, sequences, sessions, dedup keys, list of valid files
+    entities/queues.json, …           declared entities
+    messages/queue_orders.json, …     the messages at the last snapshot
+    wal/000000000001.jsonl, …         every change since then, one line each; before that, history
+    cursors.json                      positions of history readers
 
-The log is written first, in groups, and synced where that was asked for; the other files follow with a snapshot. What
-is acknowledged is in the log. One process owns the folder (`state.json.lock`).
+A group is written to the log first, and synced if a call asks for it; the other files follow with a snapshot. What is
+acknowledged is in the log. One process owns the folder (`state.json.lock`).
+
+`_mutex` protects the log, the snapshot and the cursors: one thread at a time reads or writes the files.
 """
 
 import logging
@@ -53,11 +55,11 @@ from unibus.stores.seam.log_end import NOT_IN_ORDER, NOT_LOADED
 log = logging.getLogger("unibus")
 
 TRIM_SEGMENTS: Final = 8
-"""Segments that are forgotten in one step: what a commit may have to wait for."""
+"""Segments that one step of a trim deletes: a commit may have to wait for it."""
 
 
 class JsonFileJournal:
-    """`files` is for tests on a simulated disk, which has no owners."""
+    """`files` is for tests on a simulated disk, which has no owner's lock."""
 
     snapshots = True
 
@@ -80,7 +82,7 @@ class JsonFileJournal:
         self._history_bytes = history_bytes
         self._mutex = threading.RLock()
         self._failure = ""
-        self._reached = NOT_LOADED  # The change that state.json says the log has reached (log_end.py).
+        self._reached = NOT_LOADED  # The last change that state.json records as written (log_end.py).
         self._names: dict[int, str] = {}
         self._cursors = Cursors()
         self._owner: Owner | None = None
@@ -124,18 +126,19 @@ class JsonFileJournal:
 
     def reload(self, state: StoreState) -> bool:
         with self._reading():
-            # Objects of their own: those of the journal know what is being written.
+            # New objects: those of the journal have the state of the current write.
             log, snapshots = JsonLog(self._files, f"{self._folder}/wal"), Snapshots(self._files, self._folder)
             log.find()
             JsonLoading(self._files, self._folder, read_state(self._files, self._folder), snapshots, log).run(state)
         return True
 
     def _settle(self, folder_state: State) -> None:
-        """Everything that was read is written once more, or follows from that. From the reserve, if it must be.
+        """Write again what recovery has read, or what depends on it; from the reserve if the disk is full.
 
-        A sync that failed may have left in the cache of the kernel what is on no disk; nobody can see that by reading.
+        After a failed sync the kernel's cache may have data that is not on disk, and reading cannot show that. So
+        nothing is built on such data before it is written and synced once more.
         """
-        # The log first: `reached` must not count a change that a loss of power could still take.
+        # The log first: `reached` must not count a change that a power cut could still undo.
         self._from_reserve(self._log.begin)
         folder_state.written = instant_text(time.time_ns())
         folder_state.reached = self._reached = self._log.last
@@ -150,6 +153,9 @@ class JsonFileJournal:
     # Writing
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
+        # The order: log, sync, then the slice. A crash before the write is complete leaves a group without its last
+        # line, which recovery ignores. After it the group survives the process, after the sync a power cut. The slice
+        # is not valid before state.json names its files, so a crash inside it leaves the snapshot before.
         with self._mutex, self._writing():
             self.held.check()
             if changes:
@@ -157,13 +163,13 @@ class JsonFileJournal:
             if sync or part is not None:
                 self._log.sync()
             if part is not None and not part.is_empty():
-                part.put_off = not _goes_along(self.reserve, lambda: self._take(part))
+                part.put_off = not _try_beside(self.reserve, lambda: self._take(part))
             elif self._log.is_full():
-                _goes_along(self.reserve, self._log.roll)
+                _try_beside(self.reserve, self._log.roll)
 
     def _take(self, part: SnapshotSlice) -> None:
         if not self._snapshots.is_running():
-            self._log.roll()  # What the snapshot covers ends here, and with it a segment.
+            self._log.roll()  # The snapshot covers whole segments: they can be deleted when history is pruned.
         self._snapshots.take(part)
         if part.last is not None:
             self._snapshots.finish(part.last, instant_text(time.time_ns()))
@@ -172,7 +178,7 @@ class JsonFileJournal:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """After an error nobody knows what is on disk, so nothing more is written; nor is a sync tried again."""
+        """After an error it is unknown what is on disk: nothing more is written, and a sync is never tried again."""
         if self._failure:
             raise failed(self._failure)
         try:
@@ -206,15 +212,15 @@ class JsonFileJournal:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """One at a time, and an error of the operating system leaves as one of ours."""
+        """Holds `_mutex`, and raises errors of the operating system as ours."""
         try:
             with self._mutex:
                 yield
         except StoreFailed:
-            raise  # It is an OSError too.
+            raise  # It is an OSError, too.
         except OSError as error:
             raise StoreFailed(
-                f"{self._name} could not be read: {error.strerror or error}", "mend the disk, and open the bus again"
+                f"{self._name} could not be read: {error.strerror or error}", "repair the disk, and open the bus again"
             ) from error
 
     def events_after(
@@ -230,7 +236,7 @@ class JsonFileJournal:
             return rows, self._log.last
 
     def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
-        """All of history is read for this, though not understood: a line that does not have the id is no matter."""
+        """Reads the whole history, but decodes only lines that have the id in them."""
         with self._reading():
             return [
                 event_of(seq, change, self._domain, names)
@@ -253,7 +259,7 @@ class JsonFileJournal:
             return {name: cursor.seq for name, cursor in self._cursors.readers.items()}
 
     def missed(self, name: str) -> int:
-        """How many events were forgotten before this reader had read them."""
+        """How many events were pruned before this reader had read them."""
         with self._mutex:
             return self._cursors.readers.get(name, CursorRecord()).missed
 
@@ -263,9 +269,9 @@ class JsonFileJournal:
             self._keep_cursors(self._cursors.oldest, {**self._cursors.readers, name: CursorRecord(seq, before.missed)})
 
     def _keep_cursors(self, oldest: int, readers: dict[str, CursorRecord]) -> None:
-        """On disk first: a reader must not be told of a place that a loss of power takes back.
+        """Write to disk first, then change memory: a power cut must not undo a position that a reader has seen.
 
-        If that fails the log is none the worse for it, so the store goes on; the next try is another file.
+        An error does not stop the store, because the log is not touched: the next try writes a new file.
         """
         cursors = Cursors(oldest=oldest, readers=readers)
         try:
@@ -279,7 +285,7 @@ class JsonFileJournal:
         self._cursors = cursors
 
     def trim(self, now_ns: int, up_to_seq: int) -> bool:
-        """Whole segments from the old end, as long as they are too old or all of it is too much; a few at a time."""
+        """Delete segments from the old end while they are too old or the log is too large; a few per call."""
         with self._reading():
             kept = self._log
             oldest, left, count = 0, kept.size_bytes(), 0
@@ -290,7 +296,8 @@ class JsonFileJournal:
                     break
                 oldest, left, count = after.first, left - segment.size, count + 1
             if oldest:
-                # Who has missed what is written down before anything goes, so that nothing is counted twice.
+                # Record what readers miss before anything is deleted. A crash in between leaves segments that `oldest`
+                # excludes: the next opening deletes them, and nothing is counted twice.
                 known = self.oldest_seq()
                 readers = {
                     name: CursorRecord(cursor.seq, cursor.missed + max(0, oldest - max(cursor.seq + 1, known)))
@@ -320,16 +327,17 @@ class JsonFileJournal:
                 finally:
                     self._log.close()
             except OSError as error:
-                raise StoreFailed(f"{self._name}: {error.strerror or error}", "mend the disk") from error
+                raise StoreFailed(f"{self._name}: {error.strerror or error}", "repair the disk") from error
             finally:
+                # Last: from here on another process may open the folder.
                 if self._owner is not None:
                     self._owner.release()
                     self._owner = None
 
     def _write_reached(self) -> None:
-        """The last write of an orderly close."""
+        """The last write of an orderly close: how far the log reaches. The log is synced before it (log_end.py)."""
         if NOT_LOADED < self._reached < self._log.last and not self._failure:
-            self._reached = self._log.last  # Whatever happens, once is enough.
+            self._reached = self._log.last  # Set first: a second `close` does not write it again.
             try:
                 self._log.sync()
                 folder_state = read_state(self._files, self._folder)
@@ -339,7 +347,7 @@ class JsonFileJournal:
                 log.warning(NOT_IN_ORDER, self._name, error)
 
     def _from_reserve(self, write: Callable[[], None]) -> None:
-        """Write, from the reserve where there is no other space."""
+        """Repeat the write, each time with one more piece of the reserve, until it finds space or none is left."""
         while True:
             try:
                 write()
@@ -356,14 +364,14 @@ class JsonFileJournal:
 
 def failed(what: str) -> StoreFailed:
     return StoreFailed(
-        what, "the last calls may or may not have taken effect; free space or mend the disk, and open the bus again"
+        what, "the last calls may or may not have taken effect; free space or repair the disk, and open the bus again"
     )
 
 
-def _goes_along(reserve: Reserve, write: Callable[[], None]) -> bool:
-    """What is written beside a group, which is written already. False where there is no space for it.
+def _try_beside(reserve: Reserve, write: Callable[[], None]) -> bool:
+    """Write something besides a group, which is written already. False if there is no space for it.
 
-    The reserve is for groups, so a full store does not try.
+    The reserve is for groups only, so on a full disk it is not tried.
     """
     if reserve.full:
         return False

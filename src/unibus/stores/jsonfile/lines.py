@@ -2,12 +2,12 @@
 
     {"op":"sent","seq":2,"ts":"2026-01-31T12:00:00.123456789Z","channel":"orders","entity":1,…,"message":{…},"crc":"5d0c7a31"}
 
-`seq` is the change's number, `group` that of the last change which was written together with it, if there are more.
-`synced` is how many bytes of the file were on disk when the line was written: with that recovery can tell a torn end
-from damage. `channel` is for readers only. `crc` is the CRC-32 of everything before it in the line.
+`seq` is the number of the change; `group` that of the last change of its group, if the group has more than one.
+`synced` is how many bytes of the file were on disk when the line was written: by it recovery tells a torn end from
+damage (log.py). `channel` is for people only. `crc` is the CRC-32 of everything before it in the line.
 
-The forms are made from the records of core/lifecycle/state/changes.py, field by field, so a new field or kind appears
-here too.
+The forms are derived from the records of core/lifecycle/state/changes.py, field by field, so a new field or kind
+appears here by itself.
 """
 
 import re
@@ -37,11 +37,11 @@ _CRC_HEAD: Final = b',"crc":"'
 _CRC_TAIL: Final = b'"}'
 _CRC_CHARS: Final = len(_CRC_HEAD) + 8 + len(_CRC_TAIL)
 
-# What stands in every line before and after the fields of the change.
+# The fields of every line before and after those of the change.
 _HEAD: Final[list[Any]] = [("seq", int), ("ts", str), ("channel", str, "")]
 _TAIL: Final[list[Any]] = [("group", int, 0), ("synced", int, 0)]
 
-# Fields that are written in another form than they are kept in.
+# Fields that have another form in JSON than in memory.
 _FORMS: Final[dict[str, list[Any]]] = {
     "at_ns": [],
     "who": [("who", MessageRefForm)],
@@ -83,10 +83,10 @@ _PLAIN: Final[dict[Any, list[str]]] = {
 
 
 class _Plan:
-    """How a change is made from its form: the names of its fields there, and where those are that need a hand."""
+    """How a change is built from its form: the names of its fields there, and the positions of those to convert."""
 
     def __init__(self, change: Any) -> None:
-        names = ["ts", *change.__struct_fields__[1:]]  # The first one of all is `at_ns`.
+        names = ["ts", *change.__struct_fields__[1:]]  # The first field of every change is `at_ns`.
         self.change = change
         self.read: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
         self.who, self.data, self.overlay = [
@@ -123,7 +123,7 @@ def line_of(seq: int, change: Any, channel: str, group: int, synced: int) -> byt
 
 
 def mentions(text: str) -> bytes:
-    """What a line has in it that has this text for a value."""
+    """The bytes that a line contains if this text is one of its values."""
     return _encode(text)
 
 
@@ -134,20 +134,20 @@ def sealed(text: bytes) -> bytes:
 
 
 def is_whole(line: bytes) -> bool:
-    """Whether the checksum says that this line, without its end, is what was written."""
+    """Whether the checksum of this line, given without its line break, is right."""
     if line[-_CRC_CHARS : -_CRC_CHARS + len(_CRC_HEAD)] != _CRC_HEAD or not line.endswith(_CRC_TAIL):
         return False
     return line[-10:-2] == checksum(line[:-_CRC_CHARS]).encode()
 
 
 def read_line(line: bytes, path: str, number: int) -> JsonLine:
-    """A line that is whole. StoreVersion for one that this version does not know."""
+    """Decode a line with a right checksum. Raises StoreVersion for a kind that this version does not know."""
     try:
         form = _decode(line)
         return JsonLine(form.seq, form.group or form.seq, form.synced, _change_of(form))
     except (msgspec.DecodeError, ValueError, BusError) as error:
         raise StoreVersion(
-            f"{path}, line {number}: of a kind that this version does not know: {error}",
+            f"{path}, line {number}: a change of a kind that this version does not know: {error}",
             "install the newer unibus; nothing was changed",
         ) from error
 

@@ -1,4 +1,9 @@
-"""Recovery from JSON files: the last snapshot, then the log after it. What is damaged is named, and not served."""
+"""Recovery from JSON files: load the files that state.json lists, then replay the log after them.
+
+Up to `overlap` a change of the log may be older than the messages of the snapshot, so checks are strict only after it
+(engine/snapshot.py). A wrong checksum, a gap or a log that is too short raises StoreDamaged, with file and line.
+Nothing of such a store is served, because acknowledged messages could be missing.
+"""
 
 import msgspec
 
@@ -21,7 +26,7 @@ _read_entity = msgspec.json.Decoder(EntityForm).decode
 
 
 class JsonLoading:
-    """One recovery. Nothing is changed on disk."""
+    """One recovery. It changes nothing on disk."""
 
     def __init__(self, files: Files, folder: str, folder_state: State, snapshots: Snapshots, log: JsonLog) -> None:
         self._files = files
@@ -47,7 +52,7 @@ class JsonLoading:
         self._snapshots.listed = {listed.file: listed for listed in folder_state.files}
 
     def load_snapshot(self, state: StoreState) -> None:
-        """The first half."""
+        """The first half: everything except the log."""
         folder_state = self._folder_state
         state.replaying = True
         self._load_entities(state)
@@ -59,7 +64,8 @@ class JsonLoading:
         state.positions.update(folder_state.positions)
 
     def _path(self, listed: Listed) -> str:
-        """Where the file stands: under its name, or beside it if a crash came before it had that. StoreDamaged."""
+        """The path of a file: its name, or the name before its rename if a crash came in between. Raises
+        StoreDamaged."""
         fresh = self._snapshots.fresh_path(listed.file, listed.generation)
         named = f"{self._folder}/{listed.file}"
         for path in (fresh, named):
@@ -81,7 +87,7 @@ class JsonLoading:
             state.add_entity(entity, sequences.get(form.number, 0))
             entity.unsaved = False
         for number, name in folder_state.deleted.items():
-            state.known[number] = name  # History speaks of those that are deleted, too.
+            state.known[number] = name  # History names deleted entities, too.
             state.numbered = max(state.numbered, number)
         for name, sequence in folder_state.retired.items():
             if state.find(name) is None:
@@ -91,7 +97,7 @@ class JsonLoading:
         path = self._path(listed)
         entity = state.entities.get(listed.number)
         if entity is None:
-            raise damaged(path, 1, f"messages of entity {listed.number}, which does not exist")
+            raise damaged(path, 1, f"it has messages of entity {listed.number}, which does not exist")
         rows = ItemRows(path)
         for offset, block in read_items(self._files, path, listed.bytes):
             try:
@@ -120,7 +126,7 @@ class JsonLoading:
                     mark(key, at_ns)
 
     def _replay(self, state: StoreState) -> None:
-        """The log after the snapshot. Up to `overlap` its changes may be older than what the snapshot has."""
+        """Replay the log after the snapshot. Up to `overlap` its changes may be older than those of the snapshot."""
         overlap = self._folder_state.overlap
         for changes in self._log.recover(self._folder_state.covers):
             try:

@@ -1,10 +1,15 @@
 """The write-ahead log in JSON Lines, in segments: `wal/000000000001.jsonl` begins with change 1.
 
-A group of changes is one write, and one sync where that was asked for. Only the last segment can have a torn end: a
-segment is synced before the next one begins. Behind the last snapshot a segment is history, and goes as a whole.
+A group of changes is one write, and one sync if a call asks for it. Only the last segment can have a torn end, because
+a segment is synced before the next one is created. A segment that a snapshot covers is history, and is deleted as a
+whole.
 
-**The end of the log.** A line that does not check, or a group without its last line, ends the log: it was being
-written. But not where a later line tells that all of this was on disk already: then the file is damaged.
+**The end of the log.** Recovery has to tell a torn write from damage:
+
+    line 1  line 2  li…               a line with a wrong checksum, or a group without its last line, at the end:
+                                      the process died while it wrote. Nothing of the group was acknowledged: cut it off
+    line 1  l##e 2  line 3 synced=N   a later line says that the bytes up to N were on disk when it was written: line 2
+                                      was durable once, and perhaps acknowledged. The file is damaged: StoreDamaged
 """
 
 from array import array
@@ -19,12 +24,12 @@ from unibus.stores.files.held_files import HeldFiles
 from unibus.stores.files.reserve import Reserve
 from unibus.stores.jsonfile.lines import JsonLine, is_whole, line_of, read_line
 
-SEGMENT_BYTES = 8_000_000  # Not final, so that tests can make small segments.
+SEGMENT_BYTES = 8_000_000  # Not final: tests make small segments.
 _HINT_BYTES: Final = 65_536
 _NAME_DIGITS: Final = 12
 _ENDING: Final = ".jsonl"
 _STEPS: Final = 4
-"""Short of space, a segment is as long as this part of the reserve."""
+"""On a nearly full disk a segment is 1/4 of the reserve long."""
 
 
 class LogPosition(NamedTuple):
@@ -36,13 +41,13 @@ class LogPosition(NamedTuple):
 
 
 class LogSegment:
-    """`hints` are places to begin reading at: (seq, offset, number of the line), each the beginning of a group."""
+    """`hints` are positions to start reading from: (seq, offset, number of the line), each at the start of a group."""
 
     def __init__(self, folder: str, first: int, size: int) -> None:
         self.first = first
         self.path = f"{folder}/{first:0{_NAME_DIGITS}d}{_ENDING}"
         self.size = size
-        self.last_ns = 0  # When its last change happened; 0 if nobody has looked yet.
+        self.last_ns = 0  # The time of its last change; 0 if it was not read yet.
         self.hints: list[tuple[int, int, int]] = [(first, 0, 1)]
 
     def hint(self, seq: int, offset: int, number: int) -> None:
@@ -50,44 +55,44 @@ class LogSegment:
             self.hints.append((seq, offset, number))
 
     def begin_at(self, seq: int) -> tuple[int, int]:
-        """The nearest known place at or before the change: offset and line."""
+        """The nearest hint at or before the change: offset and line."""
         _, offset, number = self.hints[bisect_right(self.hints, (seq, 1 << 62, 0)) - 1]
         return offset, number
 
 
 class JsonLog:
-    """The segments of one folder. The caller sees to it that one thread at a time is here."""
+    """The segments of one folder. The caller makes sure that one thread at a time uses it."""
 
     def __init__(
         self, files: Files, folder: str, reserve: Reserve | None = None, held: HeldFiles | None = None
     ) -> None:
-        """Without `reserve` and `held` it is only read, or no other code uses it yet."""
+        """`reserve` and `held` are for the journal; a reader, and a repair that writes a new folder, need neither."""
         self.last = 0
-        self.reached = 0  # The last change that recovery found in the log itself.
+        self.reached = 0  # The last change that recovery has found in the log.
         self.segments: list[LogSegment] = []
         self._files = files
         self._folder = folder
         self._reserve = reserve or Reserve("", 0)
         self._held = held or HeldFiles()
-        self._look_at = 0  # At which size of the segment to ask the file system for its free space.
+        self._look_at = 0  # The segment size at which to ask the file system for its free space.
         self._is_low = False
         self._handle = -1
         self._synced = 0  # How many bytes of the last segment are on disk.
         self._lines = 0  # How many lines it has.
-        # Where messages stand whose data is nowhere else: seq, offset and length of each.
+        # Messages whose data is only in the log: seq, offset and length of each line.
         self._seqs, self._offsets, self._lengths = array("q"), array("q"), array("q")
 
     # Opening
 
     def find(self) -> None:
-        """See which segments there are."""
+        """List the segments of the folder."""
         names = sorted(name for name in self._files.list(self._folder) if is_segment(name))
         for name in names:
             size = self._files.size(f"{self._folder}/{name}")
             self.segments.append(LogSegment(self._folder, int(name.removesuffix(_ENDING)), size))
 
     def recover(self, after: int) -> Iterator[list[Change]]:
-        """The groups after that change. What was being written at the end is left out, and cut off by `begin`."""
+        """The groups after a change. A torn group at the end is left out; `begin` cuts it off."""
         self.last = after
         for segment in self.segments[self._index_of(after + 1) :]:
             if segment.first > self.last + 1:
@@ -98,7 +103,7 @@ class JsonLog:
         data = self._files.read(segment.path)
         group: list[LogPosition] = []
         end, number, expected = 0, 1, segment.first
-        for place in places_of(data, segment.path, expected):
+        for place in positions_of(data, segment.path, expected):
             number = place.number + 1
             group.append(place)
             if place.line.group == place.line.seq:
@@ -117,18 +122,21 @@ class JsonLog:
         self._lines = data.count(b"\n", 0, end)
 
     def _take(self, group: list[LogPosition], end: int) -> list[Change]:
-        """Those that are after the snapshot."""
+        """The changes of a group that the snapshot does not cover."""
         changes = []
         for index, place in enumerate(group):
             if place.line.seq > self.last:
                 next_offset = group[index + 1].offset if index + 1 < len(group) else end
-                self._note(place.line.seq, place.line.change, place.offset, next_offset - place.offset)
+                self._index_body(place.line.seq, place.line.change, place.offset, next_offset - place.offset)
                 changes.append(place.line.change)
         self.last += len(changes)
         return changes
 
     def _check_end(self, segment: LogSegment, data: bytes, end: int, number: int, may_end: bool) -> None:
-        """After `end` there is no whole group, because of the line with that number. Was it ever there?"""
+        """There is no complete group after `end`, because of line `number`. StoreDamaged if it was durable once.
+
+        `synced` of a later line is how many bytes were on disk when that line was written.
+        """
         if not may_end:
             raise damaged(segment.path, number, "it is not what was written, and the log goes on after it")
         for offset, line in lines_of(data, end):
@@ -137,10 +145,10 @@ class JsonLog:
                 raise damaged(segment.path, number, f"it is not what was written, but was synced before line {later}")
 
     def begin(self) -> None:
-        """Be ready to write. The last segment is copied, up to the end of what is whole.
+        """Prepare for writing: replace the last segment by a synced copy of its complete groups.
 
-        What a failed sync had left in the cache of the kernel only is on disk after that, and so is the end of a group
-        that was torn: nowhere.
+        After that, data that a failed sync had left in the kernel's cache only is on disk, and a torn group is gone. A
+        crash during the copy leaves the old segment, and the next opening does the same again.
         """
         if not self.segments:
             self._create(self.last + 1)
@@ -152,9 +160,13 @@ class JsonLog:
         self._synced = segment.size
 
     def _create(self, first: int) -> None:
-        """The new segment is the last one when it is there; if it cannot be, the one before stays that."""
+        """Create the next segment. If that fails, the segment before stays the last one.
+
+        The folder is synced before the first line is written: a power cut must not lose the name of a file that has
+        acknowledged lines.
+        """
         segment = LogSegment(self._folder, first, 0)
-        # An administrator may have opened the log to a group: that holds for the next segment, too.
+        # An administrator may have opened the log to a group of users: the next segment gets the same mode.
         handle = self._files.create(segment.path, self.segments[-1].path if self.segments else "")
         self._files.sync_folder(self._folder)
         before, self._handle = self._handle, handle
@@ -169,7 +181,8 @@ class JsonLog:
     # Writing
 
     def append(self, first_seq: int, changes: Sequence[Change], names: dict[int, str]) -> None:
-        """OSError: nothing of the group is there, if there was no space; else the outcome is unknown."""
+        """Write a group. Raises OSError: without space nothing of the group was written, else the outcome is
+        unknown."""
         segment = self.segments[-1]
         last = first_seq + len(changes) - 1
         group = last if len(changes) > 1 else 0
@@ -178,11 +191,12 @@ class JsonLog:
             line_of(seq, change, names.get(change.entity, ""), group, self._synced)
             for seq, change in enumerate(changes, first_seq)
         ]
+        # One write for the whole group. Everything below changes memory only, after the write has succeeded.
         append_whole(self._files, self._handle, b"".join(lines), segment.size)
         segment.hint(first_seq, offset, self._lines + 1)
         for seq, change in enumerate(changes, first_seq):
             length = len(lines[seq - first_seq])
-            self._note(seq, change, offset, length)
+            self._index_body(seq, change, offset, length)
             offset += length
         segment.size = offset
         segment.last_ns = changes[-1].at_ns
@@ -198,12 +212,12 @@ class JsonLog:
             self._synced = self.segments[-1].size
 
     def is_full(self) -> bool:
-        """Where the disk is nearly full a segment is short: opening the folder copies the last one."""
+        """On a nearly full disk segments are short, because opening the folder copies the last one."""
         size = self.segments[-1].size
         return size >= SEGMENT_BYTES or (self._is_low and size >= self._reserve.wanted // _STEPS)
 
     def roll(self) -> None:
-        """Begin another segment, if there is anything in this one."""
+        """Start a new segment, unless this one is empty. This one is synced first: only the last one can be torn."""
         if self.segments[-1].first > self.last:
             return
         self.sync()
@@ -217,7 +231,8 @@ class JsonLog:
     # Reading
 
     def changes_after(self, seq: int, mentioned: bytes = b"") -> Iterator[tuple[int, Change]]:
-        """What is read was written whole: anything else is damage. Lines without what has to be in them are skipped."""
+        """Changes after `seq`. Everything up to here was recovered or written, so an incomplete line is damage. Lines
+        without `mentioned` in them are skipped undecoded."""
         index = self._index_of(seq + 1)
         while index < len(self.segments):
             segment = self.segments[index]
@@ -225,7 +240,7 @@ class JsonLog:
             index += 1
 
     def changes_at(self, seqs: Sequence[int]) -> Iterator[tuple[int, Change]]:
-        """Those of them that are there. They come in order, so each segment is read once."""
+        """The changes with these seqs that exist. `seqs` ascend, so each segment is read once."""
         wanted = iter([seq for seq in seqs if self.segments[0].first <= seq <= self.last])
         seq = next(wanted, 0)
         while seq:
@@ -254,12 +269,12 @@ class JsonLog:
             raise damaged(segment.path, number, "it is not what was written")
 
     def _index_of(self, seq: int) -> int:
-        """The segment that has the change, or would have it."""
+        """The index of the segment that has the change, or would have it."""
         return max(0, bisect_right(self.segments, seq, key=_first_of) - 1)
 
     # Messages whose data is in the log only
 
-    def _note(self, seq: int, change: Change, offset: int, length: int) -> None:
+    def _index_body(self, seq: int, change: Change, offset: int, length: int) -> None:
         if isinstance(change, (Sent, Passed)) and change.data:
             self._seqs.append(seq)
             self._offsets.append(offset)
@@ -279,7 +294,7 @@ class JsonLog:
         return line.change.data
 
     def forget_bodies(self, up_to: int) -> None:
-        """The snapshot has them now."""
+        """The snapshot has the data up to this change now."""
         at = bisect_right(self._seqs, up_to)
         for column in (self._seqs, self._offsets, self._lengths):
             del column[:at]
@@ -290,14 +305,14 @@ class JsonLog:
         return sum(segment.size for segment in self.segments)
 
     def last_ns(self, segment: LogSegment) -> int:
-        """When the last change of a segment happened."""
+        """The time of the last change of a segment."""
         if not segment.last_ns:
             for _, change in self._read(segment, segment.first):
                 segment.last_ns = change.at_ns
         return segment.last_ns
 
     def drop_before(self, oldest: int) -> None:
-        """Remove the segments that end before that change."""
+        """Delete the segments that end before this change."""
         while len(self.segments) > 1 and self.segments[1].first <= oldest:
             self._files.remove(self.segments[0].path)
             del self.segments[0]
@@ -313,7 +328,7 @@ def is_segment(name: str) -> bool:
 
 
 def lines_of(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-    """Every line that has its end, with its offset."""
+    """Every line that ends in a line break, with its offset."""
     end = data.find(b"\n", start)
     while end >= 0:
         yield start, data[start:end]
@@ -321,8 +336,8 @@ def lines_of(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
         end = data.find(b"\n", start)
 
 
-def places_of(data: bytes, path: str, expected: int) -> Iterator[LogPosition]:
-    """The lines of a segment, as long as they are whole and their seqs have no gap."""
+def positions_of(data: bytes, path: str, expected: int) -> Iterator[LogPosition]:
+    """The lines of a segment, up to the first one with a wrong checksum or a gap in the seqs."""
     for index, (offset, text) in enumerate(lines_of(data, 0)):
         if not is_whole(text):
             return

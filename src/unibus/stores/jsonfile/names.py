@@ -1,4 +1,4 @@
-"""Names of entities as names of files: readable, reversible, without a separator, and never too long.
+"""File names from entity names: readable, reversible, without a path separator, and never too long.
 
     queue_orders.json                       the queue "orders"
     queue_a%2Fb.json                        the queue "a/b"
@@ -6,8 +6,8 @@
     deadletter_queue_orders.json            the dead-letter queue of either
     queue_very%20long…~0a1b2c3d4e5f6071.json
 
-A name that is too long ends in a hash, and can then be read in the file only. "~" is never part of a name itself. Where
-two entities of one name are there at once (one is deleted, but a snapshot still needs it), the later one has "~number".
+A name that is too long ends in a hash; then only the file has the whole name. "~" is never part of a name itself. If
+two entities have one name at the same time (one is deleted, but a snapshot needs it), the later one gets "~number".
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from urllib.parse import quote, unquote
 from unibus.core.lifecycle.state.entity import DEAD_LETTERS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
 
 STEM_CHARS_MAX: Final = 180
-"""With what is put after it, below the 255 bytes that file systems have for a name."""
+"""With its suffixes a name stays below 255 bytes, the limit of file systems."""
 
 _HASH_CHARS: Final = 16
 _BETWEEN: Final = f"/{SUBSCRIPTIONS}/"
 
 
 def stem_of(name: str, kind: int) -> str:
-    """The name of the entity's file, without its ending."""
+    """The name of the entity's file, without its suffix."""
     if kind == DEAD_LETTERS:
         owner, _, _ = name.rpartition("/")
         stem = f"deadletter_{stem_of(owner, SUBSCRIPTION if _BETWEEN in owner else 0)}"
@@ -37,7 +37,7 @@ def stem_of(name: str, kind: int) -> str:
 
 
 def name_of(stem: str) -> str:
-    """The name of the entity, or "" if only the file can tell."""
+    """The name of the entity; "" if only the file has it."""
     if "~" in stem:
         return ""
     kind, _, rest = stem.partition("_")
@@ -50,8 +50,8 @@ def name_of(stem: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Letters, digits, and "-", "_", "." stay. Whether a file system tells "a" from "A" does not matter: no two
-    entities differ by that alone."""
+    """Letters, digits, "-", "_" and "." stay. A file system may ignore case: no two entity names differ by case
+    alone."""
     return quote(text, safe="").replace("~", "%7E")
 
 
@@ -61,5 +61,5 @@ def _capped(stem: str, name: str) -> str:
     digest = hashlib.sha256(name.encode()).hexdigest()[:_HASH_CHARS]
     kept = stem.partition("~")[0][: STEM_CHARS_MAX - _HASH_CHARS - 1]
     while "%" in kept[-2:]:
-        kept = kept[:-1]  # No half of an escaped byte.
+        kept = kept[:-1]  # Not half of an escaped byte.
     return f"{kept}~{digest}"

@@ -1,11 +1,15 @@
-"""The snapshot in JSON files: pieces are put aside while they come, and the last one makes a new generation of files.
+"""The snapshot in JSON files: slices are collected in one file, and the last slice writes a new generation of files.
 
-    1. pieces     messages go to `snapshot.part`, from where they can be read; nothing counts yet
-    2. the last   what the old files and the pieces have is written to new files beside the old ones, and synced
-    3. switched   `state.json` is replaced: from now on recovery begins here
-    4. after      the new files get the names of the old ones. A crash before that is mended by whoever opens the folder
+    1. slices    messages are appended to `snapshot.part` and can be read from it; they are not part of the store yet
+    2. write     the messages of old files and slices go to new files `NAME.GENERATION.new`, which are synced
+    3. switch    `state.json` is replaced: it lists the new files with sizes and checksums
+    4. rename    the new files get their names, obsolete ones are deleted
 
-Only files of entities that have changed are written anew. A message that did not change is copied as it stands.
+What a crash leaves:
+    during 1, 2    the old snapshot is valid; the next opening deletes `snapshot.part` and the new files
+    after 3        the new snapshot is valid; recovery finds each file under either name, and the next opening renames
+
+Only files of entities that have changed are written again. An unchanged message is copied as it is, with its checksum.
 """
 
 from collections.abc import Iterator
@@ -41,7 +45,7 @@ PART: Final = "snapshot.part"
 MARK_NAMES: Final = {MARK_SENT: "sent", MARK_PROCESSED: "processed"}
 _STATES: Final = {name: state for state, name in STATE_NAMES.items()}
 NAMESPACE_FILE: Final = "entities/namespace.json"
-"""Written once the namespace has settings: stores without are as they were before there was one."""
+"""Written only if the namespace has settings: other stores have the files of earlier versions."""
 
 ENTITY_FILES: Final = {
     "entities/queues.json": (QUEUE, DEAD_LETTERS),
@@ -53,7 +57,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class EntityForm(msgspec.Struct):
-    """An EntityRow by names; its sequence is in the state. Files of earlier versions have no moments."""
+    """An EntityRow with names; its sequence is in state.json. Files of earlier versions have no times."""
 
     number: int
     name: str
@@ -64,7 +68,7 @@ class EntityForm(msgspec.Struct):
 
 
 class MessageForm(msgspec.Struct, omit_defaults=True):
-    """A SavedEntry by names, with its message."""
+    """A SavedEntry with names, and its message."""
 
     sequence: int
     state: str
@@ -119,7 +123,7 @@ def message_block(sequence: int, saved: SavedEntry, data: bytes) -> bytes:
 
 
 def read_block(block: bytes) -> tuple[int, SavedEntry]:
-    """Its sequence, and all but its data."""
+    """The sequence, and everything except the data."""
     form = _read_message(block)
     saved = SavedEntry(
         who=who_of(form.who),
@@ -141,7 +145,7 @@ def read_block(block: bytes) -> tuple[int, SavedEntry]:
 
 
 class Snapshots:
-    """The files of the last snapshot, and the one that is being taken."""
+    """The files of the last snapshot, and the slices of the next one."""
 
     def __init__(self, files: Files, folder: str) -> None:
         self.covers = 0
@@ -150,10 +154,12 @@ class Snapshots:
         self.rows: dict[int, ItemRows] = {}  # By the entity's number.
         self._files = files
         self._folder = folder
-        self._declared: dict[str, list[tuple[int, bytes]]] = {}  # What the files of entities have, if we wrote them.
+        self._declared: dict[
+            str, list[tuple[int, bytes]]
+        ] = {}  # The items of entity files, if this process wrote them.
         self._handle = -1
         self._part_bytes = 0
-        # By the entity's number: what the pieces have, with offset and length, and what goes.
+        # By the entity's number: offset and length of messages in the slices, and which messages are removed.
         self._taken: dict[int, dict[int, tuple[int, int]]] = {}
         self._gone: dict[int, set[int]] = {}
         self._entities: dict[
@@ -163,7 +169,7 @@ class Snapshots:
     def is_running(self) -> bool:
         return self._handle >= 0
 
-    # Pieces
+    # Slices
 
     def take(self, part: SnapshotSlice) -> None:
         if not self.is_running():
@@ -180,16 +186,16 @@ class Snapshots:
             self._gone.setdefault(number, set()).add(sequence)
 
     def body(self, number: int, sequence: int) -> bytes:
-        """The data of a message that a snapshot has."""
-        path, offset, length = self._place(number, sequence)
+        """The data of a message in the last snapshot or in a slice."""
+        path, offset, length = self._locate(number, sequence)
         block = self._files.read(path, offset, length)
         if not is_whole(block):
             raise damaged(path, line_at(self._files, path, offset), ITEM)
         form = _read_message(block)
         return data_of(form.message, form.data)
 
-    def _place(self, number: int, sequence: int) -> tuple[str, int, int]:
-        """In the pieces, or in the file of the snapshot before."""
+    def _locate(self, number: int, sequence: int) -> tuple[str, int, int]:
+        """In the slices, or in a file of the last snapshot."""
         path, found = self._path(PART), self._taken.get(number, {}).get(sequence)
         rows = self.rows.get(number)
         if found is None and rows is not None:
@@ -199,24 +205,26 @@ class Snapshots:
         return path, *found
 
     def _blocks(self, number: int, keys: list[int]) -> Iterator[tuple[int, bytes]]:
-        """As they stand there. What is damaged is not carried on."""
+        """The stored blocks, copied as they are. A block with a wrong checksum raises StoreDamaged: it is not
+        copied."""
         windows: dict[str, ItemWindow] = {}
         for key in keys:
-            path, offset, length = self._place(number, key)
+            path, offset, length = self._locate(number, key)
             if path not in windows:
                 windows[path] = ItemWindow(self._files, path)
             yield key, windows[path].block(offset, length)
 
-    # The end
+    # The last slice
 
     def finish(self, summary: Summary, written: str) -> None:
-        """Switch to the new files. OSError of no space: all is as it was, and it can be tried again."""
+        """Write the new files and switch to them. After an OSError of no space nothing has changed: it can be
+        repeated."""
         before = read_state(self._files, self._folder)
         try:
             state, rows = self._switch(before, summary, written)
         except OSError as error:
             if has_no_space(error):
-                self._declared = {}  # What it says was written is removed again.
+                self._declared = {}  # `tidy` deletes the files that it describes.
                 self.tidy(before)
             raise
         self.listed, self.rows = {listed.file: listed for listed in state.files}, rows
@@ -231,6 +239,7 @@ class Snapshots:
         summary.entities = sorted(self._entities.values(), key=lambda row: row.number)
         fresh = self._write_entities(summary, generation)
         rows = self._write_messages(summary, generation, fresh)
+        # Content and names of the new files are on disk before state.json lists them.
         for folder in ("entities", "messages"):
             files.sync_folder(self._path(folder))
         state = merged(before, summary)
@@ -258,7 +267,7 @@ class Snapshots:
         return fresh
 
     def _write_messages(self, summary: Summary, generation: int, fresh: dict[str, Listed]) -> dict[int, ItemRows]:
-        """Files of entities that changed are written, the others stay. `fresh` gets all of them."""
+        """Write the files of changed entities; the others stay valid. `fresh` gets all of them."""
         kept = {listed.number: listed for listed in self.listed.values() if listed.number}
         changed = {*self._taken, *self._gone}
         entities = {row.number: (row.name, row.kind) for row in summary.entities}
@@ -270,7 +279,9 @@ class Snapshots:
             if not keys:
                 continue
             if number not in entities:
-                raise StoreDamaged(f"messages of entity {number}, which does not exist", "this is a defect of unibus")
+                raise StoreDamaged(
+                    f"it has messages of entity {number}, which does not exist", "this is a defect of unibus"
+                )
             name, kind = entities[number]
             file = kept[number].file if number in kept else f"messages/{stem_of(name, kind)}.json"
             if file.casefold() in names:
@@ -283,7 +294,7 @@ class Snapshots:
         return rows
 
     def _keys(self, number: int) -> list[int]:
-        """The messages that the new file has."""
+        """The sequences of the messages in the new file."""
         old = self.rows.get(number)
         keys = set(() if old is None else old.keys)
         keys.update(self._taken.get(number, ()))
@@ -298,11 +309,13 @@ class Snapshots:
         return rows, listed
 
     def fresh_path(self, name: str, generation: int) -> str:
-        """Where a new file stands until it has its name. Never used twice: a rename that got lost must hurt nobody."""
+        """The path of a new file before its rename. The generation makes it unique: a power cut may undo a rename, and
+        then the old path must not name a newer file."""
         return self._path(f"{name}.{generation}.new")
 
     def tidy(self, state: State) -> None:
-        """Give new files their names, and remove what nobody needs. The state that says so is on disk."""
+        """Rename the new files of `state`, and delete obsolete ones. `state` is on disk, so a crash at any point is
+        harmless: the next opening does the rest. Idempotent."""
         wanted = {listed.file: listed.generation for listed in state.files}
         for folder in ("entities", "messages"):
             for name in self._files.list(self._path(folder)):
@@ -326,7 +339,7 @@ class Snapshots:
         self._files.remove(self._path(PART))
 
     def abandon(self) -> None:
-        """At close: the pieces of a snapshot that found no space are removed. If not now, then by the next start."""
+        """At close: delete the slices of an unfinished snapshot. If that fails, the next opening does it."""
         if self.is_running():
             self.close()
             with suppress(OSError):
@@ -346,7 +359,7 @@ def _entity_form(row: EntityRow) -> EntityForm:
 
 
 def merged(before: State, summary: Summary) -> State:
-    """What the snapshot before had, with what is new since."""
+    """The state of the last snapshot, with what is new since."""
     dropped = dict(summary.dropped)
     sessions = dict(before.sessions)
     sessions.update((number, [session_form(each) for each in found]) for number, found in summary.sessions.items())

@@ -1,7 +1,7 @@
-"""`state.json`, which says what counts: whose folder this is, and which files make the snapshot. And `cursors.json`.
+"""`state.json`, the root of the folder: whose folder it is, and which files make the snapshot. And `cursors.json`.
 
-Whoever replaces `state.json` by another one has taken a snapshot: before that nothing of it counts, and after that
-all of it does. Both files end in a checksum of everything before it.
+Replacing `state.json` is what makes a snapshot valid: before the rename nothing of it is valid, after it everything is.
+Both files end in a checksum of everything before it.
 """
 
 import json
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Counter(msgspec.Struct):
-    """The last sequence that an entity gave."""
+    """The last sequence that an entity assigned."""
 
     number: int
     name: str
@@ -35,7 +35,7 @@ class Counter(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """All changes up to `covers` are in the snapshot, and some of those up to `overlap`."""
+    """The snapshot has all changes up to `covers`, and some of those up to `overlap`."""
 
     unibus: str
     format: int
@@ -54,18 +54,18 @@ class State(msgspec.Struct):
     marks: dict[int, dict[str, dict[str, int]]] = {}
     files: list[Listed] = []
     obsolete: list[str] = []
-    """Files of the snapshot before, which nobody needs any more."""
+    """Files of the snapshot before, which are to be deleted."""
 
 
 class CursorRecord(msgspec.Struct):
-    """How far a reader of history has come, and how much was forgotten before it had read it."""
+    """The position of a history reader, and how many events were pruned before it had read them."""
 
     seq: int = 0
     missed: int = 0
 
 
 class Cursors(msgspec.Struct):
-    """`oldest` is the first change that history still has to have."""
+    """`oldest` is the first change that is not pruned; segments before it may be deleted."""
 
     unibus: str = "cursors"
     oldest: int = 1
@@ -86,13 +86,13 @@ def write_cursors(files: Files, folder: str, cursors: Cursors) -> None:
 
 
 def sealed(text: bytes) -> bytes:
-    """Pretty JSON with a checksum at its end."""
+    """Indented JSON with a checksum at its end."""
     body = msgspec.json.format(text, indent=2).removesuffix(b"\n}")
     return b"%b%b%b%b" % (body, _CRC, checksum(body).encode(), _TAIL)
 
 
 def read_state(files: Files, folder: str) -> State:
-    """StoreUnavailable if it is somebody else's, StoreVersion if it is newer, StoreDamaged if it was changed."""
+    """StoreUnavailable if the file is not ours, StoreVersion if it is newer, StoreDamaged if its checksum is wrong."""
     path = f"{folder}/{STATE}"
     data = files.read(path)
     try:
@@ -117,7 +117,7 @@ def read_cursors(files: Files, folder: str) -> Cursors:
 
 
 def opened(path: str, data: bytes, kind: type[T]) -> T:
-    """What `sealed` was given."""
+    """The value that `sealed` has written. Raises StoreDamaged if the checksum is wrong."""
     body, _, rest = data.rpartition(_CRC)
     try:
         found = msgspec.json.decode(data, type=kind)
@@ -127,17 +127,17 @@ def opened(path: str, data: bytes, kind: type[T]) -> T:
         raise malformed(path, data) from error
     if rest != checksum(body).encode() + _TAIL:
         line = data.count(b"\n", 0, len(body)) + 2
-        raise damaged(path, line, "the checksum there is not that of the file, so it was changed")
+        raise damaged(path, line, "its checksum is wrong, so the file was changed")
     return found
 
 
 def malformed(path: str, data: bytes) -> StoreDamaged:
-    """No JSON at all: in which line?"""
+    """The error for a file that is not JSON, with the line."""
     try:
         json.loads(data)
     except json.JSONDecodeError as error:
-        return damaged(path, error.lineno, f"it is no JSON: {error.msg}")
+        return damaged(path, error.lineno, f"it is not JSON: {error.msg}")
     except (UnicodeDecodeError, RecursionError) as error:
         at = error.start if isinstance(error, UnicodeDecodeError) else 0
-        return damaged(path, data.count(b"\n", 0, at) + 1, "it is no JSON")
-    return damaged(path, 1, "it is no JSON that can be read")
+        return damaged(path, data.count(b"\n", 0, at) + 1, "it is not JSON")
+    return damaged(path, 1, "its JSON cannot be read")

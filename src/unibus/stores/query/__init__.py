@@ -1,8 +1,11 @@
-"""SQL over the messages of a store, in a sandbox of its own: user SQL never reaches an engine that keeps messages.
+"""SQL queries over the messages of a store, in a sandbox: user SQL never reaches a database that stores messages.
 
-Each query has a fresh SQLite in memory with nothing in it but virtual tables, which read from the store what the query
-asks for. The rule: whatever the text of a query says, it changes nothing, reads nothing but these tables, and ends
-within its limits of time, rows and memory.
+    SELECT … ──▶ SQLite in memory ──▶ virtual tables ──▶ the store
+                 authorizer, limits, guard
+
+Each query has its own SQLite in memory with virtual tables only, which read from the store what the query needs. The
+rule: whatever its text, a query changes nothing, reads nothing but these tables, and ends within its limits of time,
+rows and memory.
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +25,7 @@ def query(
     rows_max: object = QUERY_ROWS_DEFAULT,
     memory_mb: object = QUERY_MEMORY_MB_DEFAULT,
 ) -> "Query":
-    """A query that can be run. A bus that is never asked needs no SQLite."""
+    """A query that is ready to run. SQLite is imported here: a bus without queries does not need it."""
     from unibus.stores.query.run_query import Query
 
     return Query(store, sql, parameters, time_limit, rows_max, memory_mb)

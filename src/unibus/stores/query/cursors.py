@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""The cursors that SQLite walks over: one call of Python for each step and each value, so this file is compiled.
+"""The cursors of the virtual tables. SQLite calls Python for each row and each value, so this file is compiled.
 
-A million rows are a million calls of Next, Eof and Column each. The rule: nothing is done for a row before somebody
-asks for it, and what only the body tells is decoded when such a column is read.
+A million rows are a million calls of Next, Eof and Column each. The rule: nothing is computed for a row before SQLite
+reads the column, and a message is decoded only when a column needs its data.
 """
 
 from typing import Final, final
@@ -23,7 +23,7 @@ from unibus.core.lifecycle.events import Event
 from unibus.core.lifecycle.state.changes import HeaderOverrides
 from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.core.lifecycle.state.states import GONE, STATE_NAMES
-from unibus.stores.query.formatting import Clockface, body_text
+from unibus.stores.query.formatting import TimeFormatter, body_text
 from unibus.stores.query.plan import HistoryPart, QueryPlan, WantedMessages, kinds_of
 from unibus.stores.query.table_source import (
     COMPLETED,
@@ -38,7 +38,7 @@ from unibus.stores.query.table_source import (
     delivered_segment,
 )
 
-# Places in MESSAGES of tables.py.
+# Column numbers of MESSAGES in tables.py.
 ID: Final = 0
 TYPE: Final = 1
 SOURCE: Final = 2
@@ -64,17 +64,17 @@ CONSUMER: Final = 21
 SUBJECT: Final = 22
 
 LAST_ERROR_HEADER: Final = "LastError"
-"""What a block that raised wrote on the message when it gave it back (bus/queues/received.py)."""
+"""The header that a failed `with` block writes when it abandons the message (bus/queues/received.py)."""
 
 
 @final
 class MessageCursor:
-    """The messages that are held, and those that history knows to be delivered."""
+    """Messages that exist, and delivered ones of history."""
 
     def __init__(self, source: TableSource, plans: list[QueryPlan]) -> None:
         self._source = source
         self._plans = plans
-        self._clock = Clockface()
+        self._clock = TimeFormatter()
         self._bodies = QueryBodies(source.store)
         self._segments: list[RowSegment] = []
         self._segment: i64 = 0
@@ -86,7 +86,7 @@ class MessageCursor:
         self._pages: Pages | None = None
         self._events: list[Event] = []
         self._event_at: i64 = 0
-        self._only: str | None = None  # The one channel that is wanted.
+        self._only: str | None = None  # The channel of the comparison.
         self._entry: StoredMessage | None = None
         self._state: i64 = GONE
         self._event: Event | None = None
@@ -138,11 +138,11 @@ class MessageCursor:
         self._find()
 
     def _find(self) -> None:
-        """The row here, or the next one there is. A message may have gone since."""
+        """Move to the next row that exists: a message may have been removed meanwhile."""
         while True:
             while self._at < self._size:
                 entry = self._entries[self._at]
-                self._state = entry.state  # As of this moment; it may be gone when somebody asks.
+                self._state = entry.state  # Copied now: the message may be removed before SQLite reads the column.
                 if self._state != GONE:
                     self._entry = entry
                     return
@@ -250,7 +250,7 @@ class MessageCursor:
         return self._message
 
     def _column_of_event(self, number: i64) -> object:
-        """What history knows of a message that was delivered. Its body is gone."""
+        """What history has of a delivered message. Its body no longer exists."""
         event = self._event
         if event is None:
             return None
@@ -281,7 +281,7 @@ class MessageCursor:
         return self.Rowid() if number < 0 else None
 
     def Rowid(self) -> int:
-        """The same for the same message however it was found: SQLite tells rows of an OR apart by it."""
+        """The same number for the same message in every plan: SQLite uses it to remove duplicates of an OR."""
         if self._entry is not None:
             return id(self._entry)
         return 0 if self._event is None else -self._event.seq
@@ -293,13 +293,13 @@ class MessageCursor:
 
 
 @final
-class LetterCursor:
-    """Dead letters: in dead-letter queues, and in the queues that such letters are forwarded to."""
+class DeadLetterCursor:
+    """Dead-lettered messages: in dead-letter queues, and in the queues to which they are forwarded."""
 
     def __init__(self, source: TableSource, plans: list[QueryPlan]) -> None:
         self._source = source
         self._plans = plans
-        self._clock = Clockface()
+        self._clock = TimeFormatter()
         self._bodies = QueryBodies(source.store)
         self._entries: list[StoredMessage] = []
         self._at: i64 = 0
@@ -311,7 +311,7 @@ class LetterCursor:
         self._entries = []
         self._at = 0
         if wanted.statuses:
-            targets = self._source.letter_targets()
+            targets = self._source.dead_letter_targets()
             for segment in self._source.segments(wanted.channel):
                 if segment.status == FAILED or is_target(segment.channel, targets):
                     self._entries.extend([each for each in segment.entries if takes(each, segment.status, wanted.ids)])
@@ -362,7 +362,7 @@ def takes(entry: StoredMessage, status: str, ids: set[str] | None) -> bool:
 
 
 def is_target(channel: str, targets: set[str]) -> bool:
-    """Whether dead letters are forwarded to it: by its name, or as a subscription of such a topic."""
+    """Whether dead-lettered messages are forwarded to it: by its name, or as a subscription of such a topic."""
     name = channel.casefold()
     return name in targets or name.partition("/subscriptions/")[0] in targets
 
@@ -378,7 +378,7 @@ def number_in(overlay: HeaderOverrides, name: str) -> int:
 
 
 def error_in(overlay: HeaderOverrides) -> str | None:
-    """Type and text of the error, or what was written when the message was given back."""
+    """Type and text of the error, or the text that was given with abandon."""
     kind, text = text_in(overlay, ERROR_TYPE_HEADER), text_in(overlay, DESCRIPTION_HEADER)
     if kind:
         return f"{kind}: {text}" if text else kind
@@ -387,13 +387,13 @@ def error_in(overlay: HeaderOverrides) -> str | None:
 
 @final
 class EventCursor:
-    """History, in order of its seq."""
+    """Events of history, in the order of their seq."""
 
     def __init__(self, source: TableSource, plans: list[QueryPlan], fields: tuple[str, ...]) -> None:
         self._source = source
         self._plans = plans
         self._fields = fields
-        self._clock = Clockface()
+        self._clock = TimeFormatter()
         self._pages: Pages = OnePage([])
         self._events: list[Event] = []
         self._at: i64 = 0

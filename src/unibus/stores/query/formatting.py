@@ -1,9 +1,9 @@
 # mypyc: compiled
-"""How values look in SQL: instants as text that SQLite's date functions read, bodies as JSON.
+"""The SQL form of values: times as text that SQLite's date functions read, bodies as JSON.
 
-instant   2026-01-31 23:59:59.000001    UTC. Text order is time order, also beside datetime('now')
-body      always valid JSON, so that json_extract never stops at one that is not. Bytes that hold a JSON object or
-          array are shown as that; other bytes as "base64:…", serialized data as "msgpack:base64:…"
+time      2026-01-31 23:59:59.000001    UTC. The order of texts is that of times, also beside datetime('now')
+body      always valid JSON, so that json_extract never fails. Bytes with a JSON object or array are shown as
+          such; other bytes as "base64:…", serialized data as "msgpack:base64:…"
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ _from_json: Final = msgspec.json.Decoder().decode
 
 
 @final
-class Clockface:
-    """Instants as text. Most of those in a row of messages are in the same second."""
+class TimeFormatter:
+    """Times as text. Keeps the text of the last second: most messages of a page are from the same one."""
 
     def __init__(self) -> None:
         self._second: i64 = -1
@@ -45,7 +45,7 @@ class Clockface:
 
 
 def instant_text(value: datetime) -> str:
-    """A datetime as the tables show it; one without a zone is taken as UTC."""
+    """A datetime in the form of the tables; one without a zone is UTC."""
     there = value if value.tzinfo is None else value.astimezone(UTC)
     return there.replace(tzinfo=None).isoformat(" ", "microseconds")
 

@@ -1,8 +1,8 @@
-"""Which functions a query may call. Those that SQLite computes by comparing everything with everything are ours here.
+"""The functions that a query may call. Those with quadratic time in SQLite are replaced by our own.
 
-SQLite does not look at its limits while one function works: `trim` of a long text with a long set, `instr` and
-`replace` with a long pattern take minutes. Ours take one walk. What only makes large values out of nothing
-(zeroblob, randomblob), or reaches out of the query, is not on the list.
+SQLite does not check its limits inside a function: `trim` of a long text with a long set, and `instr` and `replace`
+with a long pattern, take minutes. Ours take linear time. Functions that create large values from nothing (zeroblob,
+randomblob), or that reach outside of the query, are not allowed.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ FUNCTIONS: Final = frozenset(" ".join((_TEXT, _NUMBERS, _TIMES, _GROUPS, _WINDOW
 
 
 def install(connection: apsw.Connection, longest: Callable[[], int]) -> None:
-    """`longest` tells how many characters a value may have."""
+    """Replace SQLite's functions. `longest` returns how many characters a value may have."""
 
     def found(*values: object) -> int | None:
         return instr(values[0], values[1])
@@ -56,9 +56,9 @@ def replace(text: object, pattern: object, by: object, longest: int) -> str | No
     whole, old, new = as_text(text), as_text(pattern), as_text(by)
     if not old:
         return whole
-    # Known before it is made: it could become a thousand times as long as all memory.
+    # Checked before it is built: the result could be a thousand times larger than memory.
     if len(new) > len(old) and len(whole) + whole.count(old) * (len(new) - len(old)) > longest:
-        raise QueryStopped("replace() would make a value that is too long", "take less of the text with substr()")
+        raise QueryStopped("replace() would make a value that is too long", "shorten the text with substr()")
     return whole.replace(old, new)
 
 
@@ -82,5 +82,5 @@ def trimmed(text: str, characters: frozenset[str], left: bool, right: bool) -> s
 
 
 def as_text(value: object) -> str:
-    """As SQLite casts it, but for the last digits of a number with a fraction."""
+    """As SQLite casts it, except for the last digits of a floating-point number."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

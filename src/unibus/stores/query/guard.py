@@ -1,9 +1,9 @@
 # mypyc: compiled
-"""The limits of one query while it runs: time, memory, and somebody who no longer wants the answer.
+"""The limits of one running query: time, memory, and cancellation.
 
-SQLite asks `tick` every few steps of its machine, and its authorizer asks `may_grow` while a query is translated.
-Memory is what SQLite has more than before, in the whole process: a limit on the library itself would hit the journals
-that live in it too. So a query may be stopped a little early beside others, never late.
+SQLite calls `tick` every few steps of its machine, and its authorizer calls `may_grow` while a query is compiled.
+Memory is what SQLite has allocated since the query began, in the whole process: a limit of the library itself would
+also stop the journals that use it. So beside other queries one may be stopped a little early, but never late.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from typing import Final, final
 from mypy_extensions import i64
 
 STEPS_PER_TICK: Final = 100
-"""A step can make one value; between two looks they must not become much."""
+"""A step can create one value; between two checks they must not become large together."""
 
 GROWTH_BYTES_MAX: Final = 256_000_000
 UNSEEN_BYTES: Final = 50_000
-"""What SQLite can use without taking memory: a connection has some from the beginning."""
+"""What SQLite can use without allocating: a connection has some memory from its start."""
 
 CANCELLED: Final = "cancelled"
 TIME: Final = "time"
@@ -26,7 +26,7 @@ SIZE: Final = "size"
 
 @final
 class Guard:
-    """`reason` says why the query has to end; it is empty while it may go on."""
+    """`reason` says why the query has to stop; "" while it may continue."""
 
     def __init__(self, seconds: float, memory_bytes: int, clock: Callable[[], float], used: Callable[[], int]) -> None:
         self._clock = clock
@@ -41,18 +41,18 @@ class Guard:
         self.reason = ""
 
     def cancel(self) -> None:
-        """From any thread."""
+        """Called from any thread."""
         self.reason = CANCELLED
 
     def seconds(self) -> float:
         return self._clock() - self._began
 
     def keep(self, size: i64) -> None:
-        """So many bytes are held outside of SQLite."""
+        """Count bytes that are allocated outside of SQLite."""
         self._kept += size
 
     def tick(self) -> bool:
-        """Whether to stop."""
+        """Called by SQLite. True stops the query."""
         self.ticks += 1
         return self.is_over()
 
@@ -65,11 +65,11 @@ class Guard:
         return self.reason != ""
 
     def mark(self) -> None:
-        """From here on a query is translated."""
+        """SQLite starts to compile the query."""
         self._marked = self._used()
 
     def may_grow(self, factor: int) -> bool:
-        """Whether what the translation has made may become so many times as much."""
+        """Whether the compiled size may grow by this factor."""
         if not self.is_over():
             made: i64 = self._used() - self._marked
             if (max(0, made) + UNSEEN_BYTES) * factor > GROWTH_BYTES_MAX:
@@ -77,7 +77,7 @@ class Guard:
         return self.reason == ""
 
     def forgive(self) -> None:
-        """It may have been somebody else's."""
+        """Continue: another query of the process may have used the memory."""
         self.reason = ""
 
     def _taken(self) -> i64:

@@ -1,4 +1,4 @@
-"""A store that belongs to another process, as a query sees it: through a reader, which only looks."""
+"""A store of another process for a query: read through a StoreReader."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,7 +10,7 @@ from unibus.stores.seam.store_view import StoreReader
 
 
 class OutsideStore:
-    """What stores/query asks of a store, and nothing else."""
+    """The part of the Store protocol that stores/query uses."""
 
     def __init__(self, reader: StoreReader, url: str) -> None:
         self.url = url

@@ -1,5 +1,5 @@
 # mypyc: compiled
-"""What SQLite lets a table do by itself: which comparisons it takes over, and in which order its rows come."""
+"""The plan of a table scan: which comparisons the table applies itself, and the order of its rows."""
 
 from collections.abc import Collection
 from typing import Final, final
@@ -17,7 +17,7 @@ LE: Final = "<="
 
 @final
 class QueryPlan:
-    """The comparisons (column, operator), whose right sides come with each use, and the columns that order the rows."""
+    """Comparisons (column, operator), whose right sides come with each scan, and the columns that order the rows."""
 
     def __init__(self, terms: list[tuple[str, str]], order: list[str], descending: bool) -> None:
         self.terms = terms
@@ -32,7 +32,7 @@ class QueryPlan:
 
 @final
 class WantedMessages:
-    """Which messages the comparisons leave. What it takes too many is sorted out by SQLite, which compares again."""
+    """The messages that match the comparisons. It may select too many: SQLite compares again."""
 
     def __init__(self) -> None:
         self.statuses: set[str] = {PENDING, FAILED, DELIVERED}
@@ -40,7 +40,7 @@ class WantedMessages:
         self.ids: set[str] | None = None
 
     def narrow(self, column: str, operator: str, value: object) -> None:
-        if value is None:  # Nothing is equal to NULL, nor unequal to it.
+        if value is None:  # In SQL nothing is equal or unequal to NULL.
             self.statuses = set()
             return
         texts = texts_of(value)
@@ -58,7 +58,7 @@ class WantedMessages:
 
 
 def texts_of(value: object) -> set[str]:
-    """The text that was compared with, or all of the texts of an IN. What is no text is equal to none of ours."""
+    """The text of a comparison, or all texts of an IN. Other values are equal to none of our texts."""
     if isinstance(value, str):
         return {value}
     if isinstance(value, (set, frozenset, list, tuple)):
@@ -67,7 +67,7 @@ def texts_of(value: object) -> set[str]:
 
 
 def excludes_delivered(column: str, operator: str, value: object) -> bool:
-    """Whether a comparison whose right side is known beforehand leaves no message that was delivered."""
+    """Whether a comparison with a constant excludes all delivered messages."""
     if not isinstance(value, str):
         return False
     if column == "status":
@@ -77,7 +77,7 @@ def excludes_delivered(column: str, operator: str, value: object) -> bool:
 
 @final
 class HistoryPart:
-    """The part of history that comparisons leave."""
+    """The part of history that matches the comparisons."""
 
     def __init__(self) -> None:
         self.after = 0
@@ -101,7 +101,7 @@ class HistoryPart:
 
     def _narrow_seq(self, operator: str, value: object) -> None:
         if isinstance(value, (str, bytes)):
-            return  # Another kind of comparison: SQLite's own.
+            return  # SQLite compares texts and numbers by its own rules.
         if not isinstance(value, (int, float)) or value != value:
             self.empty = True
             return
@@ -109,7 +109,7 @@ class HistoryPart:
         if operator in (EQ, GE, GT):
             self.after = max(self.after, bound if operator == GT else bound - 1)
         if operator in (EQ, LE, LT):
-            last = bound  # Below it, or up to it: SQLite compares again.
+            last = bound  # Also for `<`: SQLite compares again.
             self.until = last if self.until is None else min(self.until, last)
 
 

@@ -1,4 +1,4 @@
-"""What a query gives: rows by name and by place. A name may be left as SQL made it: `count(*)` is also `count`."""
+"""The result of a query: rows with values by name and by position. The column `count(*)` is also found as `count`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, overload
@@ -7,7 +7,7 @@ from unibus.counting import counted
 from unibus.near_names import hint_for_name
 
 Value: TypeAlias = int | float | str | bytes | None
-"""What a column can hold."""
+"""The types of a column's values."""
 
 
 class Row:
@@ -51,12 +51,12 @@ class Row:
 
 
 class Columns:
-    """The names of a result, and where to find them."""
+    """The column names of a result, and their positions."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names: Final = tuple(names)
         self._places: dict[str, int] = {}
-        # The most exact name wins, and of two that are equal the first.
+        # The exact name first, then case-insensitive, then the bare word; of equal names the first.
         for form in (str, str.casefold):
             for place, name in enumerate(self.names):
                 self._places.setdefault(form(name), place)

@@ -25,7 +25,7 @@ _MISSING: Final = re.compile(r"no such (column|table|function): (\S+)")
 
 
 class Query:
-    """Checked when it is made, run once. `clock` counts seconds; the limits are those of limits.py."""
+    """A query: checked when it is created, run once. `clock` counts seconds; the limits are those of limits.py."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Query:
         self.guard = Guard(_positive("time_limit", time_limit), memory_bytes, clock, apsw.memory_used)
 
     def cancel(self) -> None:
-        """From any thread: nobody wants the answer any more."""
+        """Called from any thread: the result is not needed any more."""
         self.guard.cancel()
 
     def run(self) -> QueryResult:
@@ -64,7 +64,8 @@ class Query:
         return QueryResult(statement.columns, rows, truncated, self.guard.seconds())
 
     def _looked_at(self, sandbox: Sandbox) -> SandboxStatement:
-        """In a process where others query too it may look as if this one grew. It is believed at the third time."""
+        """Compile the query. Other queries of the process may make it look too large, so only a third failure
+        counts."""
         for _ in range(2):
             try:
                 return sandbox.look_at(self._sql, self._parameters)
@@ -75,7 +76,7 @@ class Query:
         return sandbox.look_at(self._sql, self._parameters)
 
     async def run_aside(self) -> QueryResult:
-        """In a thread, so that the loop goes on. Whoever is cancelled ends the query too."""
+        """Run in a thread, so that the loop continues. Cancelling the task stops the query."""
         try:
             return await asyncio.to_thread(self.run)
         except asyncio.CancelledError:
@@ -97,13 +98,13 @@ def stopped(reason: str) -> QueryStopped:
         CANCELLED: ("the query was cancelled", ""),
         TIME: ("the query took longer than its time limit", "ask for less, or set time_limit="),
         MEMORY: ("the query needs more memory than its limit", "ask for less, or set memory_mb="),
-        SIZE: ("the query multiplies itself while it is translated", "name columns of subqueries less often"),
+        SIZE: ("the query grows too large while it is compiled", "name columns of subqueries less often"),
     }[reason]
     return QueryStopped(what, hint)
 
 
 def hint_for(text: str) -> str:
-    """What was meant, perhaps."""
+    """A similar name that may have been meant."""
     found = _MISSING.search(text)
     if found is None:
         return ""
@@ -117,12 +118,12 @@ def hint_for(text: str) -> str:
     if near:
         return f"did you mean {near[0]}?"
     if kind == "column":
-        return "text stands in 'single quotes'"
+        return "write text in 'single quotes'"
     return "there are " + ", ".join(TABLES) if kind == "table" else ""
 
 
 def checked_parameters(given: object) -> Parameters:
-    """Values for ? and :name. A datetime is given as the tables show it."""
+    """Values for ? and :name. A datetime becomes the text that the tables have."""
     if isinstance(given, Mapping):
         return {str(name): _bindable(value) for name, value in given.items()}
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):

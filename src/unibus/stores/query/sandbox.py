@@ -1,12 +1,11 @@
-"""A SQLite of one query's own, in memory, in which nothing can be done but to read our tables.
+"""The SQLite database of one query, in memory, which can only read our tables.
 
-Four fences, each of which would hold alone against most: the connection has nothing in it, and no files; the authorizer
-lets through what is named in it and nothing else; the limits of SQLite are low; and a guard is asked while it works.
+Four defences, each of which alone stops most attacks: the database is empty and has no files; the authorizer allows
+only what it lists; the limits of SQLite are low; and a guard is called while the query runs.
 
-Two things SQLite does without asking anybody, so they are bounded beforehand. The columns of a subquery are copied to
-wherever they are named, and those of the subquery around it again (growth.py). And a row is made without a look at the
-guard: so a value may only be as long as memory allows when every place of the program that can hold one does (`EXPLAIN`
-tells how many).
+SQLite does two things without calling us, so they are bounded in advance. It copies the columns of a subquery to every
+place where they are named (growth.py). And it builds a row without calling the guard: so the length of a value is
+limited to the memory divided by the number of registers that can hold one (`EXPLAIN` shows how many).
 """
 
 import re
@@ -39,7 +38,7 @@ _LIMITS: Final = {
     apsw.SQLITE_LIMIT_VDBE_OP: 25_000,
     apsw.SQLITE_LIMIT_FUNCTION_ARG: 50,
     apsw.SQLITE_LIMIT_ATTACHED: 0,
-    # The time of one LIKE is the product of text and pattern, and nobody looks at a clock meanwhile.
+    # One LIKE takes time proportional to text times pattern, and the guard is not called meanwhile.
     apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 100,
     apsw.SQLITE_LIMIT_VARIABLE_NUMBER: 1_000,
     apsw.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
@@ -53,12 +52,12 @@ _SETTINGS: Final = {
     apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER: 0,
     apsw.SQLITE_DBCONFIG_ENABLE_VIEW: 0,
     apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA: 0,
-    # "text" in double quotes is a name that is not there, not a text.
+    # "text" in double quotes is an unknown name, not a text.
     apsw.SQLITE_DBCONFIG_DQS_DML: 0,
     apsw.SQLITE_DBCONFIG_DQS_DDL: 0,
 }
 
-# The steps of SQLite's machine that leave a value, of any length, where it stays.
+# The instructions of SQLite's machine that store a value of any length in a register.
 _AGGREGATES: Final = ("AggFinal", "AggInverse", "AggStep", "AggStep1", "AggValue")
 _MAKERS: Final = ("Cast", "Concat", "Copy", "Function", "MakeRecord", "PureFunc", "String", "String8", "Variable")
 _READERS: Final = ("Column", "RowData", "SorterData", "VColumn")
@@ -67,7 +66,7 @@ _BLANK: Final = re.compile(r"(?:[\s;]|--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*(?:\
 
 
 class SandboxStatement:
-    """What SQLite says about a query before it runs."""
+    """What SQLite reports about a query before it runs."""
 
     def __init__(self, cursor: apsw.Cursor, text: str) -> None:
         self.text = text
@@ -78,14 +77,14 @@ class SandboxStatement:
 
 
 class Sandbox:
-    """Made for one query, closed after it."""
+    """Created for one query, closed after it."""
 
     def __init__(self, source: TableSource, guard: Guard) -> None:
         self.guard = guard
-        self.denied = ""  # What the authorizer has refused.
+        self.denied = ""  # What the authorizer has rejected.
         self._growth = 1
         self._connection = connection = apsw.Connection(":memory:")
-        connection.row_trace = connection.exec_trace = None  # A program may have hooks for all of its connections.
+        connection.row_trace = connection.exec_trace = None  # The program may have installed hooks for all connections.
         connection.drop_modules(JSON_TABLES)
         connection.execute("PRAGMA temp_store = MEMORY")
         for option, value in _SETTINGS.items():
@@ -107,7 +106,7 @@ class Sandbox:
         self._longest = longest
         self._connection.limit(apsw.SQLITE_LIMIT_LENGTH, longest)
 
-    # What may be asked
+    # What a query may do
 
     def _authorize(
         self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
@@ -126,7 +125,7 @@ class Sandbox:
         return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
 
     def look_at(self, sql: str, parameters: Parameters) -> SandboxStatement:
-        """Let SQLite read the query, and run nothing of it."""
+        """Let SQLite compile the query, without running it."""
         if "\0" in sql:
             raise QueryInvalid("the query has a zero byte in it")
         self._growth = growth_of(sql)
@@ -146,12 +145,14 @@ class Sandbox:
         finally:
             cursor.close(True)
         if not looks or looks[0].is_empty:
-            raise QueryInvalid("there is no query", 'for instance: "SELECT channel, count(*) FROM messages GROUP BY 1"')
+            raise QueryInvalid(
+                "the query is empty", 'for instance: "SELECT channel, count(*) FROM messages GROUP BY 1"'
+            )
         if not looks[0].only_reads or not looks[0].columns:
-            raise QueryInvalid("a query only reads", "use SELECT")
+            raise QueryInvalid("a query can only read", "use SELECT")
         if not _BLANK.match(sql, len(looks[0].text)):
-            raise QueryInvalid("more than one statement", "one SELECT at a time")
-        self._growth = 0  # It is known now, and the next translations are the same.
+            raise QueryInvalid("the query has more than one statement", "use one SELECT at a time")
+        self._growth = 0  # Its size is known now, and it is compiled the same way again.
         return looks[0]
 
     # Running
@@ -184,7 +185,7 @@ class Sandbox:
 
 
 def is_ours(table: str, column: str) -> bool:
-    """Without a column it may also be the name of a subquery; what SQLite itself has is never ours."""
+    """Without a column it may also be the name of a subquery. SQLite's own tables are never ours."""
     name = table.lower()
     if name in TABLES or name in JSON_TABLES:
         return True
@@ -193,13 +194,13 @@ def is_ours(table: str, column: str) -> bool:
 
 def denial(action: int, first: str | None, second: str | None) -> str:
     if action == apsw.SQLITE_FUNCTION:
-        return f"the function {second}() is not for queries"
+        return f"the function {second}() is not allowed in queries"
     if action == apsw.SQLITE_READ:
-        return f"there is nothing to read in {first}"
+        return f"a query cannot read {first}"
     name = str(apsw.mapping_authorizer_function[action]).removeprefix("SQLITE_").replace("_", " ")
-    return f"a query only reads: {name} is refused"
+    return f"a query can only read: {name} is not allowed"
 
 
 def size_of(row: Sequence[object]) -> int:
-    """About what a row takes in memory."""
+    """About the memory of a row."""
     return 120 + sum(56 + (len(value) if isinstance(value, (str, bytes)) else 0) for value in row)

@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""What a query reads, once and at one moment: the messages that are held, in segments, and pages of history.
+"""What a query reads, once and of one moment: the messages that exist, in segments, and pages of history.
 
-A segment holds the messages of one entity, so all of it has the same channel and the same status. Whoever wants rows
-in the order of these gets the segments in that order, and nobody has to sort a million rows.
+A segment has the messages of one entity: all have the same channel and the same status. A query that orders by these
+gets the segments in that order, so SQLite does not sort a million rows.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,23 +20,23 @@ PENDING: Final = "pending"
 FAILED: Final = "failed"
 DELIVERED: Final = "delivered"
 COMPLETED: Final = "completed"
-"""The kind of the event that a delivered message leaves, and its state."""
+"""The kind of the event of a delivered message, and its state."""
 
 LOOKUPS_MAX: Final = 100
 HISTORY_KEPT_MAX: Final = 200_000
-"""Events that one query holds at once, at most."""
+"""The most events that one query keeps in memory."""
 
 PAGE_EVENTS: Final = 2_000
 PAGE_BODIES: Final = 256
 PAGE_BODY_BYTES: Final = 4_000_000
 EVENT_BYTES: Final = 600
 PLACE_BYTES: Final = 150
-"""What an event, and a place in a dictionary, take in memory. Rough, and enough to count."""
+"""The memory of an event, and of an entry in a dictionary: rough estimates for the guard."""
 
 
 @final
 class RowSegment:
-    """The messages of one entity, or, where there are none, events of those that were delivered."""
+    """The messages of one entity; or, with `pages`, events of delivered messages."""
 
     def __init__(self, channel: str, status: str, entries: list[StoredMessage]) -> None:
         self.channel = channel
@@ -49,7 +49,7 @@ class RowSegment:
 
 
 class Pages(Protocol):
-    """Events, one page after the other; an empty page is the end."""
+    """Events page by page; an empty page is the end."""
 
     def next_page(self) -> list[Event]: ...
 
@@ -66,7 +66,7 @@ class OnePage:
 
 @final
 class HistoryPages:
-    """History after a seq, up to where it stood when it was asked first: whoever reads must not chase the present."""
+    """History after a seq, up to its end at the first call: a reader must not follow new events for ever."""
 
     def __init__(self, store: Store, guard: Guard, after: int, until: int | None, kinds: Collection[str]) -> None:
         self._store = store
@@ -112,10 +112,10 @@ class TableSource:
         self._by_message: dict[str, list[Event]] | None = None
         self._asked: i64 = 0
 
-    # What is held
+    # Messages
 
     def segments(self, channel: str | None) -> list[RowSegment]:
-        """By entity, in the order in which they were made; those of one channel only if it is named."""
+        """One for each entity, in the order of creation; only those of `channel` if it is given."""
         if channel is None:
             if self._all is None:
                 self._all = self.split(self.store.held())
@@ -147,7 +147,7 @@ class TableSource:
         return found
 
     def with_id(self, message_id: str) -> list[StoredMessage]:
-        """The first look is a walk; who looks again is joining, and gets an index."""
+        """The first call scans; a second call means a join, and builds an index."""
         if self._by_id is None and self._looked_up:
             self._by_id = self._index()
         if self._by_id is not None:
@@ -172,15 +172,15 @@ class TableSource:
                     there.append(entry)
         return index
 
-    def letter_targets(self) -> set[str]:
-        """Where entities forward their dead letters to, in small letters."""
+    def dead_letter_targets(self) -> set[str]:
+        """The entities to which dead-lettered messages are forwarded, in lower case."""
         if self._targets is None:
             infos: list[EntityInfo] = self.store.entities().wait()
             named = [str(info.settings.get("forward_dead_letters_to") or "").casefold() for info in infos]
             self._targets = {name for name in named if name}
         return self._targets
 
-    # What was delivered
+    # Delivered messages
 
     def delivered(self, ids: Collection[str] | None) -> Pages:
         if ids is None:
@@ -188,7 +188,7 @@ class TableSource:
         return OnePage([event for each in sorted(ids) for event in self.events_of(each) if event.kind == COMPLETED])
 
     def events_of(self, message_id: str) -> list[Event]:
-        """Who asks for many is joining, and gets an index of his own where history is not too long for that."""
+        """Many calls mean a join: then an index is built, unless history is too long for that."""
         self._asked += 1
         if self._asked == LOOKUPS_MAX and self.history_size() <= HISTORY_KEPT_MAX:
             self._by_message = self._events_by_message()
@@ -209,7 +209,7 @@ class TableSource:
                     index.setdefault(event.message_id, []).append(event)
 
     def delivered_by_channel(self) -> list[RowSegment]:
-        """All of it at once, for who wants it in order."""
+        """All delivered messages at once, for a query that orders by channel."""
         by_channel: dict[str, list[Event]] = {}
         pages = HistoryPages(self.store, self.guard, 0, None, (COMPLETED,))
         while True:
@@ -222,7 +222,7 @@ class TableSource:
         return [delivered_segment(channel, OnePage(events)) for channel, events in by_channel.items()]
 
     def history_size(self) -> int:
-        """At most so many events."""
+        """An upper bound of the number of events."""
         health = self.store.health()
         return max(0, health.last_seq - health.oldest_seq + 1)
 
@@ -235,14 +235,14 @@ def delivered_segment(channel: str, pages: Pages) -> RowSegment:
 
 @final
 class QueryBodies:
-    """The encoded envelopes of entries, read from disk a page at a time."""
+    """The encoded messages of entries, read from disk a page at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._read: dict[StoredMessage, bytes] = {}
 
     def of(self, entries: list[StoredMessage], at: i64) -> bytes | None:
-        """That of the entry at a place, together with those behind it. None when it is gone meanwhile."""
+        """The data of the entry at this index; reads the next ones along with it. None if it was removed meanwhile."""
         entry = entries[at]
         data = entry.data
         if data is None:

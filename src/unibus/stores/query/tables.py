@@ -1,13 +1,12 @@
-"""The four tables of a query, and what each of them can do by itself so that SQLite need not.
+"""The four tables of a query, and which comparisons and orders each of them applies itself.
 
-    messages      the messages that are held ('pending', or 'failed' in a dead-letter queue), and those that history
-                  still knows to have been completed ('delivered')
-    dead_letters  those that died, with the record of their death
+    messages      messages that exist ('pending', or 'failed' in a dead-letter queue), and completed ones that history
+                  still has ('delivered')
+    dead_letters  dead-lettered messages, with the reason
     events        history
-    outgoing      messages on their way to other domains. Links between domains fill it; until there are some it has
-                  no rows
+    outgoing      messages in outgoing queues to other domains; empty as long as there are no links between domains
 
-A comparison that a table takes over only spares reading: SQLite compares again, except for the status.
+A comparison that a table applies only avoids reading: SQLite compares again, except for the status.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,11 +17,11 @@ import apsw
 import msgspec
 
 from unibus.core.lifecycle.events import Event
-from unibus.stores.query.cursors import EmptyCursor, EventCursor, LetterCursor, MessageCursor
+from unibus.stores.query.cursors import DeadLetterCursor, EmptyCursor, EventCursor, MessageCursor
 from unibus.stores.query.plan import EQ, GE, GT, IN, LE, LT, NE, QueryPlan, excludes_delivered
 from unibus.stores.query.table_source import HISTORY_KEPT_MAX, TableSource
 
-Cursor: TypeAlias = MessageCursor | LetterCursor | EventCursor | EmptyCursor
+Cursor: TypeAlias = MessageCursor | DeadLetterCursor | EventCursor | EmptyCursor
 
 MESSAGES: Final = {
     "id": "TEXT",
@@ -98,7 +97,7 @@ _SELECTIVITY: Final = {"id": 1e-5, "message_id": 1e-5, "seq": 1e-1, "channel": 1
 
 @dataclass(frozen=True)
 class Ability:
-    """What a table does by itself."""
+    """The comparisons and orders that a table applies itself."""
 
     operators: Mapping[str, frozenset[str]] = field(default_factory=dict)
     whole_sets: frozenset[str] = frozenset()  # Takes all values of an IN at once.
@@ -132,7 +131,7 @@ _ABILITIES: Final[dict[str, Ability]] = {
 
 
 class QueryTable:
-    """One table for one query. SQLite may think about it several times; each thought is a plan that a cursor gets."""
+    """One table for one query. SQLite may consider several plans; each gets a number, and a cursor gets one of them."""
 
     def __init__(self, name: str, source: TableSource) -> None:
         self.name = name
@@ -164,7 +163,7 @@ class QueryTable:
         return not self._source.guard.is_over()
 
     def _term(self, info: apsw.IndexInfo, which: int) -> tuple[str, str] | None:
-        """The comparison, if the table takes it over."""
+        """The comparison, if the table applies it."""
         column = info.get_aConstraint_iColumn(which)
         operator = _OPERATORS.get(info.get_aConstraint_op(which))
         if column < 0 or operator is None or not info.get_aConstraint_usable(which):
@@ -180,7 +179,7 @@ class QueryTable:
         return name, operator
 
     def _order(self, info: apsw.IndexInfo, history: bool) -> tuple[list[str], bool]:
-        """The columns in whose order rows can come by themselves; none if that is not what is asked for."""
+        """The columns of the order, if the table can return its rows in it; else none."""
         columns = [info.get_aOrderBy_iColumn(which) for which in range(info.nOrderBy)]
         descending = {info.get_aOrderBy_desc(which) for which in range(info.nOrderBy)}
         names = [self._columns[column] if column >= 0 else "" for column in columns]
@@ -202,14 +201,14 @@ class QueryTable:
 
 _CURSORS: Final[dict[str, Callable[[TableSource, list[QueryPlan]], Cursor]]] = {
     "messages": MessageCursor,
-    "dead_letters": LetterCursor,
+    "dead_letters": DeadLetterCursor,
     "events": lambda source, plans: EventCursor(source, plans, tuple(EVENTS)),
     "outgoing": lambda source, plans: EmptyCursor(),
 }
 
 
 class Module:
-    """Makes the tables known to SQLite. They are simply there; no statement makes one."""
+    """Registers the tables with SQLite. They exist without a CREATE statement."""
 
     def __init__(self, source: TableSource) -> None:
         self._source = source

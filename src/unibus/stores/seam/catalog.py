@@ -1,8 +1,8 @@
 # mypyc: compiled
-"""What entities and sessions a store has, asked for one by one or page by page: never by a walk over all of them.
+"""Lookups of entities, rules and sessions: one at a time or a page at a time, never all of them.
 
-A protocol server asks for an entity with every request. `Store.entities` makes a record of each entity for that, which
-takes milliseconds at some thousand of them; everything here takes microseconds, whatever their number.
+A protocol server looks up an entity for every request. `Store.entities` builds a record of each entity, which takes
+milliseconds for some thousand entities. A lookup here takes microseconds, whatever their number.
 """
 
 import threading
@@ -22,7 +22,7 @@ from unibus.stores.seam.pending import Pending, resolved
 
 @final
 class RuleCounts:
-    """`correlations` of the `rules` have a correlation filter."""
+    """The rules of a topic: `correlations` of the `rules` have a correlation filter."""
 
     def __init__(self, subscriptions: int, rules: int, correlations: int) -> None:
         self.subscriptions = subscriptions
@@ -31,55 +31,55 @@ class RuleCounts:
 
 
 class Catalog(Protocol):
-    """The namespace, which no other verb of a store shows, is found here by its reserved name."""
+    """Also finds the namespace, by its reserved name. No other method of a store shows it."""
 
     def entity(self, name: str) -> Pending[EntityInfo | None]:
-        """One of them. None if there is none of that name; case does not matter."""
+        """The entity of this name, or None. Case does not matter."""
 
     def find(self, name: str) -> Entity | None:
-        """The live object, without waiting, for every request of a server. Only name, kind and settings may be read.
+        """The live object, without waiting, for every request of a server. Read only its name, kind and settings.
 
-        Settings are replaced as a whole when they change, so that what is derived from them can be kept by identity.
+        A change of settings replaces the whole object, so a caller may cache what it derives from one by its identity.
         """
 
     def entity_of_lock(self, token: bytes) -> str:
-        """The name of the entity that has the message with this lock, without waiting; empty if there is none."""
+        """The name of the entity whose message has this lock token, without waiting; "" if none has."""
 
     def count_before(self, entity: str, priority: int, sequence: int, at_most: int) -> int:
-        """How many messages a claim would give before one at this place: 0 exactly if none, else an estimate.
+        """How many messages a claim would return before the one with this priority and sequence.
 
-        Without waiting, as far as this process knows: asked for each message that a feed delivers, under the lock of
-        the feed, so it calls nothing back. 0 where nothing can be claimed now.
+        0 is exact, larger numbers are estimates; 0 also where nothing can be claimed now. A subscription pump asks for
+        each message that it delivers, while it holds its own lock: so this neither waits nor calls back.
         """
 
     def page(self, kind: int, topic: str, skip: int, top: int) -> Pending[list[EntityInfo]]:
-        """Those of one kind by name, `top` of them from the one at `skip`; of one topic where it is named."""
+        """Entities of one kind by name, of one topic if it is given: skips `skip`, returns `top`."""
 
     def rules(self, subscription: str) -> Pending[RuleSet | None]:
-        """The rules of a subscription as it routes by them: not read again. None if no subscription has that name."""
+        """The compiled rules that a subscription routes by, not parsed again. None if there is no such subscription."""
 
     def rule_counts(self, topic: str) -> Pending[RuleCounts]:
         """How many subscriptions a topic has, and how many rules they have together."""
 
     def sessions(self, entity: str, updated_after_ns: int, skip: int, top: int) -> Pending[list[str]]:
-        """The ids of sessions that have messages or a state, in their order, `top` of them from the one at `skip`.
+        """Ids of sessions with messages or a state, in order: skips `skip`, returns `top`.
 
-        With `updated_after_ns` only those whose state was set after that instant.
+        `updated_after_ns` keeps only those whose state was set after that instant.
         """
 
     def session_states(self, entity: str) -> Pending[dict[str, bytes]]:
-        """The states that sessions of an entity have, by session, whether they have messages or are locked."""
+        """Session id to state, for every session of the entity that has a state, with messages or without."""
 
     def count_new(self, commands: Sequence[Send]) -> int:
-        """How many of these sends are no duplicates, without waiting. For limits that a duplicate does not count in."""
+        """How many of these sends are not duplicates, without waiting. A rate limit does not count duplicates."""
 
     def watch_filters(self, watch: FilterWatch | None) -> None:
-        """Measure from now on how long the filters of topics take. Called with the store's lock held: it is quick."""
+        """Report to `watch` how long topic filters take. It is called under the store's lock, so it must be quick."""
 
 
 @final
 class EmbeddedCatalog:
-    """`begin` is the store's: it refuses what a closed store cannot answer, and lets time pass."""
+    """The catalog of an embedded store. `begin` raises if the store is closed or failed, and applies due deadlines."""
 
     def __init__(self, state: StoreState, lock: threading.RLock, begin: Callable[[], int]) -> None:
         self._state = state
@@ -93,10 +93,10 @@ class EmbeddedCatalog:
             return resolved(None if found is None else info_of(found))
 
     def find(self, name: str) -> Entity | None:
-        return self._state.find_any(name)  # One look into a dict: no lock.
+        return self._state.find_any(name)  # One dict lookup, which is atomic: it needs no lock.
 
     def entity_of_lock(self, token: bytes) -> str:
-        with self._lock:  # The first of these calls makes the index.
+        with self._lock:  # The first call builds the index of tokens.
             entry = self._state.by_token(token)
         return "" if entry is None else entry.entity.name
 

@@ -1,4 +1,4 @@
-"""How much a "yes" of a store means."""
+"""Durability levels: what an acknowledged message survives."""
 
 import enum
 
@@ -9,17 +9,17 @@ class Durability(enum.IntEnum):
     """What an acknowledged message survives."""
 
     D0 = 0
-    """Memory: nothing, it ends with the process."""
+    """In memory: lost when the process ends."""
     D1 = 1
-    """Handed to the kernel: the end of the process, kill -9 included."""
+    """Written to the operating system: survives the end of the process, also by kill -9."""
     D2 = 2
-    """Synced to disk before the acknowledgement: loss of power."""
+    """Synced to disk before the acknowledgement: survives a power cut."""
     D3 = 3
-    """Synced in two failure domains: loss of one of them."""
+    """Synced in two failure domains: survives the loss of one of them."""
 
     @staticmethod
     def of(value: object) -> "Durability":
-        """From a member, its name or its number."""
+        """From a member, its name or its number. Raises UsageError for anything else."""
         if isinstance(value, str) and value.upper() in Durability.__members__:
             return Durability[value.upper()]
         if isinstance(value, int) and not isinstance(value, bool) and value in Durability.__members__.values():

@@ -1,16 +1,20 @@
-"""A store in a child of the process that opened it: it belongs to the parent, and the child must leave it alone.
+"""Fork safety: a forked child must not touch the store that its parent has open.
 
-A forked child has copies of everything in memory, but none of the threads; locks that were held at that moment stay
-held for ever. It shares the open files, and with them the owner's lock and SQLite's memory of its own locks. A child
-that wrote would write into the middle of what the parent writes; one that only closed its copy could take back what the
-parent has not finished, or remove the parent's log. So in a child
+A forked child has a copy of the parent's memory but none of its threads, so a lock that another thread held at that
+moment is never released. It shares the open files, and with them the owner's lock and SQLite's record of its own locks.
+If the child wrote, it would write into the middle of a group of the parent. If it only closed its copy, SQLite could
+roll back what the parent has not finished, or delete the parent's write-ahead log. So in a child
 
-    every operation        raises BusForked: what operations look at anyway (closed, failed) was changed here
-    close, finalizers      do nothing, and what they would free is kept for ever
-    locks that are shared  are free again, so that the child can make a bus of its own
+    every operation        raises BusForked, through the fields that operations check anyway (closed, failure)
+    close, finalizers      do nothing, and the objects that they would free are never freed
+    shared locks           are reset, so that the child can open a bus of its own
 
-None of that costs a running bus anything. Before a fork, no thread may be inside of SQLite: its own mutexes would be
-held in the child for ever, and no second file could be opened there. So a fork waits for a write that is going on.
+    fork():   _before ─────────────▶ takes _forking, then every lock in _held_at_fork
+              _after_in_parent ────▶ releases them
+              _after_in_child ─────▶ resets them, then calls every ForkMark
+
+A running bus pays nothing for this. No thread may be inside SQLite at a fork: SQLite's own mutexes would stay locked in
+the child, and the child could not open any file. So `_before` waits until a write in progress is finished.
 """
 
 import _thread
@@ -30,29 +34,29 @@ from unibus.stores.seam.durability import Durability
 log = logging.getLogger("unibus")
 
 WAIT_S: Final = 5.0
-"""How long a fork waits for a write: a disk that hangs must not hang every fork."""
+"""How long a fork waits for a write to finish: a disk that hangs must not block every fork."""
 
 
 class ForkMark:
-    """Kept by what has to know of a fork. A plain class, because compiled ones have no weak references."""
+    """A registered callback, valid while its owner keeps it. Not compiled: compiled classes have no weak references."""
 
     def __init__(self, call: Callable[[int], None]) -> None:
         self.call = call
         self.pid = os.getpid()
 
 
-# By their ids. Of a WeakValueDictionary a thread can list what there is in one step, while others add to it.
+# By id. Listing a WeakValueDictionary is one atomic step, so a fork needs no lock while other threads add to it.
 _marks: "weakref.WeakValueDictionary[int, ForkMark]" = weakref.WeakValueDictionary()
 _held_at_fork: "weakref.WeakValueDictionary[int, threading.RLock]" = weakref.WeakValueDictionary()
 _forking: Final = threading.RLock()
-_now_held: list[threading.RLock] = []
+_now_held: list[threading.RLock] = []  # Taken, or about to be taken, for the fork in progress.
 _kept: list[object] = []
 
 
 def on_fork(call: Callable[[int], None]) -> ForkMark:
-    """Call this in every child, with the id of this process, as long as the caller keeps the result.
+    """Call `call` in every forked child, with the id of this process, as long as the caller keeps the result.
 
-    It is called in the first moment of the child, and must take no lock: a thread that had it does not exist there.
+    It runs before any other code of the child and must take no lock: the thread that held it does not exist there.
     """
     mark = ForkMark(call)
     _marks[id(mark)] = mark
@@ -60,47 +64,48 @@ def on_fork(call: Callable[[int], None]) -> ForkMark:
 
 
 def hold_at_fork(lock: threading.RLock) -> None:
-    """Fork only while no other thread holds this lock. For what is held inside of SQLite."""
+    """Let a fork wait until no other thread holds this lock. For locks that are held during calls into SQLite."""
     _held_at_fork[id(lock)] = lock
 
 
 OPENING: Final = threading.RLock()
-"""Held while a file is opened or closed by SQLite, which takes mutexes of the whole process for that."""
+"""Held while SQLite opens or closes a file: it takes mutexes of the whole process for that."""
 hold_at_fork(OPENING)
 
 
 def renew(lock: object) -> None:
-    """Free a lock that a thread of the parent may have held. The same thing is done for the locks of `logging`."""
+    """Reset a lock that a thread of the parent may have held. The module `logging` does the same with its locks."""
     renew_it = getattr(lock, "_at_fork_reinit", None)
     if renew_it is not None:
         renew_it()
 
 
 def renew_in_child(lock: object) -> None:
-    """The same in every child from now on, for a lock of the whole process."""
+    """Reset this lock in every child from now on. For a lock of the whole process."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: renew(lock))
 
 
 def keep_for_ever(thing: object) -> None:
-    """Let nothing free it, not even the end of the interpreter. Only for a child: it is the parent's to free.
+    """Never free this object, not even when the interpreter ends. Only for a child: the parent frees it.
 
-    SQLite would close its files, and a loop would take its sockets out of what the parent waits for.
+    A freed connection would make SQLite close the shared files; a freed loop would remove sockets from the epoll set
+    that it shares with the parent.
     """
     _kept.append(thing)
     try:
         import ctypes
     except ImportError:
-        return  # Then it lives as long as this module does.
+        return  # Then `_kept` holds it until the interpreter ends.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def opened_by(pid: int) -> BusForked:
-    return BusForked(f"this bus was opened by process {pid}, and this is a child of it", "make a bus in the child")
+    return BusForked(f"this bus was opened by process {pid}, and this is a child of it", "open a bus in the child")
 
 
 class ForkedJournal:
-    """What a store has instead of its journal in a child: nothing is written or read, and closing is no matter."""
+    """Replaces the journal of a store in a child: every call raises BusForked, and `close` does nothing."""
 
     def __init__(self, url: str, durability: Durability, pid: int) -> None:
         self.url = url
@@ -117,22 +122,24 @@ class ForkedJournal:
     cursors = move_cursor = missed = trim = size_bytes = oldest_seq = _refuse
 
     def close(self) -> None:
-        """It is the parent's."""
+        """The parent closes it."""
 
 
 def _before() -> None:
-    """An exception here is printed and forgotten, and the fork goes on: a Ctrl-C must not lose what has to be released.
-    So what may be held is listed before it is taken, and whether it is held is asked of the lock itself."""
+    """Python prints an exception of this function and forks anyway. So a Ctrl-C here must not leave a lock
+    taken for ever: each lock is listed in `_now_held` before it is taken, and `_after_in_parent` asks the lock itself
+    whether it is held.
+    """
     _forking.acquire()
     while True:
         known = [lock for reference in _held_at_fork.valuerefs() if (lock := reference()) is not None]
         new = [lock for lock in known if not any(lock is held for held in _now_held)]
         if not new:
-            return  # Nor can one be added any more: files are opened under one of these locks.
+            return  # A lock that is added later does not matter: SQLite opens files under OPENING, which is taken.
         for lock in sorted(new, key=id):
             _now_held.append(lock)
             if not lock.acquire(timeout=WAIT_S):
-                log.warning("a process was forked in the middle of a write; the child should open no store")
+                log.warning("a process was forked during a write; do not open a store in the child")
 
 
 def _after_in_parent() -> None:
@@ -140,18 +147,18 @@ def _after_in_parent() -> None:
     while _now_held or is_owned(_forking):
         try:
             while _now_held:
-                if is_owned(_now_held[-1]):  # Not so where waiting for it took too long.
+                if is_owned(_now_held[-1]):  # False if waiting for it timed out.
                     _now_held[-1].release()
                 _now_held.pop()
             _forking.release()
         except KeyboardInterrupt:
-            is_interrupted = True  # The rest has to be released first.
+            is_interrupted = True  # Release the rest first, or every later write would wait for ever.
     if is_interrupted:
         _thread.interrupt_main()
 
 
 def is_owned(lock: threading.RLock) -> bool:
-    """Whether this thread holds it, as `threading.Condition` asks it."""
+    """Whether this thread holds the lock, by the same method that `threading.Condition` uses."""
     owned: bool = lock._is_owned()  # type: ignore[attr-defined]
     return owned
 
@@ -164,7 +171,7 @@ def _after_in_child() -> None:
         try:
             mark.call(mark.pid)
         except Exception:
-            log.exception("a bus of the parent could not be marked as such")  # The others have to be.
+            log.exception("a bus of the parent could not be disabled in a forked child")  # Still disable the others.
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""What a store tells of an entity: from the live object to a frozen record."""
+"""The record of an entity that a store returns: counts, sizes and times, copied from the live object."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,14 +12,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class EntityInfo:
-    """An entity as it is now. The counts add up to the messages that it holds; `dead` are those of its sub-queue.
+    """An entity as it is now. The first four counts add up to the messages in it; `dead` are in its dead-letter queue.
 
-    Settings are not shown: they may hold keys. `accessed_ns` is when somebody last sent to it, received from it, looked
-    into it or set it up; 0 as long as nobody has since the store was opened. 0 elsewhere: nobody wrote it down.
+    The repr hides the settings: they may hold keys. `accessed_ns` is the time of the last send, receive, peek or
+    declaration; 0 if there was none since the store was opened. Another time that is 0 was never recorded.
 
-    The last six count since the store was opened, and are not stored: messages that arrived (sent, copied or passed
-    on), deliveries, how messages were settled, and deliveries whose lock ended before that. A message that is removed
-    when it is received is delivered and completed.
+    The last six count since the store was opened and are not stored: messages that arrived (sent, copied or forwarded),
+    deliveries, how messages were settled, and deliveries whose lock expired before that. A message that is removed on
+    receive counts as delivered and completed.
     """
 
     name: str
@@ -61,7 +61,7 @@ def _instant(ns: int) -> datetime | None:
 
 
 def _settings(entity: Entity) -> Settings:
-    """As they are in force: the lock duration of a dead-letter queue is that of its entity."""
+    """The effective settings: a dead-letter queue has the lock duration of its entity."""
     settings = entity.settings.as_dict()
     if entity.owner is not None:
         settings["lock_duration"] = int(lock_ns_of(entity)) / 1e9

@@ -1,6 +1,11 @@
-"""The seam inside of an embedded store: where its changes are written. Five verbs and a snapshot.
+"""The protocol between an embedded store and its journal: what writes the store's changes, and reads them at recovery.
 
-A journal is told everything in groups. A group is written as one: all of it is there after a crash, or nothing.
+    EmbeddedStore ── decides ──▶ changes ── Committer ──▶ Journal.append(group [, slice of a snapshot])
+                                                          Journal.load ──▶ StoreState, at the next start
+
+The invariant of every journal: a group is atomic. After a crash it has all changes of a group or none, and all groups
+before it. The committer serialises `append` and `trim` by its lock `committing`; every other method may be called from
+any thread at the same time.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +23,7 @@ from unibus.stores.seam.durability import Durability
 
 
 class EntityRow(NamedTuple):
-    """An entity as a snapshot has it. `sequence` is the last one given; moments that nobody wrote down are 0."""
+    """An entity in a snapshot. `sequence` is the last one that it assigned; a time that was never recorded is 0."""
 
     number: int
     name: str
@@ -31,14 +36,14 @@ class EntityRow(NamedTuple):
 
 @dataclass
 class SnapshotSlice:
-    """A piece of a snapshot, written together with a group of changes. The last one says what the snapshot covers."""
+    """A slice of a snapshot, written atomically with a group of changes. The last one says what the snapshot covers."""
 
     entries: list[tuple[int, int, SavedEntry, bytes]] = field(default_factory=list)
     gone: list[tuple[int, int]] = field(default_factory=list)
-    entities: list[EntityRow] = field(default_factory=list)  # Those that are new.
+    entities: list[EntityRow] = field(default_factory=list)  # New ones only.
     last: "Summary | None" = None
-    sources: list[StoredMessage] = field(default_factory=list)  # Whose rows `entries` are, in their order.
-    put_off: bool = False  # Set by a journal that had no space for it: the group was written without it.
+    sources: list[StoredMessage] = field(default_factory=list)  # The messages of `entries`, in the same order.
+    put_off: bool = False  # Set by a journal that had no space for it: it wrote the group without the slice.
 
     def is_empty(self) -> bool:
         return not (self.entries or self.gone or self.entities or self.last is not None)
@@ -46,7 +51,7 @@ class SnapshotSlice:
 
 @dataclass
 class Summary:
-    """What a snapshot holds besides messages: all changes up to `seq`, and some of those up to `overlap`."""
+    """What a snapshot has besides messages. It covers all changes up to `seq`, and some of those up to `overlap`."""
 
     seq: int
     overlap: int
@@ -55,54 +60,55 @@ class Summary:
     retired: dict[str, int]
     sessions: dict[int, list[SavedSession]]
     marks: list[tuple[int, int, str, int]]
-    marks_over: list[tuple[int, int, int]]  # (entity, kind, instant): marks from before are over.
+    marks_over: list[tuple[int, int, int]]  # (entity, kind, instant): dedup keys older than the instant have expired.
     positions: dict[str, int]
 
 
 class Journal(Protocol):
     url: str
-    durability: Durability  # The best it can do.
-    snapshots: bool  # Whether it wants snapshots at all.
-    reserve: Reserve  # Space for the day when the disk is full.
-    held: HeldFiles  # The files that it has open.
+    durability: Durability  # The best level that it offers.
+    snapshots: bool  # Whether it takes snapshots.
+    reserve: Reserve  # Space to write with when the disk is full.
+    held: HeldFiles  # Its open files.
 
     def load(self, state: StoreState) -> int:
-        """Play everything that was written into an empty book. StoreDamaged names what is wrong.
+        """Recovery: load the snapshot into an empty state and replay the log after it. Raises StoreDamaged.
 
-        Gives the seq that the last snapshot covers.
+        Returns the seq that the last snapshot covers.
         """
 
     def reload(self, state: StoreState) -> bool:
-        """Play everything that was written into another empty book, and change nothing. For checks.
+        """Recover into another empty state without changing anything. For checks.
 
-        False: this journal does not keep enough for that.
+        False if this journal does not keep enough history for that.
         """
 
     def append(self, first_seq: int, changes: Sequence[Change], sync: bool, part: SnapshotSlice | None = None) -> None:
-        """Write a group; with `sync` it is on disk after that. A part that finds no space is put off.
+        """Write a group; with `sync` it is on disk when this returns. A slice that does not fit on the disk is put off.
 
-        StoreFailed: unknown, and no more is taken. StoreFull: nothing of the group was written, and no more is taken.
+        Raises StoreFailed when the outcome is unknown, and StoreFull when nothing of the group was written. After
+        either the journal rejects every further group.
         """
 
     def is_quick(self) -> bool:
-        """Whether an append without sync would return at once: nobody is at the file, nothing has to be moved."""
+        """Whether an append without sync would return at once: no reader holds the file, and no checkpoint is due."""
 
     def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
-        """The data of messages that are not in memory, all of which were written."""
+        """The encoded messages of entries whose data is not in memory. All of them were written."""
 
     def events_after(
         self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
     ) -> tuple[list[Event], int]:
-        """Rows of history, only of some kinds where they are named, and the last seq there is."""
+        """Events after `seq`, only of `kinds` if any are given, and the last seq of the history."""
 
     def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
-        """Everything that history has of one message, in order."""
+        """All events of one message that the history still has, in order."""
 
     def changes_after(self, seq: int) -> Iterable[tuple[int, Change]]:
-        """The changes themselves, with their seq, as far as they are still there."""
+        """The changes after `seq` that the history still has, each with its seq."""
 
     def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
-        """Those changes, in order, as far as they are still there."""
+        """The changes with these seqs that the history still has, in order."""
 
     def cursors(self) -> dict[str, int]: ...
 
@@ -111,10 +117,10 @@ class Journal(Protocol):
     def missed(self, name: str) -> int: ...
 
     def trim(self, now_ns: int, up_to_seq: int) -> bool:
-        """Forget some history that is too old or too much, but nothing after `up_to_seq`. True if there is more."""
+        """Prune some of the history beyond its limits, but nothing after `up_to_seq`. True if there is more."""
 
     def size_bytes(self) -> int:
-        """Of the history."""
+        """The size of the history."""
 
     def oldest_seq(self) -> int: ...
 
@@ -122,7 +128,7 @@ class Journal(Protocol):
 
 
 def checked_level(asked: Durability | None, journal: Journal) -> Durability:
-    """What an answer means: as was asked for, or as much as the journal can give."""
+    """The durability of a call: what it asks for, else the best of the journal. UsageError if it asks for more."""
     if asked is None:
         return journal.durability
     if asked > journal.durability:

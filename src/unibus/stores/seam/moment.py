@@ -1,8 +1,8 @@
-"""All that a store holds as it is at one moment, for a reader that takes long: an export of a store in use.
+"""A consistent copy of a store in use, for a reader that takes long: an export.
 
-A SQLite file is read beside its owner, in one read transaction. Other stores cannot be read from outside: their
-messages are listed while the store stops for it, and what happens to them afterwards does not show. The data of a
-message is not copied, only kept.
+A SQLite file needs none: it is read beside its owner, in one read transaction. Other stores cannot be read from
+outside. For them the store stops while its messages are listed; later changes do not appear in the copy. The data of
+messages is shared and not copied, because it never changes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from unibus.stores.seam.info_of import EntityInfo, info_of
 
 
 class StoreCopy:
-    """What an export reads, of one moment: as StoreReader has it."""
+    """The part of StoreReader that an export needs, all of one moment."""
 
     def __init__(
         self, infos: list[EntityInfo], entries: list[StoredMessage], states: dict[str, dict[str, bytes]]
@@ -39,11 +39,11 @@ class StoreCopy:
         return self._states.get(entity, {})
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing is open."""
 
 
 def copy_of(state: StoreState, bodies: Callable[[Iterable[StoredMessage]], dict[StoredMessage, bytes]]) -> StoreCopy:
-    """To be called with the store's lock held, and while nothing is written. `bodies` reads what is on disk only."""
+    """The caller holds the lock `committing` and the store's lock. `bodies` reads the data that is not in memory."""
     entities = sorted(state.visible(), key=lambda each: each.name)
     entries: list[StoredMessage] = []
     for entity in entities:
@@ -58,7 +58,7 @@ def copy_of(state: StoreState, bodies: Callable[[Iterable[StoredMessage]], dict[
 
 
 def _copied(entry: StoredMessage, data: bytes | None) -> StoredMessage:
-    """With the fields that an export has; what is in no index needs no others."""
+    """The fields that an export writes. The copy is in no index, so it needs no others."""
     copy = StoredMessage(entry.entity, entry.sequence, entry.who, entry.priority, data)
     copy.state = entry.state
     copy.delivery_count = entry.delivery_count

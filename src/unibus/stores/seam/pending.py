@@ -1,52 +1,114 @@
 # mypyc: compiled
-"""An answer that is on its way: awaited on an event loop, or waited for by a thread.
+"""The result of a store call that is not durable yet: a task awaits it, or a thread waits for it.
 
-A store answers only when what it did is as durable as was asked for. One Pending is made for each call. Those whose
-changes are written together share one Outcome: the thread that commits decides it once, and each loop is woken once,
-not once per answer.
+    call ──▶ Pending ─┐
+    call ──▶ Pending ─┼──▶ CommitResult ◀── decided once, by the thread that writes the group
+    call ──▶ Pending ─┘         └──▶ wakes each event loop once, each waiting thread, and runs the callbacks
+
+A store returns a result only when the change is as durable as the call asked for. Each call has its own Pending; all
+calls whose changes are written as one group share one CommitResult. So a group with hundreds of calls costs one wake-up
+for a loop and not hundreds.
+
+Nothing is lost between "not decided" and "decided": `settle` sets `done` first and `notify` reads the lists of waiters
+afterwards, while a waiter adds itself to a list first and reads `done` afterwards. One of the two sees the other.
 """
 
 import asyncio
+import contextvars
 import logging
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar, cast
+from typing import Final, Generic, Protocol, TypeVar, cast, final
 
 from unibus.stores.seam.forked import renew_in_child
 from unibus.stores.seam.ready import awaited, ready
-from unibus.stores.seam.waiter import Waiter
 
 log = logging.getLogger("unibus")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
-_RARE: Final = threading.Lock()  # For what two threads could do to one outcome at the same time.
-renew_in_child(_RARE)
+# Protects the lists and the `done` flag of every CommitResult. One lock for all: it is held for a few instructions, and
+# a lock for each group would cost more than it saves.
+_GUARD: Final = threading.Lock()
+renew_in_child(_GUARD)
+
+
+@final
+class Waiter:
+    """A task that waits for a result, with the methods that asyncio's tasks call on a future.
+
+    A real Future schedules its task on the loop itself, one call for each, which costs more than the rest of a send.
+    Here hundreds of tasks wait for one write, so `resume` continues them one after the other in a single loop call.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = True  # Marks a future for a task, which resets it when it waits.
+        self._loop = loop
+        self._wake: Callable[[Waiter], object] | None = None
+        self._context: contextvars.Context | None = None
+        self._cancelled = False
+        self._why: object = None
+
+    # Called by the task
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def add_done_callback(
+        self, callback: Callable[["Waiter"], object], *, context: contextvars.Context | None = None
+    ) -> None:
+        self._wake = callback
+        self._context = context
+
+    def result(self) -> None:
+        if self._cancelled:
+            raise asyncio.CancelledError() if self._why is None else asyncio.CancelledError(self._why)
+
+    def cancel(self, msg: object = None) -> bool:
+        if self._wake is None:
+            return False  # The task is resumed already.
+        self._cancelled = True
+        self._why = msg
+        self._loop.call_soon(self.resume)
+        return True
+
+    # Called by CommitResult
+
+    def resume(self) -> None:
+        """Continue the task now. Called on the loop, outside of any task. A second call does nothing."""
+        wake = self._wake
+        context = self._context
+        if wake is not None:
+            self._wake = None
+            if context is None:
+                wake(self)
+            else:
+                context.run(wake, self)
 
 
 class Committing(Protocol):
-    """Whoever makes things durable."""
+    """The committer of a store, as a CommitResult needs it."""
 
     def lead(self, outcome: "CommitResult") -> None:
-        """Commit in this thread until that is decided."""
+        """Commit in this thread until `outcome` is decided."""
 
     def kick(self) -> None:
-        """Let another thread commit now."""
+        """Let the writer thread commit now."""
 
 
 class CommitResult:
-    """How it went with everything that was written together; `failure` makes the error, one for each who waits.
+    """The outcome of one group of changes. `failure` makes a new error for each caller; None if the write succeeded.
 
-    `commits` is who will decide it, and can be hurried; None where somebody else sees to that.
+    `commits` decides it and can be asked to commit now; None if the outcome is decided without being asked.
     """
 
     def __init__(self, commits: Committing | None) -> None:
         self.done = False
         self.failure: Callable[[], BaseException] | None = None
         self.commits = commits
-        # Tasks that wait, nearly always all on one loop; its list is for the thread of the loop alone.
+        # Waiting tasks, nearly always all on one loop. Only the thread of that loop touches `_waiters`: no lock.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: list[Waiter] = []
         self._elsewhere: list[Waiter] = []
@@ -54,20 +116,21 @@ class CommitResult:
         self._arrived: threading.Event | None = None
 
     def decide(self, failure: Callable[[], BaseException] | None = None) -> None:
-        """It is written, or it failed: that is how it is from now on, for everybody."""
+        """The group is written, or it failed. Both halves at once."""
         self.settle(failure)
-        self.tell(None)
+        self.notify(None)
 
     def settle(self, failure: Callable[[], BaseException] | None) -> None:
-        """The first half of `decide`: it is true, and nobody has been told."""
-        with _RARE:
+        """First half of `decide`: the outcome is set, and no waiter is notified yet."""
+        with _GUARD:
             self.failure = failure
             self.done = True
 
-    def tell(self, here: asyncio.AbstractEventLoop | None) -> None:
-        """The second half, with no lock held: what is called may do anything.
+    def notify(self, here: asyncio.AbstractEventLoop | None) -> None:
+        """Second half, with no lock held: a callback may call the store again.
 
-        `here` is the loop that the caller is, if it is no task of it: its tasks go on in this very call.
+        `here` is the running loop, if the caller is a callback of that loop and not a task: then its tasks are resumed
+        inside this call instead of through a wake-up.
         """
         if self._arrived is not None:
             self._arrived.set()
@@ -75,54 +138,54 @@ class CommitResult:
             try:
                 call(pending)
             except Exception:
-                log.exception("whoever wanted to be called about a write has raised")  # The others must hear of it.
+                log.exception("a callback for the end of a write has raised")  # Still notify the others.
         if self._loop is not None and self._loop is here:
-            self._go_on()
+            self._resume()
         elif self._loop is not None:
-            _soon(self._loop, self._go_on)
+            _call_on(self._loop, self._resume)
         if self._elsewhere:
             for loop in {waiter.get_loop() for waiter in self._elsewhere}:
-                _soon(loop, partial(self._go_on_elsewhere, loop))
+                _call_on(loop, partial(self._resume_elsewhere, loop))
 
-    def _go_on(self) -> None:
-        """On the loop."""
+    def _resume(self) -> None:
+        """On the loop: continue all its tasks."""
         waiters, self._waiters = self._waiters, []
         begun = 0
         try:
             for waiter in waiters:
                 begun += 1
-                waiter.go_on()
+                waiter.resume()
         except BaseException:
-            # A task lets only the end of the program through. The others must hear of it too.
+            # Only KeyboardInterrupt and SystemExit pass through a task. Resume the other tasks in the next turn.
             self._waiters = waiters[begun:]
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._resume)
             raise
 
-    def _go_on_elsewhere(self, loop: asyncio.AbstractEventLoop) -> None:
-        """On a loop that is not the first: all that wait there, by one wake-up."""
+    def _resume_elsewhere(self, loop: asyncio.AbstractEventLoop) -> None:
+        """On a loop that is not the first one: continue all its tasks by one wake-up."""
         for waiter in list(self._elsewhere):
             if waiter.get_loop() is loop:
-                waiter.go_on()
+                waiter.resume()
 
     def add(self, loop: asyncio.AbstractEventLoop) -> Waiter:
-        """On the loop: something to wait for."""
+        """On the loop: a new waiter."""
         waiter = Waiter(loop)
         if self._loop is None:
-            with _RARE:
+            with _GUARD:
                 self._loop = self._loop or loop
         if self._loop is loop:
             self._waiters.append(waiter)
-            if self.done:  # Meanwhile; whoever decided it may not have seen this loop.
-                _soon(loop, self._go_on)
+            if self.done:  # Decided meanwhile: `notify` may have read the list before this waiter was in it.
+                _call_on(loop, self._resume)
         else:
-            with _RARE:
+            with _GUARD:
                 self._elsewhere.append(waiter)
             if self.done:
-                _soon(loop, waiter.go_on)
+                _call_on(loop, waiter.resume)
         return waiter
 
     def call(self, call: "Callable[[Pending[object]], None]", pending: "Pending[object]") -> None:
-        with _RARE:
+        with _GUARD:
             late = self.done
             if not late:
                 self._calls.append((call, pending))
@@ -134,18 +197,19 @@ class CommitResult:
     def wait(self, timeout_s: float | None) -> None:
         if self.commits is not None:
             self.commits.lead(self)
+        # Still open only if the outcome is decided elsewhere. The event is made here: most results need none.
         if not self.done:
-            with _RARE:
+            with _GUARD:
                 arrived = self._arrived or threading.Event()
                 self._arrived = arrived
             if not self.done and not arrived.wait(timeout_s):
-                raise TimeoutError(f"no answer within {timeout_s} s")
+                raise TimeoutError(f"no result within {timeout_s} s")
 
 
 class Pending(Generic[T_co]):
-    """`value` is the answer, which counts as soon as its outcome is known; no outcome: it counts already.
+    """`value` is the result of the call; it is valid once `outcome` is decided, or at once if there is no outcome.
 
-    `loop` is the one that is running where it was made, if any: then whoever awaits it does so there.
+    `loop` is the loop that was running when the call was made, if any: then the Pending is awaited on that loop.
     """
 
     def __init__(self, value: T_co, outcome: CommitResult | None = None) -> None:
@@ -160,27 +224,27 @@ class Pending(Generic[T_co]):
 
     @property
     def error(self) -> BaseException | None:
-        """A new one each time: raising one object in many tasks would mix their tracebacks."""
+        """A new object each time: raising one object in many tasks would mix their tracebacks."""
         outcome = self.outcome
         return None if outcome is None or outcome.failure is None else outcome.failure()
 
     def map(self, view: "Callable[[T_co], U]") -> "Pending[U]":
-        """The same answer, shown through a function to whoever waits for it."""
+        """The same Pending, whose result is passed through `view`. Replaces an earlier `view`."""
         self._view = cast("Callable[[object], object]", view)
         return cast("Pending[U]", self)
 
     def on_done(self, call: "Callable[[Pending[T_co]], None]") -> None:
-        """Call this when the answer is there, at once if it is: in the thread that decided it. It must be quick."""
+        """Call `call` when the result is decided, in the thread that decides it; at once if it is. It must be quick."""
         if self.outcome is None:
             call(self)
         else:
             self.outcome.call(cast("Callable[[Pending[object]], None]", call), cast("Pending[object]", self))
 
     def then(self, loop: asyncio.AbstractEventLoop, call: "Callable[[Pending[T_co]], None]") -> None:
-        """Call this on the loop when the answer is there, in a later turn: `call` reads it by `result()`.
+        """Call `call` on the loop when the result is decided, in a later turn. `call` reads it by `result()`.
 
-        To be called on that loop. Everything that was written together wakes it once. For those who serve many requests
-        and would make a task for each only to wait.
+        Call this on that loop. One group wakes the loop once. For a server with many requests, which would otherwise
+        create a task for each only to wait.
         """
         outcome = self.outcome
         if outcome is None or outcome.done:
@@ -188,7 +252,7 @@ class Pending(Generic[T_co]):
             return
         outcome.add(loop).add_done_callback(partial(_called, call, self))
         if self.loop is None and outcome.commits is not None:
-            outcome.commits.kick()  # It was asked for where no loop was running: nothing else would commit it.
+            outcome.commits.kick()  # Made while no loop was running: nothing else would start the commit.
 
     def __await__(self) -> Generator[object, None, T_co]:
         outcome = self.outcome
@@ -198,14 +262,14 @@ class Pending(Generic[T_co]):
         return awaited(outcome.add(asyncio.get_running_loop() if loop is None else loop), self)
 
     def wait(self, timeout_s: float | None = None) -> T_co:
-        """Block this thread until the answer is there. TimeoutError leaves it on its way."""
+        """Block this thread until the result is decided. After a TimeoutError the write still takes place."""
         outcome = self.outcome
         if outcome is not None and not outcome.done:
             outcome.wait(timeout_s)
         return self.result()
 
     def result(self) -> T_co:
-        """What there is to see, or the error."""
+        """The decided result; raises the error of a failed write."""
         error = self.error
         if error is not None:
             raise error
@@ -216,17 +280,17 @@ def _called(call: "Callable[[Pending[T]], None]", pending: "Pending[T]", waiter:
     try:
         call(pending)
     except Exception:
-        log.exception("a callback that was given to Pending.then has raised")  # The others must hear of it.
+        log.exception("a callback that was given to Pending.then has raised")  # Still call the others.
 
 
-def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+def _call_on(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(call)
     except RuntimeError:
-        # The loop was closed, and everybody who waited on it is gone.
+        # The loop is closed, so no task waits on it any more.
         return
 
 
 def resolved(value: T) -> Pending[T]:
-    """An answer that needs no waiting."""
+    """A Pending that is decided already."""
     return Pending(value)

@@ -1,7 +1,7 @@
-"""What `await` runs: an answer that is there already, or one that is on its way.
+"""The generators that `await pending` runs: for a result that is decided already, and for one that is not.
 
-Left uncompiled on purpose: the interpreter hands the value of its own generators over without an exception, compiled
-code has to raise and catch StopIteration, which costs several times as much.
+Not compiled on purpose: the interpreter returns the value of its own generators without an exception. Compiled code
+raises and catches StopIteration, which costs several times as much. So these two are not in pending.py.
 """
 
 from collections.abc import Callable, Generator
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def ready(result: Callable[[], Any]) -> Generator[Any, None, Any]:
-    yield from ()  # It makes this a generator.
+    yield from ()  # Makes this function a generator.
     return result()
 
 

@@ -1,9 +1,9 @@
-"""Where history has what an entity stored: an index by sequence that is read once and goes on with the log.
+"""An index of one entity's history: which change of the log has the data of which message.
 
-Finding these places takes a walk over the log. A reader that goes page by page keeps the index: each look reads only
-what was written since, so that all pages together take one walk. What was pruned meanwhile is in no later page.
+    log ── EntityHistory ──▶ sequence ──▶ seq of the change with the data ── page ──▶ (sequence, data)
 
-    log   ── Past ──▶  sequence ──▶ seq of the change with the data   ── page ──▶  (sequence, data)
+Building it takes one scan of the log. A reader that asks page by page keeps the index: each call reads only the changes
+that are new, so all pages together take one scan. Messages that are pruned meanwhile do not appear in later pages.
 """
 
 import threading
@@ -15,24 +15,24 @@ from unibus.core.lifecycle.backfill import EntityHistory
 from unibus.core.lifecycle.state.changes import Change, Passed, Sent
 
 READ_MAX: Final = 500
-"""Messages that are read at once; fewer where they are large."""
+"""Messages of one read; fewer where they are large."""
 
 
 class ReplayLog(Protocol):
-    """What an index reads."""
+    """The log as an index reads it."""
 
     def some_after(self, seq: int) -> list[tuple[int, Change]]:
-        """Some changes after `seq`; none at the end."""
+        """The next changes after `seq`; an empty list at the end."""
 
     def changes_at(self, seqs: list[int]) -> list[tuple[int, Change]]:
-        """Those changes that are still there; `seqs` ascend."""
+        """The changes with these seqs that still exist; `seqs` ascend."""
 
     def oldest_seq(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class ReplayPage:
-    """`last` is the sequence up to which it goes, also where the last ones are forgotten; 0 where nothing is left."""
+    """`last` is the last sequence that was read, also if it is pruned by now; 0 if there was none."""
 
     messages: list[tuple[int, bytes]]
     last: int
@@ -40,22 +40,22 @@ class ReplayPage:
 
 
 class ReplayIndex:
-    """For any thread. `number` is that of the entity: one that was created again has another."""
+    """Thread-safe. `number` identifies the entity: one that was deleted and created again has another number."""
 
     def __init__(self, log: ReplayLog, number: int, after_sequence: int, since_ns: int) -> None:
         self.number: Final = number
         self._log = log
-        self._past = EntityHistory(number, after_sequence, since_ns)
+        self._history = EntityHistory(number, after_sequence, since_ns)
         self._lock = threading.Lock()
-        self._seq = 0  # Up to where the log was read.
+        self._seq = 0  # The last change that was read.
         self._oldest = 0
         self._sequences: list[int] = []
 
     def places(self) -> dict[int, int]:
-        """The seq of the data by sequence."""
+        """From sequence to the seq of the change that has the data."""
         with self._lock:
             self._catch_up()
-            return self._past.found
+            return self._history.found
 
     def count(self, after_sequence: int) -> int:
         with self._lock:
@@ -63,19 +63,20 @@ class ReplayIndex:
             return len(self._sequences) - bisect_right(self._sequences, after_sequence)
 
     def page(self, after_sequence: int, count: int, bytes_max: int) -> ReplayPage:
-        """Up to `count` messages behind a sequence. The one that reaches `bytes_max` is the last."""
+        """Up to `count` messages after a sequence. The message that reaches `bytes_max` is the last."""
         with self._lock:
             self._catch_up()
             start = bisect_right(self._sequences, after_sequence)
             wanted = self._sequences[start : start + count]
             is_last = start + len(wanted) >= len(self._sequences)
-            places = [(sequence, self._past.found[sequence]) for sequence in wanted]
+            places = [(sequence, self._history.found[sequence]) for sequence in wanted]
+        # Read without the lock: other pages can be looked up meanwhile, and a pruned change is only left out.
         messages: list[tuple[int, bytes]] = []
         size, at = 0, 0
         while at < len(places) and size < bytes_max:
             for sequence, data in self._read(places[at : at + _step(size, len(messages), bytes_max)]):
                 at += 1
-                if data is not None:  # None: history has forgotten it meanwhile.
+                if data is not None:  # None: pruned since it was indexed.
                     messages.append((sequence, data))
                     size += len(data)
                 if size >= bytes_max:
@@ -92,12 +93,12 @@ class ReplayIndex:
             for _, change in page:
                 is_changed = is_changed or change.entity == self.number
             for seq, change in page:
-                self._past.see(seq, change)
+                self._history.see(seq, change)
             self._seq = page[-1][0]
         oldest = self._log.oldest_seq()
         if is_changed or oldest != self._oldest:
             self._oldest = oldest
-            found = self._past.found
+            found = self._history.found
             for sequence in [each for each, seq in found.items() if seq < oldest]:
                 del found[sequence]
             self._sequences = sorted(found)
@@ -108,7 +109,7 @@ def _data(change: Change | None) -> bytes | None:
 
 
 def _step(size: int, count: int, bytes_max: int) -> int:
-    """How many to read next: one first, then as many as may fit if the others are as large as those before."""
+    """How many to read next: first one, then as many as fit if they have the average size of those before."""
     if not count:
         return 1
     return max(1, min(READ_MAX, (bytes_max - size) // max(1, size // count)))

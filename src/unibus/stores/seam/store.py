@@ -1,9 +1,13 @@
-"""The seam between the bus and whatever keeps its messages: few verbs, and no begin and commit.
+"""The protocol between the bus and a store: a few methods, and no begin and commit.
 
-Two kinds of store stand behind it. *Embedded* ones hold the rules of core/lifecycle in this process, over a journal.
-*Shared* ones (an engine of their own, many processes) do the same work in the engine. A transaction is a batch that
-was collected before: `apply` takes it whole. Every verb answers with a Pending, so that one store serves programs with
-and without an event loop.
+    bus ── apply([commands]) ──▶ Store ──▶ Pending ──▶ result, once it is as durable as the call asked for
+        ── claim(request)    ──▶
+        ── watch(entity)     ──▶                       a call when there may be something to claim
+
+There are two kinds of store. An *embedded* store runs the rules of core/lifecycle in this process, over a journal. A
+*shared* store (many processes) runs them in its own engine. A transaction is a batch that the bus has collected:
+`apply` takes it as a whole. Every changing method returns a Pending, so one store serves programs with and without an
+event loop.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +29,11 @@ from unibus.stores.seam.pending import Pending
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
-    """What a receiver wants: up to `count` messages of an entity, now. Without `lock` they are removed.
+    """A request for up to `count` messages of an entity, now. Without `lock` they are removed on delivery.
 
-    `session` holds an accepted session's id and token. `sequences` asks for deferred messages instead of the next.
-    `bytes_max` ends a batch of the next ones with the message that reaches it, and refuses several deferred ones that
-    have more together (MessageTooLarge); 0 is no limit.
+    `session` is the id and the token of an accepted session. `sequences` asks for these deferred messages instead of
+    the next ones. The message that reaches `bytes_max` ends a batch of next ones; several deferred ones that are larger
+    together raise MessageTooLarge. 0 is no limit.
     """
 
     entity: str
@@ -43,7 +47,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class SessionLock:
-    """An accepted session: its id, the token that proves it, and when the lock ends (wall time, ns)."""
+    """An accepted session: its id, the token of its lock, and when the lock expires (wall time, ns)."""
 
     entity: str
     session_id: str
@@ -53,7 +57,7 @@ class SessionLock:
 
 @dataclass(frozen=True)
 class StoreHealth:
-    """Whether the store works, in words for people and numbers for machines."""
+    """Whether the store works: `problem` for people, numbers for machines."""
 
     ok: bool
     url: str
@@ -65,19 +69,19 @@ class StoreHealth:
     history_bytes: int = 0
     oldest_seq: int = 0
     warning: str = ""
-    """Why it does less than it should, though it works: the disk is full."""
+    """Why it works with restrictions: the disk is full."""
 
 
 class Store(Protocol):
-    """See the module. A verb raises at once what speaks against the call; nothing was changed then.
+    """A method raises at once if the call is invalid; then nothing was changed.
 
-    StoreFailed, later or at once, means that the outcome is unknown and that the store has stopped.
+    StoreFailed, at once or from the Pending, means that the outcome is unknown and that the store has stopped.
     """
 
     url: str
     durability: Durability
     pace: CommitPlacement
-    """Where commits are made: a server lets the store's own thread do it always."""
+    """Where commits wait for the disk. A server lets the writer thread make all of them."""
 
     @property
     def history(self) -> History: ...
@@ -88,66 +92,67 @@ class Store(Protocol):
     def apply(
         self, commands: Sequence[Command], durability: Durability | None = None, batch_id: str = ""
     ) -> Pending[list[object]]:
-        """All of the batch or nothing. One result per command, as core/lifecycle/batch.py says.
+        """Apply the whole batch or nothing. One result per command, see core/lifecycle/batch.py.
 
-        A shared store remembers `batch_id` with the result, so that a call whose outcome is unknown can be made
-        again. An embedded one needs none: it knows what it wrote, or it has stopped.
+        A shared store keeps `batch_id` with the result, so that a call with an unknown outcome can be repeated
+        (idempotent). An embedded one ignores it: it knows what it wrote, or it has stopped.
         """
 
     def claim(self, request: ClaimRequest) -> Pending[list[Claimed]]:
-        """What is there now, possibly nothing."""
+        """Lock or remove the messages that are available now; possibly none."""
 
     def accept(self, entity: str, session_id: str | None, consumer: str) -> Pending[SessionLock | None]:
-        """Lock a session, by id or the next one free; None when none is."""
+        """Lock the session with this id, or the next free one; None if there is none."""
 
     def watch(self, entity: str, call: Callable[[], None]) -> Callable[[], None]:
-        """Call once, from any thread, when there may be something to claim or accept. Gives a way to stop watching.
+        """Call `call` once, from any thread, when there may be something to claim or accept. Returns a stop function.
 
-        Watch first and claim after that: then no message can come unnoticed in between. A call may be in vain.
+        Watch first and claim afterwards: then no message can arrive unnoticed in between. A call may find nothing.
         """
 
     def peek(
         self, entity: str, from_sequence: int, count: int, session_id: str | None = None, bytes_max: int = 0
     ) -> Pending[list[Claimed]]:
-        """Messages in order of sequence, whatever their state; those of one session where it is named. No effect.
+        """Messages in order of sequence, whatever their state, without an effect; of one session if it is given.
 
-        Takes time for `count` messages, not for those before them. The lock tokens of other receivers are not shown.
+        Takes time for `count` messages, not for those before them. Does not show lock tokens of other receivers.
         The message that reaches `bytes_max` is the last; 0 is no limit.
         """
 
     def session_state(self, lock: SessionLock) -> Pending[bytes | None]: ...
 
     def entities(self) -> Pending[list[EntityInfo]]:
-        """All of them, but for the namespace."""
+        """All entities except the namespace."""
 
     def was_processed(self, entity: str, key: str) -> bool:
-        """Whether a consumer of the entity has committed its effect for this key."""
+        """Whether a consumer of the entity has committed the effect of this key (idempotent processing)."""
 
     def subscribe_from(self, declare: Declare, after_sequence: int, since_ns: int) -> Pending[int]:
-        """Make a subscription that begins in the past: with those messages of its topic that history still has.
+        """Create a subscription that starts in the past, with copies of its topic's messages that history still has.
 
-        Those with a higher sequence, and not before that instant. Says how many. One that exists gets none.
+        Copies those with a higher sequence that are not older than the instant, and returns how many. An existing
+        subscription gets none.
         """
 
     def position(self, name: str) -> int:
-        """How far somebody has come whose work goes into the store (the command Advance); 0 for one that is new."""
+        """The position that the command Advance has stored under this name; 0 for a new one."""
 
     def held(self, entity: str | None = None) -> list[StoredMessage]:
-        """The messages that are there now, of one entity or of all. They go on living while the caller reads them."""
+        """The messages that exist now, of one entity or of all: live objects, which change while the caller reads."""
 
     def find(self, entity: str, sequence: int) -> StoredMessage | None:
-        """One message, if it is there."""
+        """The message with this sequence, or None."""
 
     def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        """The encoded messages, but for those that are gone by now."""
+        """The encoded messages, without those that were removed meanwhile."""
 
     def copied(self) -> StoreCopy:
-        """All that it holds, as it is now. The store waits meanwhile: for those that cannot be read from outside."""
+        """A consistent copy of everything. The store stops meanwhile; for a store that cannot be read from outside."""
 
     def health(self) -> StoreHealth: ...
 
     def check(self) -> list[str]:
-        """Every invariant of the store that does not hold, in words; empty when all hold. It may read everything."""
+        """A text for each broken invariant; empty if all hold. It may read the whole store."""
 
     def close(self) -> None:
-        """Write what is open and let go. Idempotent."""
+        """Write what is pending and release the store. Idempotent."""

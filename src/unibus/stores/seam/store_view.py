@@ -1,11 +1,12 @@
-"""Looking at a store without owning it: what it holds, and its history, also while another process works with it.
+"""Reading a store without owning it: its messages and its history, also while another process owns it.
 
-An embedded store has one owner. Whoever only looks needs no ownership, must not keep the owner from his work, and must
-not be in the way of a program that wants to become the owner at this moment. So a reader writes nothing, takes no lock
-that lasts, and sees the store as it was written at the moment of each look: what an owner has decided and not written
-yet is not there, and what was written may not have been synced.
+An embedded store has one owner. A reader needs no ownership: it must not slow the owner down, nor make a program fail
+that becomes the owner at this moment. So a reader writes nothing and takes no lasting lock. Each call sees the store as
+it is written at that moment: what the owner has decided and not written yet is missing, and what is written may not be
+synced yet.
 
-stores/reading.py opens a reader of a store that can be read from outside. The others are read through the store itself.
+`open_reader` in stores/schemes.py opens a reader of a store that can be read from outside. OpenStoreReader reads any
+other store through the open store itself.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -21,17 +22,17 @@ from unibus.stores.seam.store import EntityInfo, Store
 
 CAME: Final = frozenset({"sent", "published", "copied", "activated"})
 WENT: Final = frozenset({"completed"})
-"""Kinds of events that count as a message coming to an entity, and as one that was dealt with."""
+"""Kinds of events that count as a message arriving at an entity, and as one that was completed."""
 
 PAGE: Final = 1_000
 PAGE_CHANGES: Final = 20_000
 PAGE_BYTES: Final = 16_000_000
-"""What a reader of all history takes at once."""
+"""How much a reader of the whole history reads in one call."""
 
 
 @dataclass
 class Flow:
-    """Messages that came to an entity, and that were completed there, since its reader began to count."""
+    """Messages that arrived at an entity, and that were completed there, since its reader began to count."""
 
     came: int = 0
     went: int = 0
@@ -40,31 +41,31 @@ class Flow:
 class StoreReader(Protocol):
     @property
     def counting_since(self) -> int:
-        """The seq from which on `flows` counts. Another one than before: it has begun anew."""
+        """The seq after which `flows` counts. When it changes, the counts have started again."""
 
     def moment(self) -> AbstractContextManager[None]:
-        """All that is read inside of the block is of one moment. Not for long: the owner's log grows meanwhile."""
+        """All that is read inside this block is of one moment. Keep it short: the owner's log grows meanwhile."""
 
     def entities(self) -> list[EntityInfo]:
-        """What there is now. What is due and not done, because nobody owns the store, counts as done."""
+        """All entities now. A deadline that has passed counts as applied, also if there is no owner to apply it."""
 
     def flows(self) -> dict[str, Flow]:
-        """By the name of the entity, as of the last `entities`."""
+        """By the name of the entity, as of the last call of `entities`."""
 
     def find(self, entity: str, sequence: int) -> StoredMessage | None:
-        """One message, as of the last `entities`."""
+        """One message, as of the last call of `entities`."""
 
     def held(self) -> list[StoredMessage]:
         """All messages, by entity and then by sequence."""
 
     def data_of(self, entries: Sequence[StoredMessage]) -> dict[StoredMessage, bytes]:
-        """The encoded messages, but for those that are gone by now: none is, in the same `moment`."""
+        """The encoded messages, without those that were removed meanwhile. Inside one `moment` none is missing."""
 
     def session_states(self, entity: str) -> dict[str, bytes]:
-        """By session, as of the last `entities`."""
+        """By session id, as of the last call of `entities`."""
 
     def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
-        """As History does, and so the three that follow."""
+        """As History.stored; the next three as in History, too."""
 
     def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]: ...
 
@@ -73,10 +74,10 @@ class StoreReader(Protocol):
     def events_of(self, message_id: str) -> list[Event]: ...
 
     def last_events(self, count: int, wanted: Callable[[Event], bool]) -> list[Event]:
-        """The newest ones that are wanted, in the order in which they happened."""
+        """The newest events that `wanted` accepts, the oldest first."""
 
     def seq_before(self, instant_ns: int) -> int:
-        """A seq with nothing after that instant up to it: where to begin for those that happened since."""
+        """A seq up to which all events are older than the instant: where to start reading what happened since."""
 
     def last_seq(self) -> int: ...
 
@@ -84,41 +85,42 @@ class StoreReader(Protocol):
 
 
 class HistoryReader(Protocol):
-    """What whoever follows all of history needs, beside the owner: changes as they are, many at a time.
+    """For a reader that follows the whole history beside the owner: raw changes, many at a time.
 
-    A read takes no longer than copying what it reads: the owner's log cannot shrink while somebody reads in it.
+    A read ends as soon as its data is copied: the owner's write-ahead log cannot shrink during a read.
     """
 
     @property
     def domain(self) -> str: ...
 
     def identity(self) -> object:
-        """Which file it is. Another one than before: it was replaced."""
+        """Identifies the file. When it changes, the file was replaced."""
 
     def bounds(self) -> tuple[int, int]:
-        """The first and the last seq that can be read; (0, 0) where nothing ever happened, (n + 1, n) where all of it
-        was forgotten."""
+        """The first and the last seq that can be read; (0, 0) for an empty history, (n + 1, n) if all of it was
+        pruned."""
 
     def groups_after(self, seq: int, changes_max: int = PAGE_CHANGES) -> list[tuple[int, list[Change]]]:
-        """Changes after `seq` as they were written together: the seq of the first, and all of them.
+        """Changes after `seq`, in the groups in which they were written: the seq of the first, and all of them.
 
-        The first group begins after `seq + 1` where history was forgotten. There may be a few more than `changes_max`.
+        The first group begins after `seq + 1` where history was pruned. There may be a few more than `changes_max`.
         """
 
     def names_of(self, entities: Iterable[int]) -> dict[int, str]:
-        """The names of entities by number, deleted ones too. There may be more than asked for."""
+        """The names of entities by number, also of deleted ones. It may have more than asked for."""
 
     def settle(self) -> None:
-        """See to it that a loss of power cannot undo what was read so far."""
+        """Sync the store's files, so that a power cut cannot undo what was read so far."""
 
     def seq_before(self, instant_ns: int) -> int:
-        """As StoreReader has it."""
+        """As StoreReader.seq_before."""
 
     def cursors(self) -> dict[str, int]:
-        """Where named readers stand, as the owner sees it."""
+        """The positions of named readers, as the owner sees them."""
 
     def show_cursor(self, name: str, seq: int) -> None:
-        """Let the owner see where this reader stands. It is told beside the store: a reader writes nothing into it."""
+        """Show the position of this reader to the owner. Written to a file beside the store, because a reader never
+        writes into it."""
 
     def close(self) -> None: ...
 
@@ -129,7 +131,7 @@ def count_flows(flows: dict[str, Flow], events: list[Event]) -> None:
         if event.kind in WENT:
             flow.went += 1
         elif event.kind != "activated" or (event.attrs or {}).get("new_sequence") != str(event.sequence):
-            flow.came += 1  # One whose return was delayed has been there all the time.
+            flow.came += 1  # A delayed redelivery keeps its sequence: that message was in the entity all the time.
 
 
 def last_events(
@@ -140,17 +142,17 @@ def last_events(
     wanted: Callable[[Event], bool],
     goes_on: Callable[[], bool] = lambda: True,
 ) -> tuple[list[Event], int]:
-    """The newest events from `oldest` to `last` that are wanted, in order, and the first seq that was looked at.
+    """The newest `count` events from `oldest` to `last` that `wanted` accepts, in order, and the first seq read.
 
-    Read backwards, window by window, so that the end of a long history costs no more than that of a short one.
-    `goes_on` is asked before each window after the first.
+    Reads backwards, window by window, so that the end of a long history costs no more than that of a short one.
+    `goes_on` is called before each window after the first.
     """
     found: list[list[Event]] = []
     missing, end = count, last
     while missing > 0 and end >= oldest and (not found or goes_on()):
         begin = max(oldest - 1, end - PAGE)
         events, _ = history.events_after(begin, end - begin)
-        # Where seqs have gaps there are events beyond the window, which were looked at before.
+        # Where seqs have gaps, a page reaches beyond its window, into events that the window before it had.
         page = [event for event in events if event.seq <= end and wanted(event)][-missing:]
         found.append(page)
         missing -= len(page)
@@ -159,9 +161,9 @@ def last_events(
 
 
 def seq_before(history: History, oldest: int, last: int, instant_ns: int) -> int:
-    """A seq from `oldest` - 1 to `last` with nothing at or after that instant up to it: by halving, since the events of
-    a store are in the order of its clock."""
-    low, high = max(0, oldest - 1), last  # What is wanted is in low … high.
+    """The last seq from `oldest` - 1 to `last` up to which all events are older than the instant: by binary search,
+    because the events of a store are in the order of its clock."""
+    low, high = max(0, oldest - 1), last  # The result is in low … high.
     while low < high:
         middle = (low + high + 1) // 2
         events, _ = history.events_after(middle - 1, 1)
@@ -173,7 +175,7 @@ def seq_before(history: History, oldest: int, last: int, instant_ns: int) -> int
 
 
 class OpenStoreReader:
-    """The same over a store that this process has open: for those that cannot be read from outside."""
+    """A StoreReader over a store that this process has open: for stores that cannot be read from outside."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -182,7 +184,7 @@ class OpenStoreReader:
         self.counting_since = self._seq
 
     def moment(self) -> AbstractContextManager[None]:
-        return nullcontext()  # Whatever is done to the store is done by this process.
+        return nullcontext()  # Only this process changes the store.
 
     def entities(self) -> list[EntityInfo]:
         while True:
@@ -231,4 +233,4 @@ class OpenStoreReader:
         return self._store.health().last_seq
 
     def close(self) -> None:
-        """The store belongs to somebody else."""
+        """The caller owns the store, and closes it."""

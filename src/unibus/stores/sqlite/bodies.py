@@ -1,4 +1,7 @@
-"""The data of messages that are not in memory, out of a SQLite file: a row of the snapshot, or a record of the log."""
+"""Reads the data of messages that are not in memory: from a row of the snapshot, or from a record of the log.
+
+`home_entity` of a message says which: not 0 is the row (home_entity, home_sequence), 0 is the change `home_sequence`.
+"""
 
 import zlib
 from typing import Final
@@ -15,7 +18,7 @@ _CACHED_GROUPS: Final = 8
 
 
 class SqliteBodies:
-    """Called by the journal, which holds its lock."""
+    """Called by the journal under its `_mutex`."""
 
     def __init__(self, connection: apsw.Connection, path: str) -> None:
         self._connection = connection
@@ -25,8 +28,8 @@ class SqliteBodies:
     def of(self, entry: StoredMessage) -> bytes:
         return self._saved(entry) if entry.home_entity else self._logged(entry)
 
-    def forget(self) -> None:
-        """Some of the log is gone."""
+    def clear_cache(self) -> None:
+        """Drop the cached groups: some of them were deleted from the log."""
         self._groups.clear()
 
     def _saved(self, entry: StoredMessage) -> bytes:
@@ -37,7 +40,8 @@ class SqliteBodies:
         raise damaged(self._path, f"the data of {entry.entity.name!r} #{entry.sequence}")
 
     def _logged(self, entry: StoredMessage) -> bytes:
-        """From the group that its record is in. Neighbours are received together, so the last groups are kept."""
+        """From the group of its record. Messages of one group are often received together, so the last groups are
+        cached."""
         wanted = entry.home_sequence
         for first, changes in self._groups.items():
             if first <= wanted < first + len(changes):

@@ -1,13 +1,16 @@
-"""When SQLite's write-ahead log is copied into the file, and what happens where that finds no space.
+"""Checkpoints: when SQLite's write-ahead log is copied into the file, and what happens if the disk is full.
 
-Usually that is when the log is large. Where the disk is nearly full it is much sooner (decision 0022): deliveries write
-the same few pages again and again into the log, which take hardly any space in the file; and a log that was copied is
-written over from its beginning. So what is left of the disk lasts for many more of them.
+Normally a checkpoint runs when the log is large. On a nearly full disk it runs much sooner (decision 0022): deliveries
+write the same few pages to the log again and again, which take hardly any space in the file; and after a checkpoint
+SQLite writes the log from its beginning again. So the rest of the disk lasts for many more deliveries.
 
     log   ████████████████░░░░        the file has the space for all of this before it is copied,
-    file  ██████░░░░░░░░              but for the last part: at most a quarter of the reserve
+    file  ██████░░░░░░░░              except for the last part: at most a quarter of the reserve
 
-A store with a reserve therefore lets the file grow along with the log, without writing to it.
+For that, a store with a reserve lets the file grow together with the log, without writing to it.
+
+A crash during a checkpoint loses nothing: SQLite syncs the log before it copies, and the file before it reuses the log.
+Until then the log has every page, and the next opening copies again. A checkpoint without space is no error either.
 """
 
 import ctypes
@@ -20,20 +23,20 @@ from unibus.stores.files.reserve import Reserve
 from unibus.stores.sqlite.file import PAGE_BYTES, is_no_space
 
 AGAIN_BYTES: Final = 4_000_000
-"""Where a reader was in the way, or the disk was full, so much comes before the next try."""
+"""The log grows by this much before the next try, if a reader blocked a checkpoint or the disk was full."""
 
 QUICK_BYTES: Final = 2_000_000
-"""Before a checkpoint comes this near, an append counts as one that may take a while."""
+"""This close to a checkpoint an append is not quick: a loop leaves it to the writer thread."""
 
 _STEPS: Final = 4
-"""Short of space, a checkpoint comes after this part of the reserve; and so often the file is made longer."""
+"""On a nearly full disk a checkpoint runs after 1/4 of the reserve; the file grows in the same steps."""
 
 _CHUNK_BYTES: Final = 65_536
-"""The file is a multiple of this. Without it SQLite allocates nothing ahead."""
+"""The file is a multiple of this. Without a chunk size SQLite ignores the size hint and allocates nothing ahead."""
 
 
 class Checkpoints:
-    """`limit` is how large the log may grow. Called by the journal, which holds its lock."""
+    """`limit` is how large the log may grow. Called by the journal under its `_mutex`."""
 
     def __init__(self, connection: apsw.Connection, path: str, reserve: Reserve) -> None:
         self.wal_bytes = 0
@@ -41,7 +44,7 @@ class Checkpoints:
         self._connection = connection
         self._reserve = reserve
         self._step = reserve.wanted // _STEPS
-        self._look_at = self._step  # When to ask the file system for its free space.
+        self._look_at = self._step  # The log size at which to ask the file system for its free space.
         if self._step:
             self._control(apsw.SQLITE_FCNTL_CHUNK_SIZE, ctypes.c_int(_CHUNK_BYTES))
 
@@ -55,12 +58,12 @@ class Checkpoints:
         return self._reserve.full or self._reserve.is_low(2 * limit)
 
     def _allocate(self) -> None:
-        """Let the file have the space that a checkpoint will need, while there is some. If not, the store is full."""
+        """Reserve in the file what a checkpoint will need, while there is space. If there is none, the disk is full."""
         size = self._connection.pragma("page_count") * PAGE_BYTES
         try:
             missing = size - os.stat(self._path).st_size
         except OSError:
-            return  # The next look at the files finds out.
+            return  # HeldFiles reports what is wrong with the file.
         if missing > 0 and not self._control(apsw.SQLITE_FCNTL_SIZE_HINT, ctypes.c_int64(size)):
             if self._reserve.is_low(missing):
                 self._reserve.enter()
@@ -75,7 +78,8 @@ class Checkpoints:
         return self.wal_bytes > limit - QUICK_BYTES or (self._step > 0 and self.wal_bytes >= self._look_at)
 
     def run(self, limit: int, *, must: bool = False) -> None:
-        """Copy as far as no reader is in the way. No space is no error, the log has everything; unless it `must` be."""
+        """Copy as far as no reader blocks it. A full disk is not an error, because the log has everything; except with
+        `must`, at an opening."""
         left = self._left(0 if must else self._reserve.wanted // 2)
         if left < 0 and must:
             raise apsw.FullError("database or disk is full")
@@ -85,9 +89,9 @@ class Checkpoints:
         self._look_at = self.wal_bytes + self._step
 
     def _left(self, kept: int) -> int:
-        """The bytes that are still in the log only; -1 if there was no space to copy them: then the store is full.
+        """The bytes that are still in the log only; -1 if there was no space to copy them: then the disk is full.
 
-        The reserve is used for this down to `kept` bytes: the rest is for groups.
+        Uses the reserve down to `kept` bytes: the rest is for groups, which callers wait for.
         """
         while True:
             try:
@@ -97,11 +101,11 @@ class Checkpoints:
                 if not is_no_space(error, self._connection):
                     raise
                 self._reserve.enter()
-                if not self._is_worth(kept) or not self._reserve.release():
+                if not self._is_enough(kept) or not self._reserve.release():
                     return -1
 
-    def _is_worth(self, kept: int) -> bool:
-        """Whether the reserve has what the file needs. If not, none of it is spent."""
+    def _is_enough(self, kept: int) -> bool:
+        """Whether the reserve has what the file needs. If not, none of it is used."""
         try:
             growth = self._connection.pragma("page_count") * PAGE_BYTES - os.stat(self._path).st_size
             return growth <= self._reserve.free_bytes() + self._reserve.size - kept and self._reserve.size > kept

@@ -1,4 +1,4 @@
-"""Opening a SQLite file: whose it is, how it is set up, and bringing its schema up to date."""
+"""Opening a SQLite file: whether it is ours, its settings, the migration of its schema, and errors of the driver."""
 
 import errno
 import logging
@@ -16,8 +16,8 @@ APPLICATION_ID: Final = 0x554E4942  # "UNIB"
 PAGE_BYTES: Final = 4096
 SCHEMA: Final = Path(__file__).parent / "schema"
 
-# Set at open and read back: a pragma that the library does not know is silently ignored. Checkpoints are our own
-# business: one that SQLite makes by itself after a commit and that fails would look as if the commit had.
+# Set at open and read back, because SQLite silently ignores a pragma that it does not know. Checkpoints run under our
+# control: if SQLite ran one after a commit and it failed, it would look as if the commit had failed.
 PRAGMAS: Final[dict[str, int | str]] = {
     "journal_mode": "wal",
     "synchronous": 2,
@@ -28,7 +28,7 @@ PRAGMAS: Final[dict[str, int | str]] = {
 
 
 def open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw.Connection:
-    """A connection to a file of ours with the newest schema, made if there was none."""
+    """A connection to a file of ours with the newest schema. Creates the file if it does not exist."""
     with OPENING:
         return _open_file(path, domain, vfs, exclusive)
 
@@ -37,13 +37,13 @@ def _open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw
     try:
         connection = apsw.Connection(path, vfs=vfs)
     except apsw.Error as error:
-        raise StoreUnavailable(f"cannot open {path}: {error}", "is the folder there?") from error
+        raise StoreUnavailable(f"cannot open {path}: {error}", "check that the folder exists") from error
     try:
         connection.set_busy_timeout(5_000)
         if exclusive:
             connection.pragma("locking_mode", "exclusive")
         if not check_identity(connection, path):
-            # Both only take effect before the first table.
+            # Both take effect only before the first table is created.
             connection.pragma("page_size", PAGE_BYTES)
             connection.pragma("auto_vacuum", 2)
         for name, value in PRAGMAS.items():
@@ -59,7 +59,7 @@ def _open_file(path: str, domain: str, vfs: str | None, exclusive: bool) -> apsw
 
 
 def close_after_error(connection: apsw.Connection) -> None:
-    """Closing may be one error more, and the first one is what counts."""
+    """Close without raising: the caller raises the first error."""
     try:
         connection.close()
     except apsw.Error as error:
@@ -67,7 +67,7 @@ def close_after_error(connection: apsw.Connection) -> None:
 
 
 def check_identity(connection: apsw.Connection, path: str) -> bool:
-    """Refuse a file that belongs to another program, or to a newer version. False if there is nothing in it yet."""
+    """Reject a file of another program or of a newer version. False if the file is still empty."""
     version = connection.pragma("user_version")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
     if connection.pragma("application_id") != APPLICATION_ID and (tables or version):
@@ -85,8 +85,8 @@ def _set_pragma(connection: apsw.Connection, path: str, name: str, value: int | 
     found = connection.pragma(name)
     if found != value:
         raise StoreUnavailable(
-            f"SQLite has {name} = {found!r} on {path}, and {value!r} is needed",
-            "is the file on a network file system?",
+            f"SQLite has {name} = {found!r} for {path}, but {value!r} is required",
+            "put the file on a local disk: a network file system has no shared memory",
         )
 
 
@@ -102,7 +102,8 @@ def _migrate(connection: apsw.Connection, domain: str) -> None:
 
 
 class SqliteTransaction:
-    """BEGIN … COMMIT. An error that made SQLite roll back by itself is raised as it is, and not hidden by another."""
+    """BEGIN … COMMIT. If SQLite has rolled back by itself, the original error is raised, not one of a second
+    ROLLBACK."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -115,7 +116,7 @@ class SqliteTransaction:
             try:
                 self._connection.execute("COMMIT")
             except apsw.Error:
-                # SQLite rolls back by itself where a commit finds no space; make sure that nothing stays open.
+                # SQLite rolls back by itself when a commit finds no space. Make sure that no transaction stays open.
                 if not self._connection.get_autocommit():
                     self._connection.execute("ROLLBACK")
                 raise
@@ -132,7 +133,7 @@ def newest_version() -> int:
 
 
 def is_no_space(error: apsw.Error, connection: apsw.Connection) -> bool:
-    """Whether a write found no space. SQLite has a code of its own for a full disk, and none for a quota."""
+    """Whether a write found no space. SQLite has an error code for a full disk, and none for an exceeded quota."""
     if isinstance(error, apsw.FullError):
         return True
     is_write = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
@@ -144,10 +145,10 @@ def damaged(path: str, what: str) -> StoreDamaged:
 
 
 def translated(error: apsw.Error, path: str) -> Exception:
-    """The driver's error as one of ours, with its text."""
+    """The error of the driver as one of ours, with its text."""
     if isinstance(error, apsw.NotADBError):
         return StoreDamaged(
-            f"{path} is no SQLite file: it never was, or its beginning is damaged", "name another file, or restore it"
+            f"{path} is not a SQLite file, or its beginning is damaged", "name another file, or restore a backup"
         )
     if isinstance(error, apsw.CorruptError) or "unsupported file format" in str(error):
         return damaged(path, str(error))
@@ -156,5 +157,7 @@ def translated(error: apsw.Error, path: str) -> Exception:
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return StoreBusy(f"{path} is locked by another program", "close that program")
     if isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
-        return StoreUnavailable(f"cannot open {path}: {error}", "is the folder there, and may you write to it?")
-    return StoreFailed(f"{path}: {error}", "mend the disk, and open the bus again")
+        return StoreUnavailable(
+            f"cannot open {path}: {error}", "check that the folder exists and that you may write to it"
+        )
+    return StoreFailed(f"{path}: {error}", "repair the disk, and open the bus again")

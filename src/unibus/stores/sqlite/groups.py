@@ -1,10 +1,12 @@
-"""Writing groups into a SQLite file: what has to be written, what goes along with it, and what waits for space.
+"""Writes groups into a SQLite file, also on a full disk.
 
-    a row of the log         has to be written: from the reserve, where there is no other space
-    a piece of a snapshot    goes along, in the same transaction; put off where there is no space
+    a row of the log         must be written: callers wait for it. Uses the reserve if the disk is full
+    a slice of a snapshot    written in the same transaction; put off if the disk is full
     a block of the index     the same
 
-SQLite rolls back by itself what finds no space, so the same group can be written again.
+The group, the slice and the block are one transaction: a crash leaves all of them or none. SQLite rolls back a
+transaction that finds no space, so the same group can be written again: first without slice and block, then from the
+reserve. None of its calls is acknowledged at that time.
 """
 
 import time
@@ -21,7 +23,7 @@ from unibus.stores.sqlite.index import SqliteIndex
 from unibus.stores.sqlite.rows import save_part, save_summary
 
 PUT_OFF_NS: Final = 60_000_000_000
-"""Where there was no space for a block of the index, so much time passes before the next try."""
+"""The time to the next try after a block of the index that did not fit on the disk."""
 
 _INSERT: Final = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 
@@ -29,21 +31,22 @@ Row = tuple[int, int, int, int, bytes]
 
 
 class Groups:
-    """Called by the journal, which holds its lock. `index` is None until the log was read."""
+    """Called by the journal under its `_mutex`. `index` is None until the log is loaded."""
 
     def __init__(self, connection: apsw.Connection, reserve: Reserve, checkpoints: Checkpoints) -> None:
         self.index: SqliteIndex | None = None
         self._connection = connection
         self._reserve = reserve
         self._checkpoints = checkpoints
-        self._index_ns = 0  # Before that no block of the index is written.
+        self._index_ns = 0  # No block of the index is written before this time.
 
     def is_index_due(self) -> bool:
         return self.index is not None and self.index.is_due() and time.monotonic_ns() >= self._index_ns
 
     def write(self, row: Row | None, part: SnapshotSlice | None, oldest: int, log_bytes: int, last: int) -> None:
-        """A group, without a row where it has no changes. `part.put_off` is set if there was no space for it."""
-        if part is None and not self.is_index_due():
+        """Write a group; `row` is None if it has no changes. Sets `part.put_off` if the slice did not fit on the
+        disk."""
+        if part is None and not self.is_index_due():  # The usual case: one statement, which is its own transaction.
             self._write_row(row, last)
             return
         more = None if part is None or part.is_empty() else part
@@ -54,6 +57,7 @@ class Groups:
             except apsw.Error as error:
                 if not is_no_space(error, self._connection):
                     raise
+                # Rolled back as a whole. The row alone is tried below; slice and block wait for space.
                 self._index_ns = time.monotonic_ns() + PUT_OFF_NS
         if more is not None:
             more.put_off = True
@@ -61,18 +65,20 @@ class Groups:
             self._write_row(row, last)
 
     def _write_row(self, row: Row | None, last: int) -> None:
-        """Without one, something has to be written all the same: its sync is for what was written before."""
+        """Without a row something else has to be written: only a write is synced, and the sync is for earlier
+        groups."""
         if row is None:
             self.write_meta("overlap", last)
         else:
             self._from_reserve(_INSERT, row)
 
     def write_meta(self, *values: int | str) -> None:
-        """Keys and values, in one statement."""
+        """Keys and values of the table meta, in one statement."""
         rows = ", ".join(["(?, ?)"] * (len(values) // 2))
         self._from_reserve(f"INSERT OR REPLACE INTO meta VALUES {rows}", values)
 
     def _from_reserve(self, sql: str, values: Sequence[int | str | bytes]) -> None:
+        """Repeat the statement, each time with one more piece of the reserve, until it finds space or none is left."""
         while True:
             try:
                 self._connection.execute(sql, values)
@@ -84,7 +90,7 @@ class Groups:
     def _write_more(self, row: Row | None, part: SnapshotSlice | None, oldest: int, log_bytes: int, last: int) -> None:
         block, wal_bytes = None, 0
         with SqliteTransaction(self._connection):
-            # The index first: it reads what it lacks out of the log, and this group is none of that.
+            # The index first: it reads the changes that it lacks from the log, and must not find this group there.
             if self.index is not None and self.is_index_due():
                 block = self.index.save(oldest)
             if row is not None:
@@ -94,6 +100,7 @@ class Groups:
                 wal_bytes += sum(len(data) for _, _, _, data in part.entries)
                 if part.last is not None:
                     save_summary(self._connection, part.last, log_bytes, oldest)
+        # After the commit only: a block that was rolled back has to be written again.
         if self.index is not None and block is not None:
             wal_bytes += self.index.saved(block) * PAGE_BYTES
         self._checkpoints.wal_bytes += wal_bytes

@@ -1,6 +1,4 @@
-"""All of a SQLite store's history, for whoever follows it beside the owner: see `HistoryReader` in
-stores/seam/store_view.py.
-"""
+"""The whole history of a SQLite store, read beside its owner: HistoryReader of seam/store_view.py."""
 
 import os
 from collections.abc import Iterable
@@ -20,10 +18,10 @@ class SqliteHistory:
     def __init__(self, path: str) -> None:
         self._path = path
         self._file = ReadOnlyFile(path)
-        self._file.on_replaced = self._begin_anew
+        self._file.on_replaced = self._start_again
         self._names = EntityNames(self._file)
 
-    def _begin_anew(self) -> None:
+    def _start_again(self) -> None:
         self._names = EntityNames(self._file)
 
     def close(self) -> None:
@@ -44,7 +42,7 @@ class SqliteHistory:
             return self._file.oldest() or (last + 1 if last else 0), last
 
     def groups_after(self, seq: int, changes_max: int = PAGE_CHANGES) -> list[tuple[int, list[Change]]]:
-        """Rows are only copied while the file is held; what they mean is worked out afterwards."""
+        """Rows are only copied inside the read transaction, and decoded after it."""
         with self._file.look():
             rows = self._file.rows_after(seq, changes_max, PAGE_BYTES)
         groups = [(row[0], changes_of(self._path, *row)) for row in rows]
@@ -60,11 +58,11 @@ class SqliteHistory:
         return self._names.known
 
     def settle(self) -> None:
-        """Sync the write-ahead log, which is a file like any other: nobody holds locks on it, so opening and closing it
-        here takes none away, which on the file itself it would.
+        """Sync the write-ahead log. SQLite holds no POSIX locks on it, so opening and closing it here drops none; on
+        the database file itself it would.
 
-        What was read stands there, or was moved into the file by a checkpoint; a checkpoint syncs the file before the
-        log is written over. So after this all of it is on the disk, also where the owner does not wait for that.
+        What was read is in the log, or a checkpoint has copied it into the file; a checkpoint syncs the file before the
+        log is overwritten. So after this all of it is on disk, also if the owner does not sync its commits.
         """
         try:
             file = os.open(f"{os.path.realpath(self._path)}-wal", os.O_RDONLY)
@@ -73,7 +71,7 @@ class SqliteHistory:
             finally:
                 os.close(file)
         except FileNotFoundError:
-            return  # The last one to close it has moved everything into the file, and synced that.
+            return  # The last process that closed the store has copied everything into the file and synced it.
         except OSError as error:
             raise StoreFailed(
                 f"{self._path}-wal could not be synced: {error.strerror or error}", "repair the disk, and start again"

@@ -1,6 +1,6 @@
-"""The index of history in a SQLite file (trace_index.py): what is written of it, and what is still in memory.
+"""The index of history in a SQLite file (trace_index.py): the blocks in the file, and the open block in memory.
 
-Called by the journal, which holds its lock.
+A crash loses the open block; the next opening builds it again from the log. Called by the journal under its `_mutex`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ Rows = Callable[[int], Iterable[tuple[int, list[Change], int]]]
 
 
 class SqliteIndex:
-    """`last` is the last change in the log. What was written before the opening is in the log only."""
+    """`last` is the last change of the log. Changes from before the opening that no block has are read from the log."""
 
     def __init__(self, connection: apsw.Connection, last: int, rows_after: Rows) -> None:
         self._connection = connection
@@ -26,14 +26,14 @@ class SqliteIndex:
         self._block = Block(last + 1)
 
     def add(self, changes: Sequence[Change]) -> None:
-        """The changes that were just written."""
+        """Add the changes that were just written."""
         self._block.add(changes)
 
     def is_due(self) -> bool:
         return self._block.next - 1 - self._saved >= trace_index.BLOCK_CHANGES
 
     def save(self, oldest: int) -> Block:
-        """Write the block, inside of a transaction. `saved` is called with it once that is committed."""
+        """Write the block inside a transaction. The caller calls `saved` with it after the commit."""
         block = self._completed(oldest)
         rows: list[Bound] = []
         for bucket in range(BUCKETS):
@@ -44,13 +44,13 @@ class SqliteIndex:
         return block
 
     def saved(self, block: Block) -> int:
-        """The block is in the file. Gives about how many pages that were."""
+        """The block is in the file. Returns about how many pages it took."""
         self._saved = block.next - 1
         self._block = Block(block.next)
         return 2 * BUCKETS
 
     def _completed(self, oldest: int) -> Block:
-        """The block from where the index ends, or from where history begins."""
+        """The open block, complete from the end of the saved index, or from the beginning of history."""
         first = max(self._saved + 1, oldest)
         if self._block.first <= first:
             return self._block
@@ -60,8 +60,8 @@ class SqliteIndex:
         return block
 
     def find(self, message_id: str, oldest: int) -> list[int]:
-        """The seqs that may speak of the message, in order."""
-        self._block = self._completed(oldest)  # Once after an opening: from then on it is known.
+        """The seqs of changes that may be about the message, in order."""
+        self._block = self._completed(oldest)  # Reads the log once after an opening.
         crc = crc_of(message_id)
         return [*self._find_saved(crc), *self._block.find(crc)]
 
@@ -70,8 +70,8 @@ class SqliteIndex:
         for first, data in self._connection.execute(sql, (bucket_of(crc),)):
             yield from find(first, data, crc)
 
-    def forget(self, cut: int) -> None:
-        """Blocks that only speak of changes up to `cut`, inside of a transaction."""
+    def prune(self, cut: int) -> None:
+        """Delete the blocks that only have changes up to `cut`, inside a transaction."""
         for (first,) in self._connection.execute("SELECT first FROM trace_blocks WHERE last <= ?", (cut,)).fetchall():
             places = [value for bucket in range(BUCKETS) for value in (bucket, first)]
             pairs = ", ".join(["(?, ?)"] * BUCKETS)

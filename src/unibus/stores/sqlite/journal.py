@@ -1,8 +1,16 @@
 """The journal in one SQLite file, through apsw.
 
-One row per group commit: the group's changes as one blob. A group is then one call into SQLite, whatever its size,
-which matters because each call gives up the interpreter and may have to wait for it (decision 0011). The file is in
-WAL mode, not exclusive: other processes may read it, read-only.
+    append ──▶ groups.py       one row of the table log per group commit [+ slice of a snapshot, block of the index]
+           ──▶ checkpoints.py  now and then: copy SQLite's write-ahead log into the file
+    load   ──▶ load.py         snapshot tables, then the rows of log after it
+    trim   ──▶                 delete rows of log from the old end
+
+A row of `log` has all changes of a group as one blob. So a group is one call into SQLite, whatever its size: each call
+releases the interpreter lock and may have to wait for it afterwards (decision 0011). The file is in WAL mode and not
+locked exclusively: other processes may read it.
+
+`_mutex` is held during every call into SQLite: the connection is not used by two threads at once, and a fork waits for
+it (seam/forked.py).
 """
 
 import logging
@@ -51,24 +59,25 @@ from unibus.stores.sqlite.rows import (
     insert,
     pack,
 )
-from unibus.stores.sqlite.wal_room import WalRoom
+from unibus.stores.sqlite.wal_preallocation import WalPreallocation
 
 log = logging.getLogger("unibus")
 
 CHECKPOINT_BYTES: Final = 16_000_000
-"""How large the write-ahead log may grow before it is moved into the file."""
+"""How large the write-ahead log may grow before it is copied into the file."""
 
 _ROW_BYTES: Final = 4 * PAGE_BYTES
-"""What a row costs in the write-ahead log beside its content: parts of pages, and pages that know of the others."""
+"""About what a row takes in the write-ahead log besides its content: partly filled pages, and inner pages of the
+tree."""
 
 TRIM_ROWS: Final = 500
 TRIM_PAGES: Final = 2_000
-"""Groups, and pages of their data, that are forgotten in one step: what a commit may have to wait for. The file gets
-smaller by as much as was freed, so that it follows the limit."""
+"""Groups, and pages of their data, that one step of a trim deletes: a commit may have to wait for it. The file shrinks
+by what was freed, so that its size follows the limit of history."""
 
 
 class SqliteJournal:
-    """`vfs` and `exclusive` are for tests on a simulated disk, which has no shared memory."""
+    """`vfs` and `exclusive` are for tests on a simulated disk without shared memory."""
 
     snapshots = True
 
@@ -85,7 +94,7 @@ class SqliteJournal:
     ) -> None:
         self.url = f"sqlite:///{path}"
         self.durability = Durability.D2
-        # Every file beside the store is found by the real path, so that all names of the store lead to the same files.
+        # The real path: all names of the store lead to the same files beside it.
         self._path = path if vfs is not None else os.path.realpath(path)
         self._name = Path(path).name
         self._domain = domain
@@ -96,13 +105,14 @@ class SqliteJournal:
         self._synced = True
         self._log_bytes = 0
         self._last = 0
-        self._reached = NOT_LOADED  # The change that the file says the log has reached (log_end.py).
-        self._failed = False  # After a failed write nothing more is written, at close either.
+        self._reached = NOT_LOADED  # The last change that the file records as written (log_end.py).
+        self._failed = False  # After a failed write nothing more is written, not even at close.
         self._oldest = 1
-        self._room = None if vfs is not None else WalRoom(self._path, CHECKPOINT_BYTES)
+        self._preallocation = None if vfs is not None else WalPreallocation(self._path, CHECKPOINT_BYTES)
         self.held = HeldFiles()
         self.reserve = reserve or Reserve("", 0)
         connection: apsw.Connection | None = None
+        # The owner's lock comes first: before it nothing is created or changed beside the file, except the lock file.
         self._owner = None if vfs is not None else own_file(self._path)
         try:
             self.reserve.open()
@@ -113,7 +123,7 @@ class SqliteJournal:
                 self._checkpoints = Checkpoints(self._connection, self._path, self.reserve)
             self._groups = Groups(self._connection, self.reserve, self._checkpoints)
         except BaseException:
-            # Whatever it was: the caller has no journal to close.
+            # The caller has no journal to close, so release everything here.
             if connection is not None:
                 close_after_error(connection)
             if self._owner is not None:
@@ -127,8 +137,10 @@ class SqliteJournal:
                 covered = loading.run()
                 oldest = self._connection.execute("SELECT min(seq) FROM log").get
                 self._groups.index = SqliteIndex(self._connection, state.seq, self._rows_after)
-                # What a failed sync left only in the cache of the kernel is written once more before it counts, and
-                # a log that was given up does not come back: one write that is synced settles both.
+                # Recovery may have read pages that are only in the kernel's cache, because a sync of the process before
+                # failed. The checkpoint and the synced write make them durable before anything is built on them. The
+                # write also follows directly on the valid frames of the write-ahead log: frames that recovery has
+                # ignored after them can never become valid again.
                 self._checkpoints.run(CHECKPOINT_BYTES, must=True)
                 self._groups.write_meta("opened", time.time_ns(), REACHED, state.seq)
         except apsw.Error as error:
@@ -145,7 +157,7 @@ class SqliteJournal:
         return covered
 
     def reload(self, state: StoreState) -> bool:
-        with self._at_the_file():
+        with self._using_file():
             SqliteLoading(self._connection, self._path, state).run()
         return True
 
@@ -155,12 +167,14 @@ class SqliteJournal:
         records = pack(changes)
         crc = checksum(records)
         last = first_seq + len(changes) - 1
+        # A crash before `write` returns leaves nothing of the group: SQLite ignores frames without a commit. After it
+        # the group survives the process; with `sync` also a power cut.
         try:
             with self._mutex:
                 self.held.check()
                 self._sync(sync or part is not None)
-                if sync and self._room is not None and self._room.is_due(self._checkpoints.wal_bytes):
-                    self._room.make(self._checkpoints.wal_bytes)
+                if sync and self._preallocation is not None and self._preallocation.is_due(self._checkpoints.wal_bytes):
+                    self._preallocation.extend(self._checkpoints.wal_bytes)
                 row = (first_seq, last, changes[0].at_ns if changes else 0, crc, records)
                 self._groups.write(row if changes else None, part, self._oldest, self._log_bytes, last)
                 if self._groups.index is not None:
@@ -172,14 +186,17 @@ class SqliteJournal:
             self._failed = True
             raise self._failure(error) from error
         self._last = last
-        if changes:  # Else there is no row: a piece of a snapshot alone, or a sync.
+        if changes:  # Else there was no row: only a slice of a snapshot, or a sync.
             self._log_bytes += len(records)
 
     def is_quick(self) -> bool:
+        """See Journal: nothing slow is due, and no reader holds `_mutex` at this moment."""
         if self._checkpoints.is_near(CHECKPOINT_BYTES) or self._groups.is_index_due():
             return False
         wal_bytes = self._checkpoints.wal_bytes
-        if (self._room is not None and self._room.is_due(wal_bytes)) or not self._mutex.acquire(blocking=False):
+        if (self._preallocation is not None and self._preallocation.is_due(wal_bytes)) or not self._mutex.acquire(
+            blocking=False
+        ):
             return False
         self._mutex.release()
         return True
@@ -197,7 +214,7 @@ class SqliteJournal:
             )
         return StoreFailed(
             f"{self._name} could not be written: {error}",
-            "the last calls may or may not have taken effect; free space or mend the disk, and open the bus again",
+            "the last calls may or may not have taken effect; free space or repair the disk, and open the bus again",
         )
 
     def _rows_after(self, seq: int) -> Iterator[tuple[int, list[Change], int]]:
@@ -206,12 +223,12 @@ class SqliteJournal:
     # Reading
 
     def bodies(self, entries: Iterable[StoredMessage]) -> dict[StoredMessage, bytes]:
-        with self._at_the_file():
+        with self._using_file():
             return {entry: self._bodies.of(entry) for entry in entries}
 
     @contextmanager
-    def _at_the_file(self) -> Iterator[None]:
-        """One at a time, and an error of the driver leaves as one of ours."""
+    def _using_file(self) -> Iterator[None]:
+        """Holds `_mutex`, and raises errors of the driver as ours."""
         try:
             with self._mutex:
                 yield
@@ -222,7 +239,7 @@ class SqliteJournal:
         self, seq: int, limit: int, names: dict[int, str], kinds: Collection[str] = ()
     ) -> tuple[list[Event], int]:
         rows: list[Event] = []
-        with self._at_the_file():
+        with self._using_file():
             for number, change in self.changes_after(seq):
                 if len(rows) >= limit:
                     break
@@ -231,7 +248,7 @@ class SqliteJournal:
             return rows, self._last
 
     def events_of(self, message_id: str, names: dict[int, str]) -> list[Event]:
-        with self._at_the_file():
+        with self._using_file():
             seqs = [] if self._groups.index is None else self._groups.index.find(message_id, self._oldest)
             found = [(seq, change) for seq, change in self.changes_at(seqs) if is_about(change, message_id)]
         return [event_of(seq, change, self._domain, names) for seq, change in found]
@@ -239,7 +256,7 @@ class SqliteJournal:
     def changes_at(self, seqs: Sequence[int]) -> list[tuple[int, Change]]:
         found: list[tuple[int, Change]] = []
         first, changes = 0, list[Change]()
-        with self._at_the_file():
+        with self._using_file():
             for seq in seqs:
                 if not first <= seq < first + len(changes):
                     row = self._connection.execute(GROUP, (seq,)).fetchone()
@@ -250,7 +267,7 @@ class SqliteJournal:
         return found
 
     def changes_after(self, seq: int) -> Iterator[tuple[int, Change]]:
-        with self._at_the_file():
+        with self._using_file():
             for first, changes, _ in rows_after(self._connection, self._path, seq):
                 for index, change in enumerate(changes):
                     if first + index > seq:
@@ -259,7 +276,7 @@ class SqliteJournal:
     # History and its readers
 
     def cursors(self) -> dict[str, int]:
-        with self._at_the_file():
+        with self._using_file():
             return dict(self._connection.execute("SELECT name, seq FROM cursors")) | shown_cursors(self._path)
 
     def move_cursor(self, name: str, seq: int) -> None:
@@ -267,15 +284,18 @@ class SqliteJournal:
             "INSERT INTO cursors VALUES (?, ?, ?, 0)"
             " ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, at_ns = excluded.at_ns"
         )
-        with self._at_the_file():
+        with self._using_file():
             self._sync(True)
             self._connection.execute(sql, (name, seq, time.time_ns()))
 
     def trim(self, now_ns: int, up_to_seq: int) -> bool:
-        """Whole rows from the old end, as long as they are too old or all of it is too much; a few at a time."""
+        """Delete rows from the old end while they are too old or the log is too large; a few per call.
+
+        `up_to_seq` is covered by a snapshot, so a crash at any point leaves what recovery needs.
+        """
         sql = "SELECT last, at_ns, length(records) FROM log WHERE last <= ? ORDER BY seq LIMIT ?"
         cut, freed, rows, is_more = 0, 0, 0, False
-        with self._at_the_file():
+        with self._using_file():
             for last, at_ns, size in self._connection.execute(sql, (up_to_seq, TRIM_ROWS)):
                 if at_ns >= now_ns - self._history_age_ns and self._log_bytes - freed <= self._history_bytes:
                     break
@@ -284,31 +304,31 @@ class SqliteJournal:
                 if is_more:
                     break
             if cut:
-                self._forget(cut, freed)
-                # What is moved to make the file shorter is written to the log. Only a checkpoint cuts the file off, and
-                # an idle store writes no group that would bring one.
+                self._prune(cut, freed)
+                # The vacuum writes moved pages to the write-ahead log. The file gets shorter only at a checkpoint, and
+                # an idle store has no commit that would run one.
                 self._checkpoints.wal_bytes += freed // 2
                 if self._checkpoints.is_due(CHECKPOINT_BYTES):
                     self._checkpoints.run(CHECKPOINT_BYTES)
         return is_more
 
-    def _forget(self, cut: int, freed: int) -> None:
+    def _prune(self, cut: int, freed: int) -> None:
         with SqliteTransaction(self._connection):
             self._connection.execute(
                 "UPDATE cursors SET missed = missed + ? - max(seq, ?) WHERE seq < ?", (cut, self._oldest - 1, cut)
             )
             self._connection.execute("DELETE FROM log WHERE last <= ?", (cut,))
             if self._groups.index is not None:
-                self._groups.index.forget(cut)
+                self._groups.index.prune(cut)
             insert(self._connection, "meta", ("log_bytes", self._log_bytes - freed, OLDEST, cut + 1), 2)
         self._oldest = cut + 1
         self._log_bytes -= freed
-        self._bodies.forget()
+        self._bodies.clear_cache()
         self._connection.execute(f"PRAGMA incremental_vacuum({2 * TRIM_PAGES})").fetchall()
 
     def missed(self, name: str) -> int:
-        """How many events were forgotten before this reader had read them."""
-        with self._at_the_file():
+        """How many events were pruned before this reader had read them."""
+        with self._using_file():
             return cast(int, self._connection.execute("SELECT missed FROM cursors WHERE name = ?", (name,)).get or 0)
 
     def size_bytes(self) -> int:
@@ -322,24 +342,26 @@ class SqliteJournal:
             try:
                 if not self.held.release_all():
                     self._write_reached()
-                # If its log was deleted, SQLite saves into the file what it holds. If the file itself was replaced, it
-                # leaves the names alone.
+                # A close runs a last checkpoint. If the write-ahead log was deleted, SQLite copies it into the file. If
+                # the file itself was replaced, SQLite does not remove the files beside the new one.
                 try:
                     self._connection.close()
                 except apsw.FullError as error:
-                    log.warning("%s keeps its write-ahead log: %s", self._name, error)  # Nothing is lost by that.
+                    # Nothing is lost: it is read at open.
+                    log.warning("%s keeps its write-ahead log: %s", self._name, error)
                 self.reserve.close()
             except apsw.Error as error:
                 raise translated(error, self._path) from error
             finally:
+                # Last: from here on another process may open the file.
                 if self._owner is not None:
                     self._owner.release()
                     self._owner = None
 
     def _write_reached(self) -> None:
-        """The last write of an orderly close. It is synced, and with it everything before it in the file."""
+        """The last write of an orderly close. Its sync covers everything before it in the file."""
         if NOT_LOADED < self._reached < self._last and not self._failed:
-            self._reached = self._last  # Whatever happens, once is enough.
+            self._reached = self._last  # Set first: a second `close` does not write it again.
             try:
                 self._sync(True)
                 insert(self._connection, "meta", (REACHED, self._last), 2)

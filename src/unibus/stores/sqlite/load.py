@@ -1,4 +1,15 @@
-"""Recovery from a SQLite file: the last snapshot, then the log after it. What is damaged is named, and not served."""
+"""Recovery from a SQLite file: load the snapshot tables, then replay the log after it.
+
+    meta.snapshot ──▶ S      the snapshot has every change up to S
+    meta.overlap  ──▶ O      rows may also have changes up to O: a slice of an unfinished snapshot
+    log              S+1 … O … end
+
+From S+1 to O a change is replayed over rows that may have it already, or that are newer. That is safe because changes
+are absolute (engine/snapshot.py), but a change may meet a message that is gone: so checks are strict only after O.
+
+A row whose checksum is wrong, a gap in the log, or a log that is too short raises StoreDamaged. Nothing of such a store
+is served, because acknowledged messages could be missing.
+"""
 
 import zlib
 from collections.abc import Iterator
@@ -26,19 +37,19 @@ from unibus.stores.sqlite.rows import (
 
 
 class SqliteLoading:
-    """One recovery. `log_bytes` is the size of the log."""
+    """One recovery. `log_bytes` is the size of the log, for its limit."""
 
     def __init__(self, connection: apsw.Connection, path: str, state: StoreState) -> None:
         self.log_bytes = 0
         self.domain = ""
-        self.reached = 0  # The change that the log has reached at least (log_end.py).
+        self.reached = 0  # A change that the log had at least (log_end.py).
         self._oldest: int | None = None  # None in a file of an earlier version.
         self._connection = connection
         self._path = path
         self._state = state
 
     def run(self) -> int:
-        """Fill the book. Gives the seq that the snapshot covers."""
+        """Fill the state. Returns the seq that the snapshot covers."""
         state = self._state
         snapshot, overlap = self.load_snapshot()
         state.seq = snapshot
@@ -47,6 +58,7 @@ class SqliteLoading:
         problem = sequence_problem(state)
         if problem:
             raise damaged(self._path, problem)
+        # Rows that were newer than the snapshot came before messages of the log: put them in the order of sequences.
         if overlap > snapshot:
             for entity in state.entities.values():
                 entity.entries = dict(sorted(entity.entries.items()))
@@ -55,15 +67,16 @@ class SqliteLoading:
         return snapshot
 
     def _log_end(self) -> int:
-        """The last change that the log has or had. A snapshot may cover all of it, so the state does not tell: what is
-        missing then is history."""
+        """The last change that the log has or had. The state does not show it: a snapshot may cover the whole log, and
+        then only history would be missing."""
         last = self._connection.execute("SELECT last FROM log ORDER BY seq DESC LIMIT 1").get
         if last is None and self._oldest is not None:
-            return self._oldest - 1  # Everything before it was trimmed.
+            return self._oldest - 1  # Everything up to it was pruned.
         return self._state.seq if last is None else cast(int, last)
 
     def load_snapshot(self) -> tuple[int, int]:
-        """The first half. Gives the change up to which the snapshot holds everything, and up to which it holds some."""
+        """The first half. Returns the change up to which the snapshot has everything, and the one up to which it has
+        some."""
         state = self._state
         rows = self._connection.execute("SELECT key, value FROM meta")
         meta = dict(cast("Iterator[tuple[str, object]]", rows))
@@ -87,7 +100,7 @@ class SqliteLoading:
             " FROM entities ORDER BY number"
         )
         for number, name, kind, sequence, dropped, settings, created_ns, updated_ns in rows:
-            state.known[number] = name  # History speaks of those that are deleted, too.
+            state.known[number] = name  # History names deleted entities, too.
             state.numbered = max(state.numbered, number)
             if not dropped:
                 entity = Entity(number, name, kind, msgspec.json.decode(settings))
@@ -105,7 +118,7 @@ class SqliteLoading:
             if entity is None or entity.number != number:
                 entity = self._state.entities.get(number)
                 if entity is None:
-                    raise damaged(self._path, f"messages of entity {number}, which does not exist")
+                    raise damaged(self._path, f"it has messages of entity {number}, which does not exist")
             if zlib.crc32(saved) != crc:
                 raise damaged(self._path, f"the row of {entity.name!r} #{key & SEQUENCE_MASK}")
             restore(self._state, entity, key & SEQUENCE_MASK, unpack_entry(saved))
@@ -128,7 +141,7 @@ class SqliteLoading:
                 entity.mark(key, at_ns)
 
     def _replay(self, snapshot: int, overlap: int) -> None:
-        """The log after the snapshot. Up to `overlap` its rows may be older than what the snapshot has."""
+        """Replay the log after the snapshot. Up to `overlap` its changes may be older than the rows of the snapshot."""
         state = self._state
         expected = snapshot + 1
         for seq, changes, size in rows_after(self._connection, self._path, snapshot):
@@ -146,7 +159,7 @@ class SqliteLoading:
 
 
 def rows_after(connection: apsw.Connection, path: str, seq: int) -> Iterator[tuple[int, list[Change], int]]:
-    """The groups of the log that end after `seq`: first seq, changes, bytes."""
+    """The groups of the log that end after `seq`: first seq, changes, size. Raises StoreDamaged at a gap."""
     sql = "SELECT seq, last, crc, records FROM log WHERE seq >= ? AND last > ? ORDER BY seq"
     begins = connection.execute("SELECT max(seq) FROM log WHERE seq <= ?", (seq + 1,)).get
     expected = 0

@@ -1,8 +1,10 @@
-"""A look at a SQLite store from outside: a connection that only reads, and the state as of the last look.
+"""Reading a SQLite store from outside: a read-only connection, and the state of the store as of the last look.
 
-Each look is one read transaction, so it sees one moment, and no checkpoint waits for it longer than it takes. The state
-is kept in a book of its own, without the messages' data: loaded once as recovery does it, and from then on new rows of
-the log are played. Nothing is ever written into the file.
+    look() ──▶ BEGIN ──▶ catch_up: replay the new rows of the log ──▶ read ──▶ ROLLBACK
+
+Each look is one read transaction: it sees one moment, and blocks a checkpoint only while it runs. The reader has its
+own StoreState, without the data of messages. It is loaded once, as recovery does, and then follows the log. Nothing is
+ever written into the file.
 """
 
 import os
@@ -37,7 +39,7 @@ from unibus.stores.sqlite.load import SqliteLoading, rows_after
 from unibus.stores.sqlite.rows import changes_of
 
 GRACE_NS: Final = 1_000_000_000
-"""What is due for longer than that is done by nobody: the store has no owner at this time."""
+"""A deadline that passed longer ago is not applied by any owner: the store has none now, so the reader applies it."""
 
 BUSY_MS: Final = 5_000
 _ROWS: Final = "SELECT seq, last, crc, records FROM log WHERE seq >= ? AND last > ? ORDER BY seq"
@@ -45,8 +47,8 @@ _LAST: Final = "SELECT last FROM log ORDER BY seq DESC LIMIT 1"
 
 
 def open_read_only(path: str, immutable: bool = False) -> apsw.Connection:
-    """`immutable` is for a file that no process can change meanwhile: SQLite makes no file beside it then, and takes no
-    lock; it does not look into a write-ahead log either."""
+    """`immutable` is for a file that no process can change meanwhile: SQLite then creates no file beside it, takes no
+    lock, and ignores a write-ahead log."""
     check_not_inherited(path, _stat(path))
     with OPENING:
         return _open_read_only(path, immutable)
@@ -60,7 +62,9 @@ def _open_read_only(path: str, immutable: bool) -> apsw.Connection:
         else:
             connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     except apsw.Error as error:
-        raise StoreUnavailable(f"cannot open {path}: {error}", "is the file there, and may you read it?") from error
+        raise StoreUnavailable(
+            f"cannot open {path}: {error}", "check that the file exists and that you may read it"
+        ) from error
     try:
         connection.set_busy_timeout(BUSY_MS)
         _check_version(connection, path)
@@ -92,13 +96,13 @@ def _check_version(connection: apsw.Connection, path: str) -> None:
 
 
 class ReadOnlyFile:
-    """`on_replaced` is called when another file has taken the name."""
+    """A read-only connection. Calls `on_replaced` when another file has the name."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.connection = open_read_only(path)
         self.on_replaced: Callable[[], None] | None = None
-        self._inside = threading.RLock()  # Held while this thread is inside of SQLite.
+        self._inside = threading.RLock()  # Held during a look, so that a fork waits for it.
         hold_at_fork(self._inside)
         self.identity = _identity(path)
         self._opened_by = 0
@@ -107,7 +111,7 @@ class ReadOnlyFile:
 
     @contextmanager
     def look(self) -> Iterator[None]:
-        """One read transaction, or the one that is open. An error of the driver leaves as one of ours."""
+        """One read transaction, or the open one. Raises errors of the driver as ours."""
         if self._opened_by:
             raise opened_by(self._opened_by)
         if not self.connection.get_autocommit():
@@ -128,7 +132,7 @@ class ReadOnlyFile:
             raise damaged(self.path, f"a row is not what was written: {error}") from error
 
     def _follow(self) -> None:
-        """A file that was replaced by another of its name is what the caller wants to see."""
+        """Open the file again if another one has its name now: the caller wants to see that one."""
         identity = _identity(self.path)
         if identity != self.identity:
             connection = open_read_only(self.path)
@@ -139,10 +143,10 @@ class ReadOnlyFile:
 
     def close(self) -> None:
         if not self._opened_by:
-            close_after_error(self.connection)  # A reader has nothing to lose by an error here.
+            close_after_error(self.connection)  # An error at close is harmless: a reader has written nothing.
 
     def leave_to_parent(self, pid: int) -> None:
-        """In a forked child: SQLite remembers locks here that only the parent has."""
+        """In a forked child: SQLite's memory has locks that only the parent holds."""
         keep_for_ever(self.connection)
         self._opened_by = pid
 
@@ -154,12 +158,12 @@ class ReadOnlyFile:
         return cast(int, self.connection.execute("SELECT min(seq) FROM log").get or 0)
 
     def seq_before(self, instant_ns: int) -> int:
-        """A seq with nothing after that instant up to it."""
+        """A seq up to which all changes are older than the instant."""
         sql = "SELECT seq - 1 FROM log WHERE at_ns < ? ORDER BY seq DESC LIMIT 1"
         return cast(int, self.connection.execute(sql, (instant_ns,)).get or 0)
 
     def covered(self) -> int:
-        """The seq of the last snapshot, which stands for a log that was forgotten."""
+        """The seq of the last snapshot: the end of a log that was pruned completely."""
         return cast(int, self.meta("snapshot") or 0)
 
     def meta(self, key: str) -> object:
@@ -169,7 +173,7 @@ class ReadOnlyFile:
         return rows_after(self.connection, self.path, seq)
 
     def rows_after(self, seq: int, changes_max: int, bytes_max: int) -> list[tuple[int, int, int, bytes]]:
-        """Rows of the log as they are, until there are enough."""
+        """Undecoded rows of the log after `seq`, until there are enough."""
         rows: list[tuple[int, int, int, bytes]] = []
         begins = cast(int, self.connection.execute("SELECT max(seq) FROM log WHERE seq <= ?", (seq + 1,)).get or 0)
         size = 0
@@ -183,7 +187,7 @@ class ReadOnlyFile:
         return rows
 
     def changes_at(self, seqs: Iterable[int]) -> Iterator[tuple[int, Change]]:
-        """Those changes, which the log may have forgotten by now."""
+        """The changes with these seqs, without those that were pruned."""
         first, changes = 0, list[Change]()
         for seq in seqs:
             if not first <= seq < first + len(changes):
@@ -212,7 +216,7 @@ def _leave_to_parent(file: "ReadOnlyFile | None", pid: int) -> None:
 
 
 class FollowedState:
-    """The state of the store, brought up to date inside of a look."""
+    """The state of the store, brought up to date inside a look."""
 
     def __init__(self, file: ReadOnlyFile, now_ns: Callable[[], int]) -> None:
         self.state = StoreState(0)  # No data in memory.
@@ -220,15 +224,16 @@ class FollowedState:
         self.counting_since = 0
         self._file = file
         self._now_ns = now_ns
-        self._seq = -1  # Up to where the log was played into the book.
-        self._ahead = False  # The book has more than the log: what is due and was not done.
-        self._oldest = 0  # Where the log began when the book was loaded.
+        self._seq = -1  # The last change that was replayed.
+        self._ahead = False  # Deadlines were applied here that the log does not have.
+        self._oldest = 0  # The first change of the log when the state was loaded.
 
-    def begin_anew(self) -> None:
+    def start_again(self) -> None:
         self._seq = -1
 
     def with_homes(self) -> StoreState:
-        """The book, up to date and with a home for the data of each message: the log may have forgotten some since."""
+        """The state, up to date, with a valid place of each message's data: it may have been in a part of the log that
+        was pruned since. Then a snapshot has it, so the state is loaded again."""
         state = self.catch_up()
         if self._file.oldest() != self._oldest:
             self._load()
@@ -238,12 +243,12 @@ class FollowedState:
     def catch_up(self) -> StoreState:
         last = self._file.last()
         known = 0 <= self._seq <= last and not (self._ahead and last != self._seq)
-        if not known or not self._play(last):
+        if not known or not self._replay(last):
             self._load()
         now_ns = self._now_ns()
-        while self.state.due.next_ns() <= now_ns - GRACE_NS and self._do_due(now_ns):
+        while self.state.due.next_ns() <= now_ns - GRACE_NS and self._run_due(now_ns):
             pass
-        self.state.gone, self.state.dropped = [], []  # Nobody here takes snapshots.
+        self.state.gone, self.state.dropped = [], []  # For snapshots, which a reader does not take.
         return self.state
 
     def _load(self) -> None:
@@ -252,13 +257,13 @@ class FollowedState:
         self.state.new_id = uuid4
         self.state.fetch = SqliteBodies(
             self._file.connection, self._file.path
-        ).of  # Rules may have to look at what is due.
+        ).of  # A rule may read a message that is due.
         SqliteLoading(self._file.connection, self._file.path, self.state).run()
         self._seq, self._ahead, self._oldest = self.state.seq, False, self._file.oldest()
         self.flows, self.counting_since = {}, self.state.seq
 
-    def _play(self, last: int) -> bool:
-        """The log since the last look. False if that is not all there: history was trimmed meanwhile."""
+    def _replay(self, last: int) -> bool:
+        """Replay the log since the last look. False if a part of it was pruned meanwhile."""
         self.state.replaying = True
         for seq, changes, _ in self._file.groups_after(self._seq):
             if seq != self._seq + 1:
@@ -271,8 +276,8 @@ class FollowedState:
         self.state.replaying = False
         return self._seq == last
 
-    def _do_due(self, now_ns: int) -> bool:
-        """As the next owner will do it when he opens the store. True if there may be more."""
+    def _run_due(self, now_ns: int) -> bool:
+        """Apply deadlines as the next owner does when it opens the store. True if there may be more."""
         before = self.state.seq
         more = run_due(self.state, now_ns)
         self.state.take()

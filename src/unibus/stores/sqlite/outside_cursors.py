@@ -1,8 +1,9 @@
-"""Cursors of readers outside: where a process stands that follows history beside the owner.
+"""Cursors of outside readers: the positions of processes that follow history beside the owner.
 
-The file of a store has one writer, its owner, and a reader must never make it wait. So a reader tells where it stands
-in a small file of its own, `bus.db-cursors/NAME`, written beside and renamed: whoever looks sees the one before or the
-new one. It is for seeing only. What a reader relies on after a crash is its own; so nothing is synced here.
+The file of a store has one writer, its owner, and a reader must never make it wait. So a reader writes its position to
+a small file of its own, `bus.db-cursors/NAME`, through a temporary file and a rename: another process sees the old or
+the new position. It is for display only. A reader keeps the position that it needs after a crash itself, so nothing is
+synced here.
 """
 
 import logging
@@ -21,18 +22,20 @@ _FRESH: Final = ".new"
 
 
 class Shown(msgspec.Struct):
+    """The content of one cursor file."""
+
     seq: int
     at_ns: int
     pid: int
 
 
 def folder_of(path: str) -> str:
-    """Beside the real file, so that the owner and a reader who name it differently mean the same folder."""
+    """Beside the real file: the owner and a reader may use different names of it."""
     return f"{os.path.realpath(path)}-cursors"
 
 
 def show_cursor(path: str, name: str, seq: int) -> None:
-    """OSError where the folder cannot be written."""
+    """Write the position. Raises OSError if the folder cannot be written."""
     folder = folder_of(path)
     make_folder(folder)
     target = os.path.join(folder, quote(name, safe=""))
@@ -57,10 +60,10 @@ def shown_cursors(path: str) -> dict[str, int]:
 
 
 def _read(path: str) -> Shown | None:
-    """None for what somebody else put there."""
+    """None for a file that is not a cursor."""
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=Shown)
     except (OSError, msgspec.MsgspecError) as error:
-        log.warning("%s is no cursor: %s", path, error)
+        log.warning("%s is not a cursor: %s", path, error)
         return None

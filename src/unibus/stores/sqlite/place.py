@@ -1,6 +1,6 @@
-"""Whose file is it? A file of ours is opened, an empty one becomes ours, and any other is left alone.
+"""Checks whether a file is ours, and takes the owner's lock: opens our file, uses an empty one, rejects any other.
 
-All of that is decided before the lock file is made: a path that is refused is as it was, and so is its folder.
+All checks come before the lock file is created: a path that is rejected stays as it was, and so does its folder.
 """
 
 import os
@@ -17,18 +17,18 @@ from unibus.stores.seam.forked import OPENING
 from unibus.stores.sqlite.file import check_identity, close_after_error, translated
 
 _PARTS: Final = (".lock", ".jobs.json", ".serve.json", "-wal", "-shm", "-reserve")
-"""What files beside a store end in."""
+"""The suffixes of files beside a store."""
 
 
 def own_file(path: str) -> Owner:
-    """The lock on a file of ours, which is made if there is none. `path` is a real path."""
+    """The owner's lock on a file of ours, which is created if it does not exist. `path` is a real path."""
     try:
         _check(path)
         owner = Owner(path)
     except OSError as error:
         raise _unavailable(path, error) from error
     try:
-        # SQLite gives the files beside it the mode of this one.
+        # With mode 0600: SQLite gives its -wal and -shm the mode of the file itself.
         make_file(path)
         owner.take(path)
     except OSError as error:
@@ -45,14 +45,14 @@ def _check(path: str) -> None:
         raise StoreUnavailable(f"{path} is a part of another store", "name the store itself, or another file")
     found = checked_links(path)
     if found is None and _size(f"{path}-wal") > 0:
-        # SQLite would take a log without its file for a leftover and delete it, with every message in it.
+        # SQLite would treat a log without its file as a leftover, and delete it with every message in it.
         raise StoreDamaged(
-            f"{path} is missing, and {path}-wal has changes that belong to it",
-            "put the file back beside its log; or move the log away, if it is of no use any more",
+            f"{path} is missing, but {path}-wal has changes that belong to it",
+            "restore the file beside its log; or move the log away, if you do not need it any more",
         )
     if found is None:
         if not os.path.isdir(os.path.dirname(path)):
-            raise StoreUnavailable(f"cannot open {path}: there is no such folder", "make the folder first")
+            raise StoreUnavailable(f"cannot open {path}: there is no such folder", "create the folder first")
         return
     if not stat.S_ISREG(found.st_mode):
         raise StoreUnavailable(f"cannot open {path}: it is not a regular file", "choose another file")
@@ -62,11 +62,11 @@ def _check(path: str) -> None:
 
 
 def _check_content(path: str) -> None:
-    """Refuse what is certainly not ours. What looks damaged is left to the real open, which can read the whole store.
+    """Reject a file that is certainly not ours. One that looks damaged is left to the real open, which reads all of it.
 
-    Without a write-ahead log the file is read as `immutable`: no lock, no file beside it. With one, what counts may be
-    in the log, and page 1 of the file may be torn by a checkpoint that a crash ended. Then only an ordinary reader can
-    tell, and it may look where it does not have to make the shared memory.
+    Without a write-ahead log the file is read as `immutable`: no lock, no file beside it. With one, the valid pages may
+    be in the log, and page 1 of the file may be torn by a checkpoint that a crash interrupted. Then only an ordinary
+    reader can decide, and it is used only if the shared memory exists: it would create a file otherwise.
     """
     has_log = _size(f"{path}-wal") > 0
     if has_log and _size(f"{path}-shm") < 0:
@@ -89,7 +89,7 @@ def _look_at(path: str, has_log: bool) -> None:
         if not has_log:
             raise translated(error, path) from error
     except apsw.Error:
-        return  # The real open says what it is, if it is anything.
+        return  # The real open raises it again, if it is an error there, too.
 
 
 def _size(path: str) -> int:

@@ -1,4 +1,4 @@
-"""A SQLite store for those who only read it, beside its owner or where there is none: see stores/reading.py."""
+"""StoreReader of a SQLite file: read beside its owner, or without one. `open_reader` of stores/schemes.py opens it."""
 
 import time
 import zlib
@@ -30,10 +30,10 @@ class SqliteReader:
         self._file = ReadOnlyFile(path)
         self._state = FollowedState(self._file, now_ns)
         self._names = EntityNames(self._file)
-        self._file.on_replaced = self._begin_anew
+        self._file.on_replaced = self._start_again
 
-    def _begin_anew(self) -> None:
-        self._state.begin_anew()
+    def _start_again(self) -> None:
+        self._state.start_again()
         self._names = EntityNames(self._file)
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class SqliteReader:
     def moment(self) -> AbstractContextManager[None]:
         return self._file.look()
 
-    # What there is
+    # Entities and messages
 
     @property
     def counting_since(self) -> int:
@@ -82,7 +82,7 @@ class SqliteReader:
         return found
 
     def _data(self, entry: StoredMessage, change: Change | None) -> bytes | None:
-        """From the log; or from a snapshot, which may have given it a row of its own since."""
+        """From the log; or from a row of the snapshot, which it may have got since."""
         if isinstance(change, (Sent, Passed)) and change.who.message_id == entry.who.message_id:
             return change.data
         sql = "SELECT data, data_crc FROM messages WHERE key = ?"
@@ -144,11 +144,11 @@ class SqliteReader:
 
     def stored(self, entity: str, after_sequence: int, since_ns: int) -> dict[int, int]:
         with self._file.look():
-            past = EntityHistory(target_of(self._state.catch_up(), entity).number, after_sequence, since_ns)
+            history = EntityHistory(target_of(self._state.catch_up(), entity).number, after_sequence, since_ns)
             for first, changes, _ in self._file.groups_after(0):
                 for seq, change in enumerate(changes, first):
-                    past.see(seq, change)
-        return past.found
+                    history.see(seq, change)
+        return history.found
 
     def replay(self, entity: str, after_sequence: int, since_ns: int) -> Iterator[tuple[int, bytes]]:
         places = sorted(self.stored(entity, after_sequence, since_ns).items())
@@ -157,19 +157,19 @@ class SqliteReader:
             with self._file.look():
                 found = dict(self._file.changes_at(sorted({seq for _, seq in page})))
             for sequence, seq in page:
-                change = found.get(seq)  # None: history has forgotten it meanwhile.
+                change = found.get(seq)  # None: pruned meanwhile.
                 if isinstance(change, (Sent, Passed)):
                     yield sequence, change.data
 
 
 class EntityNames:
-    """The names of all entities by number, learned when one is met that is not known: history speaks of numbers."""
+    """The names of entities by number, read again when an unknown number appears: history has numbers only."""
 
     def __init__(self, file: ReadOnlyFile) -> None:
         self._file = file
         self._domain = "local"
         self.known: dict[int, str] = {}
-        self._learned_to = -1  # Up to where the log was searched for names.
+        self._learned_to = -1  # The last change that was searched for names.
 
     def event(self, seq: int, change: Change) -> Event:
         if self._learned_to < 0 or (change.entity and change.entity not in self.known):
@@ -180,7 +180,7 @@ class EntityNames:
         return self._learned_to >= 0 and all(not entity or entity in self.known for entity in entities)
 
     def learn(self) -> None:
-        """Entities of the snapshot, deleted ones too, and those that the log has declared since."""
+        """Read the entities of the snapshot, also deleted ones, and those that the log has declared since."""
         if self._learned_to < 0:
             self._domain = str(self._file.meta("domain") or "local")
             self._learned_to = self._file.covered()

@@ -1,4 +1,4 @@
-"""The rows of the SQLite journal: groups of changes in the log, and what a snapshot writes beside them."""
+"""The rows of the SQLite journal: groups of changes in the log, and the tables of a snapshot."""
 
 import zlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from unibus.stores.seam.log_end import OLDEST
 from unibus.stores.sqlite.file import damaged
 
 Bound: TypeAlias = int | float | str | bytes | None
-"""What is bound to the ? of a statement. apsw accepts more types; these are the ones that a table of ours stores."""
+"""The types that are bound to the ? of a statement. apsw accepts more; our tables store these."""
 
 SEQUENCE_BITS: Final = 40
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
@@ -29,8 +29,8 @@ unpack_session: Final = msgspec.msgpack.Decoder(SavedSession).decode
 
 
 def checksum(records: bytes) -> int:
-    """The CRC of a row. In small steps, as long as that is quick: above 5 KB zlib lets go of the interpreter, and a
-    thread that computes would keep it for longer than all of this takes."""
+    """The CRC of a row. In small steps while that is quick: above 5 KB zlib releases the interpreter lock, and a thread
+    that computes would keep it for longer than the whole calculation takes."""
     if len(records) > _CRC_QUICK_BYTES:
         return zlib.crc32(records)
     crc = 0
@@ -40,14 +40,14 @@ def checksum(records: bytes) -> int:
 
 
 def changes_of(path: str, seq: int, last: int, crc: int, records: bytes) -> list[Change]:
-    """The changes of one row of the log, or the error that names it."""
+    """The changes of one row of the log. Raises StoreDamaged or StoreVersion, with the numbers of the changes."""
     if not isinstance(records, bytes) or zlib.crc32(records) != crc:
         raise damaged(path, f"the log, changes {seq} to {last}")
     try:
         changes = _unpack(records)
     except msgspec.DecodeError as error:
         raise StoreVersion(
-            f"{path} holds changes {seq} to {last} of a kind that this version does not know: {error}",
+            f"{path} has changes {seq} to {last} of a kind that this version does not know: {error}",
             "install the newer unibus; nothing was changed",
         ) from error
     if len(changes) != last - seq + 1:
@@ -56,7 +56,10 @@ def changes_of(path: str, seq: int, last: int, crc: int, records: bytes) -> list
 
 
 def save_part(connection: apsw.Connection, part: SnapshotSlice, last: int) -> None:
-    """A piece of a snapshot, inside of a transaction that ends with change `last`: no row is newer than that."""
+    """Write a slice of a snapshot, inside a transaction whose group ends with change `last`: no row is newer than it.
+
+    `overlap` is raised in the same transaction, so recovery knows that rows may be newer than the snapshot.
+    """
     insert(connection, "meta", ("overlap", last), 2)
     _insert_entities(connection, part.entities)
     rows: list[Bound] = []
@@ -71,7 +74,8 @@ def save_part(connection: apsw.Connection, part: SnapshotSlice, last: int) -> No
 
 
 def save_summary(connection: apsw.Connection, summary: Summary, log_bytes: int, oldest: int) -> None:
-    """The last piece, which makes the snapshot the one to begin with. `oldest` is the first change of the log."""
+    """Write the last slice: from this transaction on, recovery starts at this snapshot. `oldest` is the first change of
+    the log."""
     _save_entities(connection, summary)
     _save_sessions(connection, summary)
     insert(connection, "marks", [value for mark in summary.marks for value in mark], 4)
@@ -85,7 +89,7 @@ def save_summary(connection: apsw.Connection, summary: Summary, log_bytes: int, 
 def _save_entities(connection: apsw.Connection, summary: Summary) -> None:
     _insert_entities(connection, summary.entities)
     for number, name in summary.dropped:
-        # One that came and went between two snapshots has no row yet, and history needs its name.
+        # An entity that was created and deleted between two snapshots has no row yet, and history needs its name.
         connection.execute(
             "INSERT INTO entities VALUES (?, ?, 0, 0, 1, '{}', 0, 0) ON CONFLICT (number) DO UPDATE SET dropped = 1",
             (number, name),
@@ -114,7 +118,7 @@ def _save_sessions(connection: apsw.Connection, summary: Summary) -> None:
 
 
 def insert(connection: apsw.Connection, table: str, values: Sequence[Bound], width: int) -> None:
-    """Many rows in few statements: each call into SQLite may have to wait for the interpreter afterwards."""
+    """Many rows in few statements: each call into SQLite may have to wait for the interpreter lock afterwards."""
     row = f"({', '.join('?' * width)})"
     step = _ROWS_PER_STATEMENT * width
     for start in range(0, len(values), step):

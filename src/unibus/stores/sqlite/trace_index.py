@@ -1,9 +1,11 @@
 # mypyc: compiled
-"""Where in history a message is spoken of, so that nobody has to read all of it to find one.
+"""An index from message id to the changes about it, so that a trace does not read the whole history.
 
-Changes are noted in memory as they are written: the CRC of the message id and the distance from the beginning of the
-block, in one of many buckets. A block that is full goes into the file, one row per bucket. Whoever looks for a message
-reads one bucket of every block: some kilobytes per ten thousand changes. A CRC may lie, so what was found is compared.
+    change ──▶ (CRC of the message id, distance from the first change of the block) ──▶ bucket = upper 7 bits of the CRC
+
+Pairs collect in memory as changes are written. A full block is written to the file, one row per bucket. A search reads
+one bucket of every block: some kilobytes per ten thousand changes. Two ids may have one CRC, so the caller compares the
+message ids of what it finds.
 """
 
 import sys
@@ -16,7 +18,7 @@ from mypy_extensions import i64
 
 from unibus.core.lifecycle.state.changes import Change, MessageRef
 
-BLOCK_CHANGES = 65_536  # Not final, so that tests can make small blocks.
+BLOCK_CHANGES = 65_536  # Not final: tests make small blocks.
 BUCKETS: Final = 128
 _SHIFT: Final = 25  # The upper seven bits of a CRC.
 _PAIR_BYTES: Final = 8
@@ -24,14 +26,15 @@ _LOWER: Final = (1 << 32) - 1
 
 
 class _About(Protocol):
-    """Nearly every change: one that is about a message."""
+    """A change that is about a message, as nearly all are."""
 
     who: MessageRef
 
 
 @final
 class Block:
-    """Noted from `first` on, up to the change before `next`. A pair is one number, the CRC in its lower half."""
+    """The pairs of the changes from `first` to the one before `next`. A pair is one number, the CRC in its lower
+    half."""
 
     def __init__(self, first: int) -> None:
         self.first: i64 = first
@@ -54,7 +57,7 @@ class Block:
         self.next = self.first + distance
 
     def data(self, bucket: int) -> bytes:
-        """A bucket as it is written."""
+        """A bucket in the form in which it is written."""
         return array("Q", self.buckets[bucket]).tobytes()
 
     def find(self, crc: int) -> list[int]:

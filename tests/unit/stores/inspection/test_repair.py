@@ -385,7 +385,7 @@ def test_damage_in_front_of_the_snapshot_touches_no_message(kind: str, tmp_path:
         segment.write_bytes(segment.read_bytes().replace(b'"seq":5,', b'"sEq":5,', 1))
     [*findings] = check(str(path)).findings
     assert findings
-    assert {each.effect for each in findings} == {"history before it is left out; no message is touched by it"}
+    assert {each.effect for each in findings} == {"history before it is left out; no message is affected"}
     repair(str(path), str(new))
     assert check(str(new)).ok
     for each in (path, new):
@@ -395,7 +395,7 @@ def test_damage_in_front_of_the_snapshot_touches_no_message(kind: str, tmp_path:
 
 
 def test_a_sequence_that_was_changed_on_disk_is_damage(tmp_path: Path, clock: VirtualClock) -> None:
-    """The next messages would take the places of those that are there, and be lost without a word."""
+    """New messages would get sequences of existing ones, and replace them silently."""
     path, new = tmp_path / "bus.db", tmp_path / "new.db"
     store = opened("sqlite", path, clock, 5)
     rig = Rig(store, clock)

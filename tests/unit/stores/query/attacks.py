@@ -1,4 +1,4 @@
-"""What somebody might try with SQL, and how each has to end: refused before it runs, or stopped at a limit.
+"""Attacks by SQL, and how each has to end: rejected before it runs, or stopped at a limit.
 
 Most of these were real ways to hang or fill some SQLite. A few only look dangerous; they say what comes out.
 """

@@ -23,7 +23,7 @@ MEMORY_MB = 32
 
 
 class Looks:
-    """A clock that goes on by one whenever it is looked at."""
+    """A clock that advances by one at each reading."""
 
     def __init__(self) -> None:
         self.count = 0.0

@@ -222,7 +222,7 @@ def test_a_condition_on_messages(condition: str, bus: SyncMessageBus, ask: Asked
     mixed(bus)
     shown = "SELECT id, channel, status, local_sequence FROM"
     copy = "(SELECT id, channel, status, state, local_sequence FROM messages LIMIT -1 OFFSET 0)"
-    # The limit keeps the comparison out of the subquery, so the table is not told of it.
+    # The limit keeps the comparison out of the subquery, so the table does not get it.
     assert sorted(ask(f"{shown} messages WHERE {condition}")) == sorted(ask(f"{shown} {copy} WHERE {condition}"))
 
 

@@ -18,12 +18,12 @@ import msgspec
 
 from unibus.bus.management.jobs.job_records import Job
 from unibus.stores.files.disk import RealFiles, replace
+from unibus.stores.schemes import kept_in
 
 log = logging.getLogger("unibus")
 
 SUFFIX: Final = ".jobs.json"
 VERSION: Final = 1
-_SCHEMES: Final = ("sqlite", "jsonfile")
 
 
 class _Content(msgspec.Struct, forbid_unknown_fields=True):
@@ -35,7 +35,7 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
 def path_of(url: str) -> str:
     """Where the jobs of a store are listed; "" for a store without a file."""
     parts = urlsplit(url)
-    path = "" if parts.netloc or parts.scheme not in _SCHEMES else unquote(parts.path)[1:].rstrip("/")
+    path = "" if parts.netloc or not kept_in(parts.scheme) else unquote(parts.path)[1:].rstrip("/")
     return f"{os.path.realpath(path)}{SUFFIX}" if path else ""
 
 

@@ -1,4 +1,4 @@
-"""A write-ahead log that is longer than its content: made in good time, and nothing to whoever reads it."""
+"""Preallocation of the write-ahead log: extended in advance, and ignored by recovery."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ from unibus.core.lifecycle.state.changes import Declared, MessageRef, Sent
 from unibus.core.lifecycle.state.state import StoreState
 from unibus.stores.sqlite import journal as sqlite
 from unibus.stores.sqlite.journal import SqliteJournal
-from unibus.stores.sqlite.wal_room import BEGIN_BYTES, STEP_BYTES, WalRoom
+from unibus.stores.sqlite.wal_preallocation import BEGIN_BYTES, STEP_BYTES, WalPreallocation
 
 GROUP_BYTES = 20_000
 CHECKPOINT_BYTES = 16_000_000
@@ -46,9 +46,9 @@ def test_what_was_written_is_found_and_nothing_else(tmp_path: Path) -> None:
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     fill(journal, 1, 60)
     log = tmp_path / "bus.db-wal"
-    assert log.stat().st_size > 60 * (GROUP_BYTES + 4 * 4096), "there is room"
+    assert log.stat().st_size > 60 * (GROUP_BYTES + 4 * 4096), "space is allocated in advance"
     left = after_a_crash(path, tmp_path / "left")
-    fill(journal, 61, 40)  # Into the room.
+    fill(journal, 61, 40)  # Into the allocated space.
     later = after_a_crash(path, tmp_path / "later")
     journal.close()
     for crashed, count in ((left, 60), (later, 100)):
@@ -61,7 +61,7 @@ def test_what_was_written_is_found_and_nothing_else(tmp_path: Path) -> None:
         last.close()
 
 
-def test_a_loop_leaves_the_making_of_room_to_the_writer(tmp_path: Path) -> None:
+def test_a_loop_leaves_the_extension_to_the_writer_thread(tmp_path: Path) -> None:
     journal, _ = opened(tmp_path / "bus.db")
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     quick = []
@@ -75,7 +75,7 @@ def test_a_loop_leaves_the_making_of_room_to_the_writer(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_few_messages_need_no_room(tmp_path: Path) -> None:
+def test_a_few_messages_need_no_preallocation(tmp_path: Path) -> None:
     journal, _ = opened(tmp_path / "bus.db")
     journal.append(1, [Declared(0, 1, 0, "orders", 1, {})], True)
     assert (tmp_path / "bus.db-wal").stat().st_size < BEGIN_BYTES
@@ -85,12 +85,12 @@ def test_a_few_messages_need_no_room(tmp_path: Path) -> None:
 def test_it_grows_in_steps_up_to_its_bound(tmp_path: Path) -> None:
     log = tmp_path / "x-wal"
     log.write_bytes(b"content")
-    room = WalRoom(str(tmp_path / "x"), CHECKPOINT_BYTES)
-    assert not room.is_due(BEGIN_BYTES - 1)
+    space = WalPreallocation(str(tmp_path / "x"), CHECKPOINT_BYTES)
+    assert not space.is_due(BEGIN_BYTES - 1)
     sizes = set()
     for used in range(BEGIN_BYTES, CHECKPOINT_BYTES, 100_000):
-        if room.is_due(used):
-            room.make(used)
+        if space.is_due(used):
+            space.extend(used)
         sizes.add(log.stat().st_size)
         assert log.stat().st_size > used or log.stat().st_size == CHECKPOINT_BYTES
     assert max(sizes) == CHECKPOINT_BYTES
@@ -99,7 +99,7 @@ def test_it_grows_in_steps_up_to_its_bound(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_made_longer_stays_as_it_is(tmp_path: Path) -> None:
-    room = WalRoom(str(tmp_path / "missing" / "x"), CHECKPOINT_BYTES)
-    room.make(BEGIN_BYTES)
-    assert not room.is_due(CHECKPOINT_BYTES), "it is not tried again"
+    space = WalPreallocation(str(tmp_path / "missing" / "x"), CHECKPOINT_BYTES)
+    space.extend(BEGIN_BYTES)
+    assert not space.is_due(CHECKPOINT_BYTES), "it is not tried again"
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""A change as a line of JSON: the same comes back, whatever is in it, and what was altered is noticed."""
+"""A change as a line of JSON: decoding gives the same change, and an altered line is detected."""
 
 import json
 import random
@@ -121,7 +121,7 @@ def test_a_body_can_be_read_in_the_line() -> None:
 
 
 def test_bytes_that_only_mean_the_same_are_kept_as_they_are() -> None:
-    """A message with no headers may say so; in JSON nobody would."""
+    """A message may encode that it has no headers; its JSON omits them."""
     data = encode(Message.new("orders", "b").with_fields({}))
     assert data != encode(decode(data.replace(b"\x98", b"\x97", 1)[:-1]))
     line = json.loads(line_of(1, sent(data), "orders", 0, 0))

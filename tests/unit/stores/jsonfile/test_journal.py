@@ -1,4 +1,4 @@
-"""A folder of JSON files: what stands in it, whose it is, how much of the past it keeps, and what a crash leaves."""
+"""A folder of JSON files: its content, its owner, how much history it keeps, and what a crash leaves."""
 
 import errno
 import json
@@ -124,7 +124,7 @@ def full(folder: Path) -> Iterator[EmbeddedStore]:
     store.close()
 
 
-# What stands in it
+# Its content
 
 
 def test_the_layout(full: EmbeddedStore, folder: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_queue_that_is_made_anew_under_its_name_has_the_file(full: EmbeddedSto
 
 
 def test_two_entities_of_one_name_have_a_file_each(folder: Path) -> None:
-    """One was deleted while the snapshot was being taken, and made anew."""
+    """One was deleted during the snapshot, and created again."""
     journal = JsonFileJournal(str(folder))
     journal.load(StoreState(0))
     journal.append(1, [Declared(0, 1, 0, "q", QUEUE, {}), Declared(0, 2, 0, "Q", QUEUE, {})], True)
@@ -296,7 +296,7 @@ def test_a_newer_format_is_refused_and_left_alone(folder: Path) -> None:
 
 
 def test_a_file_or_nothing_in_the_place_of_the_folder(folder: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="does the folder exist"):
+    with pytest.raises(StoreUnavailable, match="check that the folder exists"):
         JsonFileJournal(str(folder / "deeper"))
     folder.write_text("a file")
     with pytest.raises(StoreUnavailable, match="is a file"):
@@ -349,7 +349,7 @@ def test_what_was_begun_and_not_finished_is_cleared_away(full: EmbeddedStore, fo
 
 @pytest.mark.usefixtures("log_only")
 def test_a_snapshot_whose_files_have_not_got_their_names_yet(full: EmbeddedStore, folder: Path) -> None:
-    """The state was replaced, and then the process died: the old files stand under the names."""
+    """A crash after the state was replaced: the names still lead to the old files."""
     before = bodies(full, "orders")
     full.close()
     generation = read(folder / "state.json")["generation"]

@@ -1,4 +1,4 @@
-"""How much of the past a SQLite journal keeps, and what its readers are told."""
+"""How much history a SQLite journal keeps, and how its readers learn what was pruned."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -108,7 +108,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="is the folder there"):
+    with pytest.raises(StoreUnavailable, match="check that the folder exists"):
         opened(tmp_path / "nowhere" / "bus.db")
 
 
@@ -144,7 +144,7 @@ def test_the_drivers_errors_become_ours_with_their_text(error: apsw.Error, ours:
 
 
 class LastError:
-    """As much of a connection as tells why the last call failed."""
+    """The part of a connection that says why the last call failed."""
 
     def __init__(self, number: int) -> None:
         self.system_errno = number

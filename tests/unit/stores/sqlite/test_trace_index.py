@@ -93,7 +93,7 @@ def test_a_block_that_an_earlier_life_began_is_written_whole(writer: Writer) -> 
     for _ in range(6):
         writer.write(3)
         writer.again()
-        writer.write(12)  # Nobody has looked before the block is due.
+        writer.write(12)  # No search before the block is due.
         writer.check()
     writer.journal.close()
 

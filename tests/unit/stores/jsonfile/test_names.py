@@ -1,4 +1,4 @@
-"""Names of entities as names of files: they come back, they fit, and none of them leads out of the folder."""
+"""File names from entity names: reversible, short enough, and never outside of the folder."""
 
 import pytest
 from hypothesis import given

@@ -1,0 +1,277 @@
+"""The table of store schemes: one row for each kind of store that unibus has.
+
+    sqlite:///bus.db?durability=D1
+    └─ scheme ──▶ row ─┬─ journal    what opening.py makes an EmbeddedStore with
+                       ├─ reader     reads the store while another process owns it
+                       ├─ history    follows the whole history while another process owns it
+                       └─ kept_in, lock_beside, example, description
+
+Every other module asks this table, so a new embedded store is one row here and its own folder beside `sqlite/` and
+`jsonfile/`. A store of another package has no row: it registers an opener as an entry point in the group
+`unibus.stores`.
+
+This module is cheap to import, and a row imports its store only when it is used: a command that reads one message does
+not load the engine.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from unibus.errors import StoreUnavailable, UsageError
+from unibus.limits import (
+    HISTORY_BYTES_DEFAULT,
+    JSON_SNAPSHOT_BYTES_MAX,
+    MEMORY_HISTORY_BYTES_DEFAULT,
+    SNAPSHOT_BYTES_MAX,
+)
+
+if TYPE_CHECKING:
+    from unibus.clock import Clock, Timers
+    from unibus.stores.seam.journal import Journal
+    from unibus.stores.seam.store import Store
+    from unibus.stores.seam.store_view import HistoryReader, StoreReader
+
+GROUP: Final = "unibus.stores"
+PLANNED: Final = ("redis", "rediss", "postgresql", "postgres", "tidb", "mysql", "http", "https")
+"""Schemes that this version does not have. The error names them, so that a caller does not believe them to be typos."""
+
+JSON_EVERY_CHANGES: Final = 100_000
+"""JSON is slower to read than SQLite, so a snapshot is taken sooner: recovery reads what came after it."""
+
+Opener = Callable[[str, "Clock", "Timers"], "Store"]
+Reader = Callable[[str, Callable[[], int]], "StoreReader"]
+History = Callable[[str], "HistoryReader"]
+
+
+@dataclass(frozen=True)
+class JournalSettings:
+    """The options of a URL that are for the journal. `reserve_bytes` are kept for the time when the disk is full."""
+
+    domain: str
+    history_age_s: float
+    history_bytes: int
+    reserve_bytes: int
+
+
+@dataclass(frozen=True)
+class StoreScheme:
+    """One row. `reader` and `history` take a path; a store without them is read by its owner only."""
+
+    name: str
+    example: str
+    description: str  # For help texts, after the example.
+    journal: "Callable[[str, JournalSettings], Journal]"
+    aliases: tuple[str, ...] = ()
+    kept_in: str = ""  # What the path of its URL names: a "file" or a "folder". "" for a store without a path.
+    lock_beside: Callable[[str], str] = str  # From its path to the file that has the owner's lock file beside it.
+    reader: Reader | None = None
+    history: History | None = None
+    history_bytes: int = HISTORY_BYTES_DEFAULT
+    snapshot_every: int | None = None  # None: as often as the engine does by itself.
+    snapshot_bytes_max: int = SNAPSHOT_BYTES_MAX
+    rewrites: bool = False  # A snapshot writes all messages of an entity again: see SnapshotLimits.
+
+
+# The functions of the rows: each imports its own store
+
+
+def _memory_journal(path: str, settings: JournalSettings) -> "Journal":
+    from unibus.stores.memory import MemoryJournal
+
+    return MemoryJournal(history_bytes=settings.history_bytes)
+
+
+def _sqlite_journal(path: str, settings: JournalSettings) -> "Journal":
+    from unibus.stores.files.reserve import Reserve
+    from unibus.stores.sqlite.journal import SqliteJournal
+
+    if os.path.isdir(path):
+        raise StoreUnavailable(f"{path} is a folder, not a file", f"JSON files in a folder are jsonfile:///{path}")
+    return SqliteJournal(
+        path,
+        domain=settings.domain,
+        history_age_s=settings.history_age_s,
+        history_bytes=settings.history_bytes,
+        reserve=Reserve(f"{os.path.realpath(path)}-reserve", settings.reserve_bytes),
+    )
+
+
+def _sqlite_reader(path: str, now_ns: Callable[[], int]) -> "StoreReader":
+    from unibus.stores.sqlite.reader import SqliteReader
+
+    return SqliteReader(path, now_ns)
+
+
+def _sqlite_history(path: str) -> "HistoryReader":
+    from unibus.stores.sqlite.history import SqliteHistory
+
+    return SqliteHistory(path)
+
+
+def _json_journal(path: str, settings: JournalSettings) -> "Journal":
+    from unibus.stores.files.reserve import Reserve
+    from unibus.stores.jsonfile.folder import RESERVE
+    from unibus.stores.jsonfile.journal import JsonFileJournal
+
+    return JsonFileJournal(
+        path.rstrip("/") or "/",
+        domain=settings.domain,
+        history_age_s=settings.history_age_s,
+        history_bytes=settings.history_bytes,
+        reserve=Reserve(f"{os.path.realpath(path)}/{RESERVE}", settings.reserve_bytes),
+    )
+
+
+def _json_lock_beside(path: str) -> str:
+    from unibus.stores.jsonfile.state import STATE
+
+    return f"{path.rstrip('/')}/{STATE}"
+
+
+MEMORY: Final = StoreScheme(
+    "memory",
+    "memory://",
+    "messages end with the process",
+    _memory_journal,
+    aliases=("in_memory", "inmemory"),
+    history_bytes=MEMORY_HISTORY_BYTES_DEFAULT,
+)
+SQLITE: Final = StoreScheme(
+    "sqlite",
+    "sqlite:///file.db",
+    "one SQLite file",
+    _sqlite_journal,
+    kept_in="file",
+    reader=_sqlite_reader,
+    history=_sqlite_history,
+)
+JSONFILE: Final = StoreScheme(
+    "jsonfile",
+    "jsonfile:///folder",
+    "JSON files in a folder",
+    _json_journal,
+    kept_in="folder",
+    lock_beside=_json_lock_beside,
+    snapshot_every=JSON_EVERY_CHANGES,
+    snapshot_bytes_max=JSON_SNAPSHOT_BYTES_MAX,
+    rewrites=True,
+)
+STORE_SCHEMES: Final[list[StoreScheme]] = [MEMORY, SQLITE, JSONFILE]
+
+
+# Questions about a scheme
+
+
+def find_scheme(name: str) -> StoreScheme | None:
+    """The row with this name or alias."""
+    for row in STORE_SCHEMES:
+        if name == row.name or name in row.aliases:
+            return row
+    return None
+
+
+def kept_in(scheme: str) -> str:
+    """What a URL of this scheme names on this machine: "file", "folder", or "" where it names neither."""
+    row = find_scheme(scheme)
+    return "" if row is None else row.kept_in
+
+
+def is_store_scheme(scheme: str) -> bool:
+    """True also for a store that this version cannot open, and for one of another package."""
+    return find_scheme(scheme) is not None or scheme in PLANNED or scheme in installed_openers()
+
+
+def installed_openers() -> "dict[str, Callable[[], Opener]]":
+    """What other packages register, by scheme. An opener is loaded only when it is called for."""
+    from importlib.metadata import entry_points
+
+    return {found.name: found.load for found in entry_points(group=GROUP)}
+
+
+def unknown_scheme(scheme: str) -> Exception:
+    """The error for a scheme that no row and no other package has."""
+    if scheme in PLANNED:
+        return StoreUnavailable(
+            f"this version cannot keep messages in {scheme}://", "use sqlite:///file.db, or memory:// for this process"
+        )
+    known = [f"{row.example} ({row.description})" for row in STORE_SCHEMES]
+    known += [f"{name}://" for name in sorted(installed_openers())]
+    return UsageError(f"unknown store scheme {scheme}://", f"use one of {', '.join(known)}")
+
+
+# Questions about a URL
+
+
+def split_url(url: str) -> SplitResult:
+    """UsageError for text that is not a URL, and for line breaks: `urlsplit` would silently remove them."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise UsageError(f"{url!r} is not a URL: {error}", "write sqlite:///file.db, or memory://") from error
+    if any(each in url for each in "\r\n\t"):
+        raise UsageError(f"{url!r} has a line break or a tab in it", "write it as %0A or %09")
+    return parts
+
+
+def path_in(url: str, row: StoreScheme) -> str:
+    """The path that the URL names; "" for a store without one. Three slashes: relative to here; four: from the root."""
+    if not row.kept_in:
+        return ""
+    parts = split_url(url)
+    path = unquote(parts.path)[1:]
+    if parts.netloc or not path or "\0" in path:
+        absolute = row.example.replace(":///", ":////absolute/")
+        raise UsageError(f"{url!r} names no {row.kept_in}", f"write {row.example}, or {absolute}")
+    return path
+
+
+def owned_file(url: str) -> str:
+    """The path that the owner's lock file is beside; "" for a store without a file on this machine."""
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    row = find_scheme(parts.scheme)
+    return row.lock_beside(path) if path and not parts.netloc and row is not None and row.kept_in else ""
+
+
+# Reading beside the owner
+
+
+def has_reader(url: str) -> bool:
+    row = _row_of(url)
+    return row is not None and row.reader is not None
+
+
+def has_history(url: str) -> bool:
+    row = _row_of(url)
+    return row is not None and row.history is not None
+
+
+def open_reader(url: str, now_ns: Callable[[], int] = time.time_ns) -> "StoreReader":
+    """Raises StoreUnavailable when the store cannot be read beside its owner. `now_ns` decides what is due."""
+    row = _row_of(url)
+    if row is None or row.reader is None:
+        raise StoreUnavailable(f"{url} cannot be read beside its owner", "open it as a bus instead")
+    return row.reader(path_in(url, row), now_ns)
+
+
+def open_history(url: str) -> "HistoryReader":
+    """The same for a reader that follows the whole history."""
+    row = _row_of(url)
+    if row is None or row.history is None:
+        raise StoreUnavailable(
+            f"{url} cannot be read beside its owner", f"history can be followed in {history_schemes()} stores"
+        )
+    return row.history(path_in(url, row))
+
+
+def history_schemes() -> str:
+    """Those that `open_history` takes, for hints."""
+    return ", ".join([f"{row.name}://" for row in STORE_SCHEMES if row.history is not None])
+
+
+def _row_of(url: str) -> StoreScheme | None:
+    return find_scheme(url.partition("://")[0])

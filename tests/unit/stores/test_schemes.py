@@ -1,0 +1,141 @@
+"""The table of store schemes: a row is all that the rest of the package has to know of a store."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from unibus.bus.management.jobs.job_file import path_of
+from unibus.bus.store_url import owned_file, url_of
+from unibus.cli.connection.bus_option import store_url
+from unibus.cli.local.read_only import looking
+from unibus.clock import SYSTEM_CLOCK
+from unibus.errors import StoreUnavailable, UsageError
+from unibus.stores import schemes
+from unibus.stores.opening import open_store
+from unibus.stores.schemes import JournalSettings, StoreScheme, open_history, open_reader
+from unibus.stores.seam.journal import Journal
+from unibus.stores.seam.store_view import HistoryReader, StoreReader
+from unibus.stores.sqlite.history import SqliteHistory
+from unibus.stores.sqlite.journal import SqliteJournal
+from unibus.stores.sqlite.reader import SqliteReader
+from unibus.sync import MessageBus
+
+
+def make_journal(path: str, settings: JournalSettings) -> Journal:
+    return SqliteJournal(f"{path}.kept", domain=settings.domain)
+
+
+def make_reader(path: str, now_ns: Callable[[], int]) -> StoreReader:
+    return SqliteReader(f"{path}.kept", now_ns)
+
+
+def make_history(path: str) -> HistoryReader:
+    return SqliteHistory(f"{path}.kept")
+
+
+PLANTED = StoreScheme(
+    "planted",
+    "planted:///bed",
+    "a store of this test",
+    make_journal,
+    aliases=("sown",),
+    kept_in="bed",
+    lock_beside=lambda path: f"{path}.kept",
+    reader=make_reader,
+    history=make_history,
+)
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemes, "STORE_SCHEMES", [*schemes.STORE_SCHEMES, PLANTED])
+
+
+class NoTimers:
+    """Nothing is scheduled in these tests."""
+
+    def after(self, delay_ns: int, action: Callable[[], None]) -> None:
+        """Never."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_planted_row_is_opened_and_read_beside_its_owner(tmp_path: Path) -> None:
+    url = f"planted:///{tmp_path}/bed"
+    with MessageBus(f"{url}?domain=garden") as bus:
+        bus.send("q", 1)
+        reader = open_reader(url, time.time_ns)
+        assert [info.name for info in reader.entities()] == ["q"]
+        reader.close()
+        history = open_history(url)
+        assert history.domain == "garden"
+        history.close()
+        with looking(url) as seen:  # What `unibus peek` reads with.
+            assert [info.active for info in seen.entities()] == [1]
+    open_store(f"sown:///{tmp_path}/bed", SYSTEM_CLOCK, NoTimers()).close()
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_planted_row_is_known_wherever_a_url_is_looked_at(tmp_path: Path) -> None:
+    url = f"planted:///{tmp_path}/bed"
+    assert url_of(url) == url
+    assert owned_file(url) == f"{tmp_path}/bed.kept"
+    assert path_of(url) == f"{tmp_path}/bed.jobs.json"
+    assert store_url(url, makes=True) == url
+    with pytest.raises(StoreUnavailable, match="there is no bed"):
+        store_url(url)
+    with pytest.raises(UsageError, match="names no bed") as caught:
+        open_reader("planted://host/bed")
+    assert caught.value.hint == "write planted:///bed, or planted:////absolute/bed"
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_planted_row_is_known_to_capture_and_pipeline(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from unibus.capture.child import capture_folder
+    from unibus.capture.sources import open_source
+    from unibus.pipeline.connector.options import absolute
+
+    url = f"planted:///{tmp_path}/bed"
+    with MessageBus(url) as bus:
+        bus.send("q", 1)
+    assert capture_folder(f"{url}?capture={tmp_path}/lake") == f"{tmp_path}/lake"
+    source = open_source(url)
+    assert source.last() > 0
+    source.close()
+    assert absolute("planted:///bed") == f"planted:///{Path.cwd()}/bed"
+
+
+@pytest.mark.usefixtures("planted")
+def test_errors_name_a_planted_row() -> None:
+    with pytest.raises(UsageError, match="carrier-pigeon") as caught:
+        open_store("carrier-pigeon://loft", SYSTEM_CLOCK, NoTimers())
+    assert "planted:///bed (a store of this test)" in caught.value.hint
+    with pytest.raises(StoreUnavailable) as unread:
+        open_history("jsonfile:///folder")
+    assert "sqlite://, planted://" in unread.value.hint
+
+
+def test_without_its_row_no_part_knows_the_scheme() -> None:
+    with pytest.raises(UsageError, match="unknown store scheme planted"):
+        open_store("planted:///bed", SYSTEM_CLOCK, NoTimers())
+    assert owned_file("planted:///bed") == path_of("planted:///bed") == ""
+    with pytest.raises(UsageError, match="neither a store nor a server"):
+        store_url("planted:///bed")
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite://host/bus.db", "sqlite:///a%00b"])
+@pytest.mark.parametrize("read", [open_reader, open_history])
+def test_what_cannot_be_opened_cannot_be_read(url: str, read: Callable[[str], object]) -> None:
+    with pytest.raises(UsageError, match="names no file"):
+        read(url)
+
+
+def test_no_two_rows_share_a_name() -> None:
+    names = [name for row in schemes.STORE_SCHEMES for name in (row.name, *row.aliases)]
+    assert len(set(names)) == len(names)
+    assert not set(names) & set(schemes.PLANNED)
