@@ -117,7 +117,7 @@ def test_a_person_reads_the_status(filled: Path, shell: Any, terminal: Any) -> N
         (("capture", "bus.db", "bus.db.lock"), 4, "is a file, no folder"),
         (("capture", "bus.db", "bus.db/below"), 4, "is a file, no folder"),
         (("capture", "bus.db", "."), 2, ". is no capture directory, and 'bus.db' is in it"),
-        (("capture", "bus.db", "--redact", "orders"), 2, "no rule of redaction"),
+        (("capture", "bus.db", "--redact", "orders"), 2, "not a redaction rule"),
         (("capture", "bus.db", "--every", "soon"), 2, "--every 'soon' is no time"),
         (("capture", "bus.db", "--bytes", "many"), 2, "--bytes 'many' is no size"),
         (("capture", "bus.db", "--bodies-keep", "x"), 2, "--bodies-keep 'x' is no time"),
@@ -273,7 +273,7 @@ def test_a_capture_that_ends_too_early_is_told(caplog: pytest.LogCaptureFixture)
     Path("cap").write_text("a file is in the way")
     with caplog.at_level(logging.WARNING), MessageBus("sqlite:///bus.db?capture=cap") as bus:
         bus.send("orders", 1)
-        wait_for(lambda: "has ended with code" in caplog.text, "nobody was told")
+        wait_for(lambda: "ended with exit code" in caplog.text, "no line in the log")
 
 
 @pytest.mark.parametrize(

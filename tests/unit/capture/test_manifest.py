@@ -184,7 +184,7 @@ def test_lines_that_do_not_follow_are_damage(folder: str, line: Segment | Gap) -
 def test_a_replacement_of_another_range_is_damage(folder: str) -> None:
     lines = writer(folder)
     lines.append(segment(1, 5), segment(6, 7))
-    with pytest.raises(CaptureDamaged, match="does not stand for"):
+    with pytest.raises(CaptureDamaged, match="does not cover the range"):
         lines.replace(lines.manifest.segments, segment(1, 6))
 
 
