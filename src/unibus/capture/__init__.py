@@ -10,7 +10,7 @@
 | `schema` | the columns, the numbers of kinds, and what each kind means for a message |
 | `manifest` | which segments count: the one truth about a capture directory |
 | `segments` | writing a segment atomically (the whole file or none), and verifying one |
-| `event_source`, `sources`, `unopened` | reading: one interface for capture directories and stores; where to add another |
+| `event_source`, `sources`, `unopened` | reading: one interface for capture directories and stores |
 | `columns`, `bodies` | from changes to Arrow columns, many at a time |
 | `redaction`, `settings` | what must not be stored, as data; the settings of a directory |
 | `capturing` | the loop that `unibus capture` runs |

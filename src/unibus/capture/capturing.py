@@ -1,6 +1,6 @@
 """The loop of `unibus capture`: from the history of a store to sealed segments, each event once.
 
-    step: read a page of new events ──▶ columns in memory ──▶ seal: sync the store, write the segment, publish the cursor
+    step: read a page of new events ──▶ columns in memory ──▶ seal: sync the store, write the segment, show the cursor
 
 The position of a capture is the manifest's `last`, and nothing else. What is in memory is not captured yet: a crash
 loses it, and the next start reads it from the store again. The order inside `seal` therefore makes it exactly-once.
@@ -226,7 +226,7 @@ class Capturing:
         self._publish_cursor()
 
     def _publish_cursor(self) -> None:
-        """Write the position beside the store, where its owner reads how far the capture is. The capture works without it."""
+        """Write the position beside the store, where its owner reads it. The capture works without it."""
         if self._publishes_cursor:
             try:
                 self._reader.show_cursor(self._cursor, self._writer.last)

@@ -1,7 +1,7 @@
 """The interface of a source of history, for capture directories and for stores.
 
-A source never changes what it reads, and can be opened in any process: a Spark driver asks for pieces, an executor opens
-the same source by its `where` and reads one piece.
+A source never changes what it reads, and can be opened in any process: a Spark driver asks for pieces, an executor
+opens the same source by its `where` and reads one piece.
 """
 
 from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ What a reader has to know about each kind, taken from `core/lifecycle/state/appl
 
 | kind | (channel, sequence) is | effect |
 |---|---|---|
-| sent, scheduled, copied | a new message | CAME: it is stored; `scheduled`, or `copied` with attrs.visible_us: for later |
+| sent, scheduled, copied | a new message | CAME: it is stored; for later if `scheduled`, or with attrs.visible_us |
 | published | a message through an entity that stores none | nothing is stored; a `copied` that names it may follow |
 | delivered, renewed, returned, deferred | a stored message | it stays stored, in the state that STATES names |
 | activated | a stored message | if attrs.new_sequence differs, this key ends and the new one begins; else it stays |

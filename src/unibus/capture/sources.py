@@ -76,7 +76,7 @@ class CaptureSource:
         return 0
 
     def settle(self) -> None:
-        """Segments are synced before the manifest names them, but a reader can see its last line before it is synced."""
+        """Segments are synced before the manifest names them, but its last line can be read before it is synced."""
         with contextlib.suppress(FileNotFoundError), open(os.path.join(self.where, LINES), "rb") as file:
             os.fsync(file.fileno())
 

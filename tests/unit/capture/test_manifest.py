@@ -26,7 +26,7 @@ from unibus.stores.files.disk import RealFiles
 
 
 class Quick(RealFiles):
-    """Nobody pulls the plug here."""
+    """A disk without power cuts."""
 
     def sync(self, handle: int) -> None: ...
 
@@ -214,7 +214,7 @@ def test_other_folders_are_named(tmp_path: Path) -> None:
         Manifest.load(str(tmp_path))
 
 
-# Written anew
+# Rewriting
 
 
 def test_a_long_manifest_is_written_anew_with_what_counts(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""One face over capture directories and stores: the same rows, whatever they are read from."""
+"""One interface over capture directories and stores: the same rows from each of them."""
 
 import itertools
 from contextlib import closing
