@@ -23,6 +23,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from unibus.bus.api.broker import Broker
+from unibus.bus.management.jobs.job_run import BrokerHolder
 from unibus.core.access.connection import Credentials
 from unibus.core.access.decide import Access, Claims, is_for
 from unibus.core.access.rights import Right
@@ -31,7 +32,6 @@ from unibus.core.access.scope import segments_of
 from unibus.endpoints.http.peers import TrustedPeers, is_local_host, is_private_host
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.routing import CONSOLE_PAGES, OPERATOR_PAGES, resource_of
-from unibus.endpoints.http.service import ServingBroker
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.errors import EntityNotFound, Unauthorised
 from unibus.limits import ACCESS_RULES_MAX, ACCESS_TOKEN_CHARS_MAX
@@ -59,7 +59,7 @@ class _Verified(NamedTuple):
 class SasAuthorization:
     """The rules of the store's namespace, those of the configuration beside them, and those of the entities."""
 
-    def __init__(self, serving: ServingBroker, settings: HttpSettings) -> None:
+    def __init__(self, serving: BrokerHolder, settings: HttpSettings) -> None:
         self._serving: Final = serving
         self._settings: Final = settings
         self._peers: Final = TrustedPeers(settings.allow_networks)

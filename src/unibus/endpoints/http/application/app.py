@@ -23,7 +23,7 @@ from unibus.endpoints.http.operation import Operation, OperationTable
 from unibus.endpoints.http.request import PREFIX, Disconnected, Receive, Request, Response, Scope, Send
 from unibus.endpoints.http.routing import RoutedPath, place_of
 from unibus.endpoints.http.runner import answer, run
-from unibus.endpoints.http.service import Service, ServingBroker
+from unibus.endpoints.http.service import ControlledBroker, Service
 from unibus.endpoints.http.settings import HttpSettings, Served
 from unibus.errors import BusError
 
@@ -209,7 +209,7 @@ def front(service: Service) -> Front:
 
 
 def build(
-    serving: ServingBroker,
+    serving: ControlledBroker,
     settings: Served,
     ca_path: Path | None = None,
     local_rule: AuthorizationRule | None = None,
