@@ -295,6 +295,6 @@ def _public_key_refused() -> Unauthorised:
     return Unauthorised(
         "the emulator's well-known key is not accepted here",
         "it is accepted from the server's machine and from the networks of --allow-networks, while the namespace has "
-        "no rules of its own, and without TLS only by a private host name such as localhost; else create a token of your "
-        "own rule: `unibus access token --connection-string …`",
+        "no rules of its own, and without TLS only by a private host name such as localhost; else create a token with "
+        "a rule of your own: `unibus access token --connection-string …`",
     )
