@@ -201,7 +201,7 @@ def test_other_clients_find_nothing_at_the_root(namespace: Namespace) -> None:
     for accept in ("*/*", "application/atom+xml", "application/json"):
         status, _, body = ask(namespace, "/", accept)
         assert status == 404
-        assert b"there is no such resource" in body
+        assert b"this path does not exist" in body
 
 
 def test_the_policy_of_the_page_and_its_files(namespace: Namespace) -> None:

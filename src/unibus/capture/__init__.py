@@ -3,20 +3,22 @@
     store ──changes──▶ columns ──▶ SegmentWriter ──▶ segments/*.parquet, bodies/*.parquet, then a line of manifest.jsonl
     (read beside its owner)         (segments)                         │
                                                                        ▼
-                                             EventSource (sources): whoever reads, the pipeline first of all
+                                             EventSource (sources): every reader, mainly the pipeline
 
 | file | what it holds |
 |---|---|
 | `schema` | the columns, the numbers of kinds, and what each kind means for a message |
 | `manifest` | which segments count: the one truth about a capture directory |
-| `segments` | writing a segment so that it is there or not, and checking one |
-| `sources` | reading: capture directories and stores behind one face; the one place to add another |
+| `segments` | writing a segment atomically (the whole file or none), and verifying one |
+| `event_source`, `sources`, `unopened` | reading: one interface for capture directories and stores |
 | `columns`, `bodies` | from changes to Arrow columns, many at a time |
-| `redaction`, `settings` | what must not be kept, as data; what a directory was told to do |
+| `redaction`, `settings` | what must not be stored, as data; the settings of a directory |
 | `capturing` | the loop that `unibus capture` runs |
-| `keeping`, `compacting` | retention; few large segments out of many small ones |
-| `status` | how far it is, how large, how old |
+| `retention`, `compacting` | removal by age; few large segments out of many small ones |
+| `child` | a capture that a bus starts and ends with itself (`?capture=DIR`) |
+| `status` | position, lag, size and age of a capture |
 
-The rule of the room: a file counts when the manifest names it, and the manifest names it when it is on the disk. So a
-crash anywhere leaves a directory that is true, and whoever goes on does so after the last line.
+The invariant: a file belongs to the capture when the manifest names it, and the manifest names it only after the file
+is synced to the disk. So a crash at any point leaves a consistent directory, and the next writer continues after the
+last line of the manifest.
 """

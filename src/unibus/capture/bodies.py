@@ -1,10 +1,11 @@
-"""Bodies: what was sent, apart from history, because it is larger, more private, and needed for a shorter time.
+"""Message bodies as Parquet rows, in files of their own: they are larger and more private than events, and are usually
+kept for a shorter time.
 
-A body is kept in a form that any program can read, told by `content_type`: bytes as they were sent; what was a Python
-value as JSON, with the tags of `core/codec/wire.py` where JSON lacks a type. Headers are text. What cannot be read is
-kept as the envelope it came in.
+A body is stored in a form that any program can read, described by `content_type`: bytes as they were sent; a Python
+value as JSON, with the tags of `core/codec/wire.py` where JSON lacks a type. Headers are text. A message that cannot
+be decoded is stored as its encoded envelope.
 
-Rules of redaction (`redaction.py`) are applied here, in memory: what they take away never reaches a disk.
+The redaction rules (`redaction.py`) are applied here, in memory: what they remove never reaches a disk.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,7 @@ class Body(msgspec.Struct, gc=False):
 
 
 Redact = Callable[[str, Body], None]
-"""Takes away from a body, by the name of its channel, what must not be kept."""
+"""Removes from a body, by the name of its channel, what must not be stored."""
 
 _unpack_hot: Final = msgspec.msgpack.Decoder(ShallowHot).decode
 _unpack_headed: Final = msgspec.msgpack.Decoder(ShallowHeaded).decode
@@ -48,7 +49,7 @@ _HEADED: Final = bytes((0x98, VERSION << KIND_BITS | PLAIN))
 
 
 def bodies_of(sorted_out: dict[type, Found], domain: str, names_of: NamesOf, redact: Redact | None = None) -> pa.Table:
-    """A row for each change of a page that brought data."""
+    """One row for each change of a page that carries a message body."""
     found = _with_data(sorted_out)
     brought = [change for _, change in found]
     names = names_of({change.entity for change in brought})
@@ -76,7 +77,7 @@ def bodies_of(sorted_out: dict[type, Found], domain: str, names_of: NamesOf, red
 
 
 def _headers(found: list[Headers | None]) -> pa.Array:
-    """Mostly there are none at all."""
+    """A map of each message's headers. Most pages have no headers at all, so that case skips the conversion."""
     kind = BODIES.field("headers").type
     if not any(found):
         return pa.nulls(len(found), kind)
@@ -84,14 +85,14 @@ def _headers(found: list[Headers | None]) -> pa.Array:
 
 
 def _with_data(sorted_out: dict[type, Found]) -> list[tuple[int, Any]]:
-    """By seq. A message that passed on out of another entity has left its data there."""
+    """The changes with a body, by seq. A forwarded message has none: its body is in the row of its source entity."""
     lists = [sorted_out[kind] for kind in (Sent, Passed) if kind in sorted_out]
     found = [each for seqs, some in lists for each in zip(seqs, some, strict=True) if each[1].data]
     return found if len(lists) < 2 else sorted(found, key=lambda each: each[0])
 
 
 def body_of(data: bytes) -> Body:
-    """Out of an encoded message."""
+    """The body of an encoded message."""
     begin = data[:2]
     try:
         if begin == _HOT:
@@ -100,11 +101,12 @@ def body_of(data: bytes) -> Body:
             row = _unpack_headed(data)
             return Body(JSON, {name: _text(value) for name, value in row[7].items()}, _hot_json(row[1]))
     except msgspec.MsgspecError:
-        pass  # Not of the common kind: the careful way tells.
-    return _careful(data)
+        pass  # It only looks like a common message: decode it completely.
+    return _decode_body(data)
 
 
-def _careful(data: bytes) -> Body:
+def _decode_body(data: bytes) -> Body:
+    """The body by way of the whole message: slower, for every form that the codec knows."""
     try:
         message = decode(data)
         body = message.body
@@ -121,7 +123,7 @@ def _careful(data: bytes) -> Body:
 
 
 def _hot_json(body: object) -> bytes:
-    """A float that is no number becomes null. Where there is no null nobody has to look for one."""
+    """JSON of a plain value. msgspec writes NaN and infinity as null, so only JSON with a null has to be checked."""
     content = _json(body)
     return content if b"null" not in content else _json_of(body)
 

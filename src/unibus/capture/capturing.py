@@ -1,22 +1,21 @@
 """The loop of `unibus capture`: from the history of a store to sealed segments, each event once.
 
-    step: read a page of what has come ──▶ columns in memory ──▶ seal: settle the store, write the segment, show it
+    step: read a page of new events ──▶ columns in memory ──▶ seal: sync the store, write the segment, show the cursor
 
-Where it stands is the manifest's `last`, and nothing else. What is in memory was not captured yet: a crash loses it,
-and the next start reads it again. So the order inside of `seal` is what makes it once.
+The position of a capture is the manifest's `last`, and nothing else. What is in memory is not captured yet: a crash
+loses it, and the next start reads it from the store again. The order inside `seal` therefore makes it exactly-once.
 
-- `settle` first. A store whose owner does not wait for the disk may lose its last changes with the power, and give
-  their numbers to others. What stands in a segment must not be undone, so what was read is synced before it is sealed.
-- A group of changes, which is one commit of the owner, is never split: whoever reads a segment sees batches whole.
-- A look copies rows out of the file and lets go of it. While a reader is in the file its log cannot be moved, so no
-  look takes longer than copying a page.
-- Pages are large and looks are few: the work per event is small only where many are worked on at once.
+- `settle` comes first. A store whose owner does not wait for the disk may lose its last changes in a power failure and
+  give their numbers to other changes. A sealed event must not be undone, so the store is synced before it is sealed.
+- A group of changes, which is one commit of the owner, is never split: a reader of a segment sees whole commits.
+- A read copies rows out of the store and ends its transaction. SQLite cannot reset its write-ahead log while a reader
+  is active, so no read takes longer than copying one page.
+- Pages are large and reads are few: the cost per event is small only where many events are processed at once.
 
-Which store it is: a SQLite store has no name of its own (a bus draws one for its outboxes, in a place that only it
-reads). So what tells it is the domain, and the last event that was captured: `Manifest.tail` is a fingerprint of it,
-and a store that has another event under that number, or none because it is not that far, is another one. Nothing is
-written then. Where the store has forgotten that event already, there is nothing to compare, and history goes on after
-a gap.
+How a store is recognised: a SQLite store has no identifier that a reader can see. So a capture compares the domain and
+the last captured event: `Manifest.tail` is a fingerprint of that event, and a store with a different event under that
+number, or with a lower last number, is a different store. Nothing is written then. If the store has already pruned that
+event there is nothing to compare, and the capture continues after a gap.
 """
 
 import gc
@@ -43,12 +42,12 @@ from unibus.stores.seam.store_view import PAGE_BYTES, PAGE_CHANGES, HistoryReade
 log = logging.getLogger("unibus")
 
 MEMORY_BYTES: Final = 300_000_000
-"""What may wait in memory to be sealed, whatever the size of a segment on disk."""
+"""Columns that may wait in memory to be sealed, whatever the size of a segment on disk."""
 
 LOOK_S_MAX: Final = 1.0
 LOOKS_PER_SEAL: Final = 4
 TEND_S: Final = 30.0
-"""How often retention and compaction are looked at."""
+"""How often retention and compaction run."""
 
 
 @dataclass
@@ -63,7 +62,7 @@ class CaptureProgress:
 
 
 class Buffer:
-    """Columns that were read and are not sealed."""
+    """Columns that were read and are not sealed yet."""
 
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
@@ -73,7 +72,7 @@ class Buffer:
         self.since_s = 0.0
 
     def add(self, table: pa.Table, bodies: pa.Table | None) -> int:
-        """Gives how many bytes it is in memory."""
+        """Return the size of the added columns in memory, in bytes."""
         if not self.rows:
             self.since_s = time.monotonic()
         size = int(table.nbytes)
@@ -87,7 +86,7 @@ class Buffer:
 
 
 class Capturing:
-    """One capture of one store into one directory. Not for several threads."""
+    """One capture of one store into one directory. Not thread-safe."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class Capturing:
         self._roll = roll or Rotation()
         self._cursor = cursor
         self._page = min(PAGE_CHANGES, self._roll.rows)
-        self._shows = True
+        self._publishes_cursor = True
         self._compacts = True
         self._is_behind = False
         self._domain = reader.domain
@@ -119,13 +118,13 @@ class Capturing:
             self._writer.close()
             raise
         self._buffer = Buffer()
-        self._packed = 0.2  # How much smaller a segment is than its columns in memory; learned from the last one.
-        self._tended_s = time.monotonic() - TEND_S
+        self._compression = 0.2  # Size of a segment divided by its columns in memory; measured at the last one.
+        self._maintained_s = time.monotonic() - TEND_S
         self.progress.last = self._at
-        self._show()
+        self._publish_cursor()
 
     def _set_policy(self, policy: Policy | None) -> None:
-        """A new one is written down before anything is captured by it."""
+        """A changed policy is stored before any event is captured under it."""
         about = self._writer.manifest.about
         changed = None if policy is None else with_policy(about, policy)
         if changed is not None:
@@ -138,38 +137,38 @@ class Capturing:
     def _check_same(self) -> None:
         last = self._reader.bounds()[1]
         if last < self._at:
-            raise self._another(f"it has come to {last}, and {self._at} was captured")
+            raise self._mismatch(f"its last event is {last}, and event {self._at} is captured already")
         tail = self._writer.manifest.tail
         found = self._reader.groups_after(self._at - 1, 1)[:1] if tail else []
-        if found and found[0][0] == self._at:  # Else the store has forgotten it, perhaps at this very moment.
+        if found and found[0][0] == self._at:  # Else the store has pruned it, perhaps since `bounds` was read.
             row = self._columns.table(by_type([(self._at, found[0][1][:1])]), self._reader.names_of)
             if fingerprint(row, 0) != tail:
-                raise self._another(f"event {self._at} is another one")
+                raise self._mismatch(f"event {self._at} differs from the captured one")
 
-    def _another(self, what: str) -> CaptureMismatch:
+    def _mismatch(self, what: str) -> CaptureMismatch:
         return CaptureMismatch(
             f"{self._writer.folder} holds the history of another store: {what}",
-            "was the store restored or replaced? capture it into a new directory, and give it another ?domain=",
+            "if the store was restored or replaced, capture it into a new directory, and give it another ?domain=",
         )
 
     # Reading
 
     def step(self) -> int:
-        """Take a page of what has come; gives how many events that were. Seals what is full or due."""
+        """Read a page of new events and return their number. Seals the buffer when it is full or old enough."""
         if self._reader.identity() != self._identity:
-            self._begin_anew()
+            self._start_over()
         self._is_behind = False
         page = self._reader.groups_after(self._at, self._page)
         taken = self._take(page) if page else 0
         if not taken and self._reader.bounds()[1] < self._at:
-            raise self._another("its history went back")
+            raise self._mismatch("its last event has a lower number than before")
         if self._is_full() or (not self._is_behind and self._is_due()):
             self.seal()
-        self._tend()
+        self._maintain()
         return taken
 
-    def _begin_anew(self) -> None:
-        """Another file has the name. What was read of the old one and not sealed is read again, if it is the same."""
+    def _start_over(self) -> None:
+        """The file of the store was replaced. Discard what is not sealed; it is read again if the store is the same."""
         self._buffer = Buffer()
         self._at = self._writer.last
         self._check_same()
@@ -178,63 +177,68 @@ class Capturing:
     def _take(self, page: Page) -> int:
         first = page[0][0]
         if first > self._at + 1:
-            self._note_gap(self._at + 1, first - 1)
+            self._record_gap(self._at + 1, first - 1)
         sorted_out = by_type(page)
         bodies = None
         if self._policy.bodies:
             bodies = bodies_of(sorted_out, self._domain, self._reader.names_of, self._redact)
         table = self._columns.table(sorted_out, self._reader.names_of)
         size = self._buffer.add(table, bodies)
-        self._is_behind = table.num_rows >= self._page or size >= PAGE_BYTES // 2  # Such a page is a full one.
+        # A full page, by rows or by bytes, means that more events wait.
+        self._is_behind = table.num_rows >= self._page or size >= PAGE_BYTES // 2
         self._at = page[-1][0] + len(page[-1][1]) - 1
         self.progress.events += table.num_rows
         return int(table.num_rows)
 
-    def _note_gap(self, first: int, last: int) -> None:
-        """The store forgot what nobody had read. What is in memory comes before that."""
+    def _record_gap(self, first: int, last: int) -> None:
+        """The store pruned events that were not read yet. The buffer holds events before the gap: seal it first."""
         self.seal()
         self._writer.gap(first, last)
         self._at = last
         self.progress.missed += last - first + 1
-        log.warning("history %d to %d was forgotten by the store before it was captured", first, last)
+        log.warning("the store pruned events %d to %d before they were captured: they are a gap", first, last)
 
     def _is_due(self) -> bool:
-        """Whether what came first has waited long enough. Not asked while there is more at once: one that is behind
-        has nothing fresh to show, and catches up in large segments."""
+        """Whether the oldest event in the buffer has waited for `every_s`. Not called while the capture is behind: it
+        then catches up in large segments, because small ones would make nothing visible sooner."""
         return self._buffer.rows > 0 and time.monotonic() - self._buffer.since_s >= self._roll.every_s
 
     def _is_full(self) -> bool:
         buffer = self._buffer
-        size = buffer.bytes * self._packed
+        size = buffer.bytes * self._compression
         return buffer.rows >= self._roll.rows or size >= self._roll.bytes or buffer.bytes >= MEMORY_BYTES
 
     # Sealing
 
     def seal(self) -> None:
+        """Write the buffer as one segment. A crash before the manifest names it only costs reading it again."""
         buffer = self._buffer
         if not buffer.rows:
             return
-        self._reader.settle()
+        self._reader.settle()  # First: see the module docstring.
         bodies = pa.concat_tables(buffer.bodies) if buffer.bodies else None
         segment = self._writer.write(pa.concat_tables(buffer.tables), bodies)
         size = segment.bytes + (segment.bodies.bytes if segment.bodies else 0)
-        self._packed = max(0.01, min(1.0, size / max(1, buffer.bytes)))
+        self._compression = max(0.01, min(1.0, size / max(1, buffer.bytes)))
         self._buffer = Buffer()
         self.progress.segments += 1
         self.progress.last = segment.last
-        self._show()
+        self._publish_cursor()
 
-    def _show(self) -> None:
-        if self._shows:
+    def _publish_cursor(self) -> None:
+        """Write the position beside the store, where its owner reads it. The capture works without it."""
+        if self._publishes_cursor:
             try:
                 self._reader.show_cursor(self._cursor, self._writer.last)
             except OSError as error:
-                self._shows = False
-                log.warning("where the capture stands cannot be shown beside the store: %s", error)
+                self._publishes_cursor = False
+                log.warning(
+                    "cannot write the position of the capture beside the store: %s; it is not tried again", error
+                )
 
-    def _tend(self) -> None:
-        if time.monotonic() - self._tended_s >= TEND_S:
-            self._tended_s = time.monotonic()
+    def _maintain(self) -> None:
+        if time.monotonic() - self._maintained_s >= TEND_S:
+            self._maintained_s = time.monotonic()
             keep(self._writer, self._policy)
             self._writer.sweep()
             if self._compacts:
@@ -242,18 +246,18 @@ class Capturing:
             self._writer.shorten()
 
     def _compact(self) -> None:
-        """Damage of the past is no reason to stop: it is told, and those who read it will be told too. Nor is a file
-        that cannot be read now."""
+        """A damaged or unreadable old segment must not stop the capture of new events: log it once, and stop
+        compacting. Readers of that segment get the error too."""
         try:
             compact(self._writer, self._roll)
         except (CaptureDamaged, StoreUnavailable) as error:
             self._compacts = False
-            log.warning("segments are not put together any more: %s", error)
+            log.warning("compaction is switched off until the capture is started again: %s", error)
 
     # Running
 
     def run(self, stop: threading.Event, shown: Callable[[CaptureProgress], None] | None = None) -> None:
-        """Until `stop` is set. What was read is sealed before it returns."""
+        """Capture until `stop` is set. Everything that was read is sealed before this returns."""
         pause_s = min(LOOK_S_MAX, self._roll.every_s / LOOKS_PER_SEAL)
         while not stop.is_set():
             self.step()
@@ -267,7 +271,7 @@ class Capturing:
     def finish(
         self, stop: threading.Event | None = None, shown: Callable[[CaptureProgress], None] | None = None
     ) -> None:
-        """Take all that is there at this moment, and seal it."""
+        """Capture every event that exists at the time of the call, and seal it."""
         last = self._reader.bounds()[1]
         while self._at < last and not (stop is not None and stop.is_set()) and self.step():
             if shown is not None:
@@ -280,8 +284,8 @@ class Capturing:
 
 
 def limit_resources() -> None:
-    """For a process that does nothing but capture. Arrow would take every processor there is, and the bus needs them;
-    and there is no need to look for cycles among millions of values that go by themselves."""
+    """For a process that does nothing but capture. Arrow would use every processor, and the bus needs them. The garbage
+    collector would scan millions of values that reference counting frees."""
     pa.set_cpu_count(1)
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)

@@ -1,8 +1,10 @@
-"""`sqlite:///bus.db?capture=DIR`: a capture that runs as long as the bus does.
+"""`sqlite:///bus.db?capture=DIR`: a capture process that runs as long as the bus.
 
-It is `unibus capture` in a process of its own, with the bus at the other end of its input. When that end is closed the
-capture reads what is left, seals it and ends: the bus closes it, and the system does where the process of the bus is
-gone, however it went. What is kept is what DIR remembers: see the guide to capture.
+    bus process ── pipe to stdin ──▶ `unibus capture STORE DIR --while-stdin`, a process of its own
+
+The child reads its standard input until end of file, then captures the remaining events, seals them and exits. The bus
+closes the pipe when it closes; if the bus process is killed, the operating system closes it. So the child never
+outlives its bus for longer than it needs to catch up. The retention and redaction settings are those stored in DIR.
 """
 
 import logging
@@ -23,19 +25,20 @@ log = logging.getLogger("unibus")
 
 OPTION = "capture"
 END_S: Final = 30.0
-"""How long a bus that closes waits for its capture, at least: it may have been started a moment ago."""
+"""The least time that a closing bus waits for its capture: the child may have been started a moment ago."""
 
 
 def capture_folder(url: str) -> str | None:
-    """Where a URL wants its history to go, and that it can: asked before the store is opened."""
+    """The directory that the URL's option `capture` names, or None. Called before the store is opened: ConfigInvalid or
+    ExtraMissing if that store cannot be captured, and nothing is created then."""
     folder = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True)).get(OPTION)
     if folder is None:
         return None
     if not folder:
-        raise ConfigInvalid("the option capture names no directory", "sqlite:///bus.db?capture=DIR")
+        raise ConfigInvalid("the option capture= of the store URL is empty", "name a directory: ?capture=DIR")
     if not has_history(url):
         raise ConfigInvalid(
-            f"{urlsplit(url).scheme}:// cannot be captured beside its owner", f"{history_schemes()} can"
+            f"a {urlsplit(url).scheme}:// store cannot be captured while a bus owns it", f"use {history_schemes()}"
         )
     if find_spec("pyarrow") is None:
         raise ExtraMissing("capturing needs pyarrow", "pip install 'unibus[capture]'")
@@ -43,11 +46,11 @@ def capture_folder(url: str) -> str | None:
 
 
 class CaptureChild:
-    """The process, from now until `end`. Somebody waits for it all the time, to tell when it ends too early."""
+    """The child process, from its construction until `end`. A thread waits for it and logs an early exit."""
 
     def __init__(self, url: str, folder: str) -> None:
         store = url.partition("?")[0]
-        # A session of its own: Ctrl-C is for the bus, and the bus decides what that means for its capture.
+        # A session of its own: the terminal sends Ctrl-C to the bus only, and the bus then ends its capture in order.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "unibus", "capture", store, folder, "--while-stdin"],
             stdin=subprocess.PIPE,
@@ -66,25 +69,34 @@ class CaptureChild:
     def _wait(self) -> None:
         code = self._process.wait()
         if code or not self._ending:
-            log.warning("the capture into %s has ended with code %d; history waits in the store", self._folder, code)
+            log.warning(
+                "the capture into %s ended with exit code %d; no event is lost: they wait in the store, and the next "
+                "capture reads them",
+                self._folder,
+                code,
+            )
 
     def leave_to_parent(self) -> None:
-        """In a forked child: close the capture's input, which would stay open when the parent closes it.
+        """In a forked child of the bus process: close the inherited copy of the pipe, which would keep it open after
+        the parent closes its own.
 
-        Only the descriptor: the file object has a lock, which a thread of the parent may have held.
+        Only the descriptor: the file object has a lock, which a thread of the parent may have held at the fork.
         """
         stdin = self._process.stdin
         if stdin is not None and not stdin.closed:
             os.close(stdin.fileno())
 
     def end(self, timeout_s: float | None, join: Join = threading.Thread.join) -> None:
-        """Let it read to the end, for so long, or END_S. After that it goes on by itself, and ends when it is done.
+        """Close the pipe and wait for the child to capture the rest: `timeout_s`, or END_S if that is longer. A child
+        that is not done by then continues without the bus, and exits when it is done.
 
-        `join` waits for the thread that watches it.
+        `timeout_s` None waits as long as it takes, 0 does not wait. `join` waits for the watching thread.
         """
         self._ending = True
         assert self._process.stdin is not None
         self._process.stdin.close()
         join(self._watch, max(END_S, timeout_s) if timeout_s else timeout_s)
         if self._watch.is_alive() and timeout_s != 0:
-            log.warning("the capture into %s was still reading when the bus closed; it ends by itself", self._folder)
+            log.warning(
+                "the capture into %s was not done when the bus closed; it finishes in the background", self._folder
+            )

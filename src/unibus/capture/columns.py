@@ -1,8 +1,11 @@
-"""From changes to Arrow columns, many at a time: the same rows as `event_of` gives one by one.
+"""From changes to Arrow columns, many at a time: the same rows that `event_of` makes one by one.
 
-Changes of one kind have the same fields, so a page is sorted by kind first. The kinds that nearly every message sees
-are then turned into columns directly, a comprehension for each field; of the others there are few, and those go through
-`event_of` itself. A test holds both ways to the same result.
+    page of changes ──▶ by_type ──▶ one table for each hot kind ──┐
+                                └─▶ event_of for the rare kinds ──┴─▶ sorted by seq ──▶ one table
+
+Changes of one kind have the same fields, so a page is grouped by kind first. The kinds of nearly every message (`_HOT`)
+become columns directly, with one comprehension for each field; the others are rare and go through `event_of`. A test
+asserts that both ways give the same rows.
 """
 
 from collections import defaultdict
@@ -42,7 +45,7 @@ Found = tuple[list[int], list[Any]]
 
 
 def by_type(page: Page) -> dict[type, Found]:
-    """The changes of a page sorted by their type. The groups of a page follow each other, so their seqs are a range."""
+    """The changes of a page, grouped by type. The commits of a page are contiguous, so their seqs are one range."""
     if not page:
         return {}
     first = page[0][0]
@@ -54,7 +57,7 @@ def by_type(page: Page) -> dict[type, Found]:
 
 
 class EventColumns:
-    """Of one source."""
+    """The columns of one source, which has one domain."""
 
     def __init__(self, domain: str) -> None:
         self._domain = domain
@@ -74,7 +77,7 @@ class EventColumns:
             else:
                 others += zip(seqs, found, strict=True)
         if others:
-            others.sort(key=itemgetter(0))  # They came kind by kind.
+            others.sort(key=itemgetter(0))  # They were collected kind by kind.
             tables.append(table_of([event_of(seq, change, self._domain, names) for seq, change in others]))
         return _in_order(tables)
 
@@ -83,7 +86,7 @@ class EventColumns:
 
 
 def _in_order(tables: list[pa.Table]) -> pa.Table:
-    """Each of them is, so one alone needs nothing."""
+    """One table sorted by seq. Each part is sorted already, so a single part needs no sorting."""
     if not tables:
         return EVENTS.empty_table()
     whole = pa.concat_tables(tables)
@@ -91,7 +94,7 @@ def _in_order(tables: list[pa.Table]) -> pa.Table:
 
 
 def _split_sent(seqs: list[int], found: list[Any]) -> list[tuple[str, list[int], list[Any]]]:
-    """Those for now, and those for later."""
+    """Split sends into immediate and scheduled ones, which are two kinds of event."""
     later = [bool(change.visible_ns) for change in found]
     if not any(later):
         return [("sent", seqs, found)]
@@ -104,7 +107,7 @@ def _split_sent(seqs: list[int], found: list[Any]) -> list[tuple[str, list[int],
 
 def _hot_table(kind: str, seqs: list[int], found: list[Any], domain: str, names: dict[int, str]) -> pa.Table:
     count = len(seqs)
-    whos = [change.who for change in found]
+    refs = [change.who for change in found]
     channel, keys = _channels([change.entity for change in found], domain, names)
     columns: dict[str, pa.Array] = {
         "seq": pa.array(seqs, _INT),
@@ -115,11 +118,11 @@ def _hot_table(kind: str, seqs: list[int], found: list[Any], domain: str, names:
         "kind": pa.repeat(kind, count),
         "kind_code": pa.repeat(pa.scalar(KIND_CODES[kind], pa.int8()), count),
         "sequence": pa.array([change.sequence for change in found], _INT),
-        "message_id": pa.array([who.message_id for who in whos], _TEXT),
-        "correlation_id": pa.array([who.correlation_id for who in whos], _TEXT),
-        "trace_id": pa.array([who.trace_id for who in whos], _TEXT),
-        "session_id": pa.array([who.session_id for who in whos], _TEXT),
-        "size": pa.array([who.size for who in whos], _INT),
+        "message_id": pa.array([ref.message_id for ref in refs], _TEXT),
+        "correlation_id": pa.array([ref.correlation_id for ref in refs], _TEXT),
+        "trace_id": pa.array([ref.trace_id for ref in refs], _TEXT),
+        "session_id": pa.array([ref.session_id for ref in refs], _TEXT),
+        "size": pa.array([ref.size for ref in refs], _INT),
     }
     _MORE[kind](columns, seqs, found, names)
     return pa.table(
@@ -139,7 +142,7 @@ def name_of(entity: int, names: dict[int, str]) -> str:
     return names.get(entity, f"#{entity}") if entity else ""
 
 
-# What each kind has beside that, as event_of tells it
+# The columns that only some kinds have, with the same values as in event_of
 
 
 Columned = dict[str, pa.Array]
@@ -228,20 +231,20 @@ def _micros(nanoseconds: pa.Array) -> pa.Array:
 
 
 def _moments(nanoseconds: list[int]) -> pa.Array:
-    """0 is no moment."""
+    """Microseconds; null for 0, which means that there is no instant."""
     whole = pa.array(nanoseconds, _INT)
     return pc.if_else(pc.equal(whole, 0), pa.scalar(None, _INT), _micros(whole))
 
 
 def _instants(nanoseconds: list[int]) -> pa.Array:
-    """The same as text. Mostly there is none at all."""
+    """The same as text. Most pages have no instant at all, so that case skips the conversion."""
     if not any(nanoseconds):
         return pa.nulls(len(nanoseconds), _TEXT)
     return _moments(nanoseconds).cast(_TEXT)
 
 
 def _numbers(values: list[int]) -> pa.Array:
-    """As text, but for 0."""
+    """Numbers as text; null for 0."""
     if not any(values):
         return pa.nulls(len(values), _TEXT)
     whole = pa.array(values, _INT)
@@ -249,7 +252,7 @@ def _numbers(values: list[int]) -> pa.Array:
 
 
 def _maps(count: int, **columns: pa.Array) -> pa.Array:
-    """One map a row, of the values that are there; none where there are none."""
+    """One map for each row, with the values that are not null; null for a row without any."""
     used = {name: values for name, values in columns.items() if values.null_count < count}
     if not used:
         return pa.nulls(count, EVENTS.field("attrs").type)
@@ -267,7 +270,7 @@ def _sum(arrays: list[pa.Array]) -> pa.Array:
 
 
 def _interleaved(count: int, columns: dict[str, pa.Array]) -> tuple[pa.Array, pa.Array]:
-    """Row after row, without nulls."""
+    """Names and values, row after row, without nulls."""
     if len(columns) == 1:
         ((name, values),) = columns.items()
         kept = values.drop_null() if values.null_count else values
@@ -276,5 +279,5 @@ def _interleaved(count: int, columns: dict[str, pa.Array]) -> tuple[pa.Array, pa
     names = pa.concat_arrays([pa.repeat(name, count) for name in columns])
     order = pa.array([row + at * count for row in range(count) for at in range(len(columns))], pa.int32())
     mixed, named = stacked.take(order), names.take(order)
-    there = pc.is_valid(mixed)
-    return named.filter(there), mixed.filter(there)
+    is_set = pc.is_valid(mixed)
+    return named.filter(is_set), mixed.filter(is_set)

@@ -1,17 +1,18 @@
-"""Compaction: few large segments in place of many small ones, for those who read them.
+"""Compaction: merges neighbouring small segments into few large ones, which readers open faster.
 
-Segments are small where they are sealed often. A capture puts neighbours together by itself in two cases:
+Frequent sealing makes small segments. A running capture merges neighbours in two cases:
 
-- NEIGHBOURS of them, or more, make one of the next size, which has NEIGHBOURS times as many rows. Each row is copied
-  once for each size then, however long it goes on: there are few sizes.
-- A few of them fill a segment, none of which is most of it. That one is not touched again.
+- NEIGHBOURS of them, or more, make one of the next size class, which has NEIGHBOURS times as many rows. So each row is
+  copied at most once for each size class, however long the capture runs, and there are few classes.
+- At least FILLING of them fill a segment, and none of them is most of it. A full segment is not merged again.
 
-By hand everything is put together that fits into one segment.
+`unibus capture --compact` merges everything that fits into one segment.
 
-Retention takes whole segments away, so one must not reach over a long time: what it holds at its old end would stay
-because of its new end. None is made that reaches over more than a SHARE of the time for which it is kept.
+Retention removes whole segments, so a segment must not cover a long time: its old events would be kept because of its
+new ones. No merged segment covers more than one part in SHARE of the retention time.
 
-The manifest decides at which moment the new one counts (`ManifestWriter.replace`), and the old files stay for a while.
+The manifest makes the replacement atomic (`ManifestWriter.replace`). The old files are kept for a grace period, because
+readers may have them open.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,20 +23,20 @@ from unibus.capture.segments import SegmentWriter
 from unibus.capture.settings import Policy, Rotation, policy_of
 
 NEIGHBOURS: Final = 32
-"""How many there have to be before a capture puts them together by itself, and how much larger the next size is."""
+"""How many neighbours a running capture merges, and the factor between two size classes."""
 
 FILLING: Final = 4
-"""So many are enough where they fill a segment."""
+"""How many neighbours are enough if together they fill a segment."""
 
 SHARE: Final = 8
-"""Of the time for which it is kept a segment that was put together reaches over one part in so many at most."""
+"""A merged segment covers at most this fraction (one in SHARE) of its retention time."""
 
 _SIZES: Final = 6
 _ANY_SIZE: Final = 1 << 62
 
 
 def compact(writer: SegmentWriter, roll: Rotation, by_hand: bool = False) -> int:
-    """Put together what fits. Gives how many segments are fewer now. CaptureDamaged before anything is lost."""
+    """Merge what fits; return by how many the number of segments fell. CaptureDamaged before anything is changed."""
     manifest = writer.manifest
     fewer = 0
     for run in worthwhile(manifest.segments, roll, by_hand, policy_of(manifest.about)):
@@ -51,14 +52,15 @@ class SegmentRun:
         self.segments: list[Segment] = []
         self.rows = self.bytes = 0
         self.is_closed = False
-        """Whether the next neighbour did not fit, and never will: it is not only that bodies go earlier."""
+        """Whether the next neighbour cannot fit at any time. A span that only the bodies' shorter retention forbids may
+        fit later, when those bodies are removed."""
         self._roll = roll
         self._policy = policy
         self._since_us = self._until_us = 0
         self._has_bodies = False
 
     def takes(self, segment: Segment) -> bool:
-        """Add it, unless it does not fit. One fits always."""
+        """Add the segment if it fits; the first one always does."""
         rows, size = self.rows + segment.rows, self.bytes + _size(segment)
         has_bodies = self._has_bodies or segment.bodies is not None
         since_us, until_us = min(segment.from_us, segment.newest_us), segment.newest_us
@@ -80,7 +82,7 @@ class SegmentRun:
         return self.is_closed and len(self.segments) >= FILLING and not self._is_mostly_one()
 
     def _is_mostly_one(self) -> bool:
-        """It would be copied for the sake of little, and that again and again."""
+        """Whether one segment is more than half of the run: it would be copied repeatedly to add a little."""
         largest = max(each.rows for each in self.segments), max(_size(each) for each in self.segments)
         return 2 * largest[0] > self.rows or 2 * largest[1] > self.bytes
 
@@ -88,7 +90,7 @@ class SegmentRun:
 def worthwhile(
     segments: Sequence[Segment], roll: Rotation, by_hand: bool, policy: Policy | None = None
 ) -> list[list[Segment]]:
-    """Neighbours to put together: the smallest first, and by hand two of any size."""
+    """Runs of neighbours to merge: of the smallest size class that has any; with `by_hand` two of any size."""
     policy = policy or Policy()
     if by_hand:
         return [run.segments for run in _runs(segments, roll, policy, _ANY_SIZE) if len(run.segments) > 1]
@@ -100,7 +102,7 @@ def worthwhile(
 
 
 def _runs(segments: Sequence[Segment], roll: Rotation, policy: Policy, rows_max: int) -> Iterator[SegmentRun]:
-    """Neighbours of fewer rows than that, without a gap between them, as many as fit."""
+    """Contiguous neighbours with fewer than `rows_max` rows each, as many as fit into one segment."""
     run = SegmentRun(roll, policy)
     last = 0
     for segment in segments:
@@ -120,6 +122,6 @@ def _size(segment: Segment) -> int:
 
 
 def _span_us(policy: Policy, has_bodies: bool) -> float:
-    """Over which time a segment may reach."""
+    """The longest time that a merged segment may cover."""
     kept = [policy.keep_s, policy.bodies_keep_s if has_bodies else None]
     return min([each for each in kept if each is not None], default=float("inf")) * 1e6 / SHARE

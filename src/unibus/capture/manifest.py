@@ -1,21 +1,29 @@
-"""The manifest: which segments of a capture directory count, in which order, and what is missing between them.
+"""The manifest of a capture directory: its segments in order, and the gaps between them. A file that the manifest does
+not name is not part of the capture.
 
-    DIR/capture.json      which source it is; written beside, synced, renamed
-    DIR/manifest.jsonl    append-only, one JSON object a line, synced after each append
+    DIR/capture.json      metadata of the source; written to a temporary file, synced, renamed
+    DIR/manifest.jsonl    append-only, one JSON object per line, synced after each append
 
-Lines, told apart by "op": `add` (a segment counts), `gap` (the store forgot history before it was read), `remove` (a
-segment does not count any more), `remove_bodies` (its bodies are gone, the segment stays). Adds and gaps follow each
-other without a hole.
+The field "op" says what a line does:
 
-Compaction takes several segments away and adds one over their union. A crash between the lines must not take anything
-away, so such a `remove` names in "by" the file that follows it, and is void until that file is added.
+    add             a segment is part of the capture
+    gap             the store pruned these events before they were captured
+    remove          a segment is no longer part of the capture
+    remove_bodies   its bodies are deleted, the segment stays
+    begin           only as the first line of a rewritten manifest (below)
 
-A manifest that has grown long is written anew, beside and renamed, with what counts. Its first line is then `begin`:
-the end of what is not told any more, the gaps in that, and which files may still be read.
+Invariant: adds and gaps are contiguous, each begins where the one before it ended.
 
-A line that was cut by a crash is the last one: the first part of a record, or bytes that are no text, which a disk left
-where nothing was synced. Readers ignore it, the writer cuts it off. Any other text there was written by something else:
-damage, as is a bad line with others after it that had an effect, and damage is named.
+Compaction removes several segments and adds one that covers the same range. A crash between these lines must not remove
+anything, so such a `remove` names in "by" the new file, and has no effect until that file is added.
+
+A manifest that has grown long is rewritten to a temporary file and renamed, with the effective lines only. Its first
+line is then `begin`: the end of the range that is no longer listed, the gaps in that range, and the removed files that
+readers may still have open.
+
+A line that a crash cut short can only be the last one: the beginning of a record, or bytes that are no text, which a
+disk left in a block that was never synced. Readers ignore it and the writer cuts it off. Any other text at the end was
+not written by us; that, and an unreadable line before lines that have an effect, is CaptureDamaged.
 """
 
 import os
@@ -34,7 +42,7 @@ FORMAT: Final = 1
 ABOUT: Final = "capture.json"
 LINES: Final = "manifest.jsonl"
 LINES_MIN: Final = 1_000
-"""A manifest of fewer lines is not worth writing anew."""
+"""A manifest with fewer lines is not rewritten."""
 SEGMENTS: Final = "segments"
 BODIES: Final = "bodies"
 
@@ -47,7 +55,7 @@ class CaptureMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     store: str = ""
     made_us: int = 0
     settings: dict[str, object] = {}
-    """What the capture was told to do, for the next start: see settings.py."""
+    """The policy of the capture, for the next start: see settings.py."""
     changed: list[dict[str, object]] = []
     """When they were changed, and what they were before."""
 
@@ -60,7 +68,7 @@ class BodiesFile(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="add"):
-    """An `add` line: rows first..last of history are in this file, or fewer than that. `file` is relative."""
+    """An `add` line: this file covers events first..last, and may have fewer rows. `file` is a relative path."""
 
     first: int
     last: int
@@ -73,12 +81,12 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="ad
     file: str
     bodies: BodiesFile | None = None
     tail: int = 0
-    """A fingerprint of the last row: whether a store still is the one that was read. 0: there is none."""
+    """A fingerprint of the last row, which identifies the store that was read. 0: there is none."""
 
     @property
     def newest_us(self) -> int:
-        """When its newest event happened, for retention. No later than it was sealed, whatever a clock said that was
-        ahead: such a segment would stay for ever."""
+        """When its newest event happened, for retention. At most the time of sealing: an event stamped by a clock that
+        was ahead would keep the segment for too long."""
         return min(self.to_us, self.sealed_us)
 
 
@@ -96,13 +104,13 @@ class Removed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", t
 
 
 class Begin(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="begin"):
-    """Only as the first line: what was up to `last` does not count any more."""
+    """Only as the first line: events up to `last` are no longer part of the capture."""
 
     last: int
     gaps: list[tuple[int, int]] = []
     removed: dict[str, int] = {}
     tail: int = 0
-    """Of the event `last`, where it was captured."""
+    """The fingerprint of the event `last`, if it was captured."""
 
 
 class RemovedBodies(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="op", tag="remove_bodies"):
@@ -115,7 +123,7 @@ _decode: Final[Callable[[bytes], Line]] = msgspec.json.Decoder(Line).decode
 _decode_about: Final = msgspec.json.Decoder(CaptureMetadata).decode
 _KNOWN: Final = frozenset({"add", "gap", "remove", "remove_bodies", "begin"})
 _HEADS: Final = tuple(f'{{"op":"{op}",'.encode() for op in sorted(_KNOWN))
-"""How records begin, as `_encoded` writes them."""
+"""The first bytes of a record, as `_encoded` writes them."""
 _TEXT_CONTROLS: Final = b"\t\r"
 
 
@@ -124,7 +132,7 @@ def file_of(kind: str, first: int, last: int) -> str:
 
 
 def is_capture(folder: str) -> bool:
-    """OSError where nobody can tell."""
+    """Whether the folder is a capture directory. OSError if the folder cannot be read."""
     try:
         os.stat(os.path.join(folder, ABOUT))
     except (FileNotFoundError, NotADirectoryError):
@@ -134,7 +142,7 @@ def is_capture(folder: str) -> bool:
 
 @dataclass
 class Manifest:
-    """What counts now. `last` is where the capture stands: retention does not move it."""
+    """The current content of the capture. `last` is its position, which retention does not change."""
 
     folder: str
     about: CaptureMetadata
@@ -142,14 +150,14 @@ class Manifest:
     gaps: list[tuple[int, int]] = field(default_factory=list)
     last: int = 0
     tail: int = 0
-    """The fingerprint of the event `last`, also when its segment is gone. 0: it was not captured, but forgotten."""
+    """The fingerprint of the event `last`, also after its segment was removed. 0: that event is in a gap."""
     whole_bytes: int = 0
-    """Of manifest.jsonl, without a line that was cut."""
+    """The size of manifest.jsonl without a torn last line."""
     removed: dict[str, int] = field(default_factory=dict)
-    """Files that counted once, and until when. Readers may still be at them. 0: nobody should."""
+    """Removed files and when they were removed: readers may still have them open. 0: may be deleted at once."""
     lines: int = 0
     void: dict[str, list[Removed]] = field(default_factory=dict)
-    """Compactions whose last line is not there yet, by its file."""
+    """Compactions whose `add` line is not written yet, by the file that it will name."""
 
     @property
     def domain(self) -> str:
@@ -157,20 +165,20 @@ class Manifest:
 
     @property
     def first(self) -> int:
-        """Of what can be read; 0 when there is nothing."""
+        """The first event that can be read; 0 if there is none."""
         return self.segments[0].first if self.segments else 0
 
     def path(self, file: str) -> str:
         return os.path.join(self.folder, file)
 
     def names(self) -> set[str]:
-        """Every file that counts."""
+        """Every file that is part of the capture."""
         bodies = {each.bodies.file for each in self.segments if each.bodies is not None}
         return bodies | {each.file for each in self.segments}
 
     @staticmethod
     def load(folder: str, files: Files | None = None) -> "Manifest":
-        """StoreUnavailable where there is none, CaptureDamaged where it contradicts itself."""
+        """Read the manifest of a folder. StoreUnavailable if there is none, CaptureDamaged if it is inconsistent."""
         files = files or RealFiles()
         folder = local_folder(folder, "a capture")
         manifest = Manifest(folder, load_about(folder, files))
@@ -178,7 +186,7 @@ class Manifest:
         return manifest
 
     def follow(self, files: Files | None = None) -> None:
-        """Take the lines that came since the last time."""
+        """Read the lines that were appended since the last call."""
         files = files or RealFiles()
         path = self.path(LINES)
         if files.size(path) > self.whole_bytes:
@@ -195,11 +203,11 @@ class Manifest:
             self.take(line, self.void.pop(line.file, []) if isinstance(line, Segment) else [])
 
     def take(self, line: Line, replaced: Sequence[Removed] = ()) -> None:
-        """One line that has an effect. `replaced` are those that it stands for, with compaction."""
+        """Apply one line that has an effect. `replaced` are the segments that it replaces, with compaction."""
         self.lines += 1
         if isinstance(line, Begin):
             if self.last:
-                raise self._damaged("it begins in the middle")
+                raise self._damaged('a line "begin" is not the first line')
             self.last, self.tail = line.last, line.tail
             self.gaps, self.removed = list(line.gaps), dict(line.removed)
         elif isinstance(line, Gap):
@@ -224,7 +232,7 @@ class Manifest:
             self.segments.append(segment)
             return
         if (gone[0].first, gone[-1].last) != (segment.first, segment.last):
-            raise self._damaged(f"{segment.file} does not stand for what it replaces")
+            raise self._damaged(f"{segment.file} does not cover the range of the segments that it replaces")
         at = self.segments.index(gone[0])
         self.segments[at : at + len(gone)] = [segment]
 
@@ -248,7 +256,7 @@ def load_about(folder: str, files: Files | None = None) -> CaptureMetadata:
     folder = local_folder(folder, "a capture")
     path = os.path.join(folder, ABOUT)
     if files.size(path) < 0:
-        raise StoreUnavailable(f"{folder} is no capture directory", "`unibus capture URL DIR` makes one")
+        raise StoreUnavailable(f"{folder} is no capture directory", "`unibus capture URL DIR` creates one")
     try:
         about = _decode_about(files.read(path))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -263,7 +271,7 @@ def save_about(folder: str, about: CaptureMetadata, files: Files) -> None:
 
 
 def _lines(data: bytes, path: str) -> tuple[list[Line], int]:
-    """All of them but a torn tail, and where that begins."""
+    """The lines without a torn tail, and the offset where that begins."""
     lines: list[Line] = []
     whole = 0
     rows = data.split(b"\n")
@@ -282,12 +290,12 @@ def _lines(data: bytes, path: str) -> tuple[list[Line], int]:
 
 
 def _is_torn(row: bytes) -> bool:
-    """Whether a crash can have left it of a record, without the end of its line."""
+    """Whether a crash can have left these bytes: the beginning of a record without its line end."""
     return not _is_text(row) or any(row.startswith(head) or head.startswith(row) for head in _HEADS)
 
 
 def _is_text(row: bytes) -> bool:
-    """False for what only a disk leaves: zeros, or what was in a block before."""
+    """False for what only a disk can leave: zeros, or the former content of a block."""
     try:
         row.decode()
     except UnicodeDecodeError:
@@ -304,7 +312,7 @@ def _line(row: bytes, path: str) -> Line | None:
 
 
 def _check_known(row: bytes, path: str) -> None:
-    """A line of a newer version is not torn."""
+    """A line that a newer version wrote is not torn: StoreVersion."""
     try:
         read = msgspec.json.decode(row)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -322,16 +330,16 @@ def _damaged(path: str, what: str) -> CaptureDamaged:
 
 
 class ManifestWriter:
-    """Appends lines, each durable before the call returns, and keeps `manifest` as a reader would see it."""
+    """Appends lines, each durable before the call returns, and keeps `manifest` up to date with the file."""
 
     def __init__(self, manifest: Manifest, files: Files) -> None:
         self.manifest = manifest
         self._files = files
         self._path = manifest.path(LINES)
-        self._mend()
+        self._cut_torn_tail()
 
-    def _mend(self) -> None:
-        """Cut off what a crash has left. The file is written anew: cutting it in place could be undone by a crash."""
+    def _cut_torn_tail(self) -> None:
+        """Remove a torn last line. The file is replaced, not truncated: a crash could undo a truncation."""
         size = self._files.size(self._path)
         if size < 0:
             replace(self._files, self._path, b"")
@@ -339,13 +347,13 @@ class ManifestWriter:
             replace(self._files, self._path, self._files.read(self._path, 0, self.manifest.whole_bytes))
 
     def append(self, *lines: Line) -> None:
-        """All of them in one write."""
+        """Append all lines in one write."""
         self._write(lines)
         for line in lines:
             self.manifest.take(line)
 
     def replace(self, gone: Sequence[Segment], segment: Segment) -> None:
-        """One segment for several: what a crash leaves of it counts as a whole or not at all."""
+        """Replace several segments by one. Atomic: after a crash either the old ones or the new one are effective."""
         at_us = time.time_ns() // 1_000
         removed = [Removed(each.first, each.last, each.file, segment.file, at_us) for each in gone]
         self._write(removed)
@@ -354,7 +362,8 @@ class ManifestWriter:
         self.manifest.take(segment, removed)
 
     def shorten(self, since_us: int) -> bool:
-        """Write it anew with what counts, if most of it does not, and with the files that were removed since then."""
+        """Rewrite the manifest if most of its lines have no effect any more. Keeps the names of files that were removed
+        after `since_us`, because readers may have them open."""
         manifest = self.manifest
         if manifest.lines < LINES_MIN or manifest.lines < 4 * (len(manifest.segments) + len(manifest.gaps)):
             return False
@@ -363,10 +372,10 @@ class ManifestWriter:
         tail = manifest.tail if first > manifest.last else 0
         begin = Begin(first - 1, [gap for gap in manifest.gaps if gap[0] < first], manifest.removed, tail)
         later: list[Segment | Gap] = [Gap(*gap) for gap in manifest.gaps if gap[0] >= first]
-        told = sorted([*manifest.segments, *later], key=lambda line: line.first)
-        data = _encoded([begin, *told])
+        listed = sorted([*manifest.segments, *later], key=lambda line: line.first)
+        data = _encoded([begin, *listed])
         replace(self._files, self._path, data)
-        manifest.lines, manifest.whole_bytes = 1 + len(told), len(data)
+        manifest.lines, manifest.whole_bytes = 1 + len(listed), len(data)
         return True
 
     def _write(self, lines: Sequence[Line]) -> None:

@@ -1,20 +1,19 @@
-"""What must not be kept, as data: rules by channel, applied in memory before anything touches a disk.
+"""Redaction rules by channel: what must not be stored, applied in memory before anything reaches a disk.
 
-    orders/*=drop                    the body is not kept
-    orders=hash                      the SHA-256 of the body instead: equal bodies can be told, nothing can be read
-    orders=fields:card.number,email  those fields of a JSON body become "***", in every element of a list on the way
+    orders/*=drop                    the body is not stored
+    orders=hash                      the SHA-256 of the body instead: equal bodies can be recognised, none can be read
+    orders=fields:card.number,email  those fields of a JSON body become "***", in every element of a list on the path
                                      (tuples, sets and text that is JSON are entered too)
-    *=headers:authorization          the values of those headers become "***"; `headers` alone keeps none
+    *=headers:authorization          the values of those headers become "***"; `headers` alone removes all headers
 
-The channel is a shell pattern: `*` is anything, `?` one character. Capitals make no difference, as they make none in
-the names of channels. All rules that fit are applied, in their order.
+The channel is a shell pattern: `*` matches any text, `?` one character, case-insensitively, as channel names are. All
+rules that match are applied, in their order.
 
-A rule that cannot look at something takes it away, because nobody knows what is in it: a body that a `fields` rule
-cannot read as JSON is dropped, and bytes on the way to a field become "***", and text unless it is JSON too. What such
-a rule keeps is what it has read, written anew: a name that stands in an object twice is kept once.
+A rule fails closed: what it cannot inspect it removes. A body that a `fields` rule cannot parse as JSON is dropped, and
+bytes on the path to a field become "***", and so does text that is no JSON. What a `fields` rule keeps is encoded again
+from what it has parsed: of a name that an object has twice one value is kept.
 
-Rules are about bodies and headers. Ids, sessions and keys are in the events themselves: whoever has secrets there
-must not send them.
+Rules cover bodies and headers only. Ids, sessions and keys are part of the events: do not put secrets into them.
 """
 
 import hashlib
@@ -51,18 +50,18 @@ class RedactionRule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def rule_of(text: str) -> RedactionRule:
-    """ConfigInvalid for what is no rule."""
+    """Parse a rule. ConfigInvalid for a text that is none."""
     channels, _, action = text.rpartition("=")
     verb, colon, rest = action.partition(":")
     names = tuple(name.strip() for name in rest.split(",") if name.strip())
     known = verb in (DROP, HASH, FIELDS, HEADERS)
     if not channels or not known or (verb == FIELDS and not names) or (verb in (DROP, HASH) and colon):
-        raise ConfigInvalid(f"{text!r} is no rule of redaction", _HINT)
+        raise ConfigInvalid(f"{text!r} is not a redaction rule", _HINT)
     return RedactionRule(channels, verb, names)
 
 
 class Redaction:
-    """Rules, ready to be applied to many bodies."""
+    """Applies rules to many bodies; remembers which rules match a channel."""
 
     def __init__(self, rules: Sequence[RedactionRule]) -> None:
         self._rules = tuple(rules)
@@ -97,56 +96,56 @@ def _without_fields(content: bytes, paths: Sequence[str]) -> tuple[bytes | None,
     try:
         before = after = msgspec.json.decode(content)
         for path in paths:
-            after = _blotted(after, path.split("."))
+            after = _redacted(after, path.split("."))
         return (None, True) if after == STARS else (msgspec.json.encode(after), after != before)
     except _UNREADABLE:
         return None, True
 
 
-def _blotted(value: Any, path: Sequence[str]) -> Any:
-    """The same with stars over what a path leads to."""
+def _redacted(value: Any, path: Sequence[str]) -> Any:
+    """The value with stars in place of what the path names."""
     if not path:
         return STARS
     if isinstance(value, list):
-        return [_blotted(each, path) for each in value]
+        return [_redacted(each, path) for each in value]
     if isinstance(value, dict):
-        return _blotted_dict(value, path)
-    return _blotted_text(value, path) if isinstance(value, str) else value
+        return _redacted_dict(value, path)
+    return _redacted_text(value, path) if isinstance(value, str) else value
 
 
-def _blotted_dict(value: dict[str, Any], path: Sequence[str]) -> Any:
-    """A tag of `core/codec/wire.py` stands for what is in it; that of bytes for something that cannot be looked at."""
+def _redacted_dict(value: dict[str, Any], path: Sequence[str]) -> Any:
+    """A tag of `core/codec/wire.py` is transparent: the path continues inside it. Tagged bytes cannot be inspected."""
     if len(value) == 1 and path[0] not in value:
         ((tag, inside),) = value.items()
         if tag == _BYTES:
             return STARS
         if tag in _LISTS:
-            return {tag: _blotted(inside, path)}
+            return {tag: _redacted(inside, path)}
         if tag == _MAP and isinstance(inside, list):
-            return {tag: [_blotted_pair(each, path) for each in inside]}
-    return {name: _blotted(each, path[1:]) if name == path[0] else each for name, each in value.items()}
+            return {tag: [_redacted_pair(each, path) for each in inside]}
+    return {name: _redacted(each, path[1:]) if name == path[0] else each for name, each in value.items()}
 
 
-def _blotted_pair(pair: Any, path: Sequence[str]) -> Any:
-    """A name and a value, where names are not text."""
+def _redacted_pair(pair: Any, path: Sequence[str]) -> Any:
+    """One key and value of a dict whose keys are not all text."""
     if not isinstance(pair, list) or len(pair) != 2:
-        return _blotted(pair, path)
+        return _redacted(pair, path)
     name = pair[0] if isinstance(pair[0], str) else msgspec.json.encode(pair[0]).decode()
-    return [pair[0], _blotted(pair[1], path[1:])] if name == path[0] else pair
+    return [pair[0], _redacted(pair[1], path[1:])] if name == path[0] else pair
 
 
-def _blotted_text(value: str, path: Sequence[str]) -> str:
-    """As text again, if it is JSON that has fields. Other text may be the very thing, or hold it."""
+def _redacted_text(value: str, path: Sequence[str]) -> str:
+    """Text that is JSON with fields is entered, and encoded as text again. Other text may contain the secret: stars."""
     try:
         inside = msgspec.json.decode(value)
-        blotted = _blotted(inside, path) if isinstance(inside, (dict, list, str)) else STARS
-        return STARS if blotted == STARS else msgspec.json.encode(blotted).decode()
+        redacted = _redacted(inside, path) if isinstance(inside, (dict, list, str)) else STARS
+        return STARS if redacted == STARS else msgspec.json.encode(redacted).decode()
     except _UNREADABLE:
         return STARS
 
 
 def _redact_headers(body: Body, names: Sequence[str]) -> None:
-    if body.content_type == ENVELOPE:  # It could not be read, and its headers are somewhere in it.
+    if body.content_type == ENVELOPE:  # It could not be decoded, and its headers are somewhere in it.
         body.body, body.redacted = None, True
     if not body.headers:
         return

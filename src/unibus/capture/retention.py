@@ -1,4 +1,8 @@
-"""Retention: segments and bodies that are old enough go, bodies usually earlier. First the line, then the file."""
+"""Retention: removes segments and bodies by age; bodies usually have the shorter time.
+
+The manifest line is written first and the file is deleted after it: a crash between the two leaves a file that the
+manifest does not name, which the next sweep deletes.
+"""
 
 import time
 from typing import TYPE_CHECKING
@@ -11,12 +15,13 @@ if TYPE_CHECKING:
 
 
 def keep(writer: SegmentWriter, policy: "Policy", now_us: int | None = None) -> int:
-    """Take away what is over. A segment is as old as its newest event. Gives how many files that were."""
+    """Remove what is older than the policy allows; return the number of files. A segment is as old as its newest
+    event."""
     now_us = time.time_ns() // 1_000 if now_us is None else now_us
     lines: list[Removed | RemovedBodies] = []
     for segment in list(writer.manifest.segments):
         if policy.keep_s is None or segment.newest_us >= now_us - policy.keep_s * 1e6:
-            break  # From the old end only: what is there has no holes.
+            break  # Only from the old end: what remains must have no holes.
         lines.append(Removed(segment.first, segment.last, segment.file, at_us=now_us))
     gone = {line.file for line in lines}
     for segment in writer.manifest.segments:

@@ -1,28 +1,28 @@
 """The columns of captured history, the same for every reader, and what each kind of event means for a message.
 
 The identity of a message is (domain, channel, sequence), never its message id, which may repeat. `channel_key` is a
-number for (domain, channel): fixed-width keys are what grouping is quick on.
+number for (domain, channel): grouping by a key of fixed width is fast.
 
-What a reader has to know of each kind, taken from `core/lifecycle/state/apply.py`:
+What a reader has to know about each kind, taken from `core/lifecycle/state/apply.py`:
 
-| kind | (channel, sequence) is | what it does |
+| kind | (channel, sequence) is | effect |
 |---|---|---|
-| sent, scheduled, copied | a new message | CAME: it is stored; scheduled, or copied with attrs.visible_us: for later |
-| published | what went through an entity that keeps none | nothing is stored; a copied that names it may follow |
-| delivered, renewed, returned, deferred | a stored message | it stays, in the state that STATES tells |
-| activated | a stored message | attrs.new_sequence differs: this key ends, the new one begins. Else it stays |
-| completed, cancelled, expired, dead_lettered, routed, purged, moved | a stored message | TERMINAL: it is gone |
-| processed | a stored message | nothing: a note that its effect was had |
-| dropped | the entity's last sequence, no message | ends every message of the channel that is open |
-| duplicate | the entity's last sequence, no message | nothing was stored; message_id is that of what was refused |
-| session_taken, session_left, session_stated, declared | the entity's last sequence, no message | nothing |
-| pruned | a bound: up to this sequence | nothing: what is gone is not replayed any more |
-| forgotten | a message that is gone already | nothing |
-| advanced | 0, and channel is '' | nothing: a named position went on |
+| sent, scheduled, copied | a new message | CAME: it is stored; for later if `scheduled`, or with attrs.visible_us |
+| published | a message through an entity that stores none | nothing is stored; a `copied` that names it may follow |
+| delivered, renewed, returned, deferred | a stored message | it stays stored, in the state that STATES names |
+| activated | a stored message | if attrs.new_sequence differs, this key ends and the new one begins; else it stays |
+| completed, cancelled, expired, dead_lettered, routed, purged, moved | a stored message | TERMINAL: it is removed |
+| processed | a stored message | none: the key of a handler's effect, stored with the settlement |
+| dropped | the entity's last sequence, no message | ends every open message of the channel |
+| duplicate | the entity's last sequence, no message | nothing is stored; message_id is that of the rejected message |
+| session_taken, session_left, session_stated, declared | the entity's last sequence, no message | none |
+| pruned | a bound: up to this sequence | none: removed messages up to here cannot be replayed any more |
+| forgotten | a message that is removed already | none |
+| advanced | 0, and channel is '' | none: a named position advanced |
 
-So of all kinds: STORED_KEY tells where (channel, sequence) is that of a message which is or was stored, and only there
-may a reader group by it. A name that is dropped and declared again goes on with its sequences, so a key is never used
-twice. Of dead letters and moves the copy stands before the end of the original: first `copied` in the new place, then
+So STORED_KEY names the kinds whose (channel, sequence) belongs to a message that is or was stored, and a reader may
+group by the key for these kinds only. An entity that is deleted and declared again continues its sequences, so a key is
+never used twice. When a message is dead-lettered or moved, its copy comes first: `copied` in the new entity, then
 `dead_lettered` or `moved` in the old one.
 """
 
@@ -61,7 +61,7 @@ EVENTS: Final = pa.schema(
         pa.field("attrs", _TEXTS),
     ]
 )
-"""One row of history. Rows of a segment are sorted by seq. To change it: append columns that may be null."""
+"""One row for each event. Rows of a segment are sorted by seq. To change the schema, append nullable columns."""
 
 BODIES: Final = pa.schema(
     [
@@ -77,8 +77,8 @@ BODIES: Final = pa.schema(
         pa.field("redacted", pa.bool_(), nullable=False),
     ]
 )
-"""One row per event that brought data: sent, scheduled, published. A copy has none of its own; `copied` names its
-source by attrs.source_seq, or by attrs.source and attrs.source_sequence."""
+"""One row for each event that carries a body: sent, scheduled, published. A copy has no row; `copied` names its source
+by attrs.source_seq, or by attrs.source and attrs.source_sequence."""
 
 UNKNOWN: Final = 0
 KIND_CODES: Final[dict[str, int]] = {
@@ -109,14 +109,14 @@ KIND_CODES: Final[dict[str, int]] = {
     "pruned": 25,
     "forgotten": 26,
 }
-"""Only append: the numbers are in files. 0 is a kind that the writer did not know."""
+"""Append only: the numbers are stored in files. 0 is a kind that the writer did not know."""
 
 CAME: Final = frozenset({"sent", "scheduled", "copied"})
 """A message is stored at (channel, sequence). `activated` begins one too, at attrs.new_sequence, where that differs."""
 
 TERMINAL: Final = frozenset({"completed", "cancelled", "expired", "dead_lettered", "routed", "purged", "moved"})
-"""The message at (channel, sequence) is gone. Three more ways to end: `activated` with another new_sequence (renamed),
-`dropped` (all of its channel), and a gap, of which nobody knows."""
+"""The message at (channel, sequence) is removed. It can end in three more ways: `activated` with another new_sequence
+(renamed), `dropped` (every message of the channel), and inside a gap, where its end is unknown."""
 
 RENAMES: Final = "activated"
 DROPS: Final = "dropped"
@@ -132,8 +132,8 @@ STATES: Final[dict[str, str]] = {
     "activated": "active",
     **dict.fromkeys(sorted(TERMINAL), "gone"),
 }
-"""In which state an event leaves its message. Two say more in their attrs: `copied` and `returned` with visible_us
-leave it scheduled; and `returned` leaves one that was deferred before deferred, whatever else it says."""
+"""The state of a message after an event. Two kinds need their attrs: `copied` and `returned` with visible_us make it
+scheduled; and after `returned` a message that was deferred before is deferred, whatever the attrs are."""
 
 STORED_KEY: Final = frozenset({*STATES, "processed"})
 """Kinds whose (channel, sequence) is the key of a stored message."""
@@ -146,7 +146,7 @@ def channel_key(domain: str, channel: str) -> int:
 
 
 def table_of(events: Sequence[Event]) -> pa.Table:
-    """Rows with the schema EVENTS. For many at once out of a store, `columns.py` has a quicker way."""
+    """Rows with the schema EVENTS. `columns.py` is faster for many changes of a store."""
     columns: dict[str, list[object]] = {
         name: [getattr(event, name) for event in events] for name in Event.__struct_fields__ if name != "attrs"
     }

@@ -1,11 +1,13 @@
-"""Segments: written so that one is there as a whole or not at all, and checked before it is believed.
+"""Segments: written atomically, and verified (size, checksum, row count, schema) before they are read.
 
-The order, which is all there is to exactly once: the file is written beside (`.new`), synced, renamed, its folder
-synced; then the manifest gets its line, and that is synced. A crash before the line leaves a file that nobody names,
-and whoever writes next removes it; the same rows are then read from the store again. A crash after the line leaves
-nothing to do.
+Exactly-once rests on the order of writing:
 
-The generator of trial data uses this writer too, so that its directories are the very same.
+    write FILE.new ──▶ sync ──▶ rename to FILE ──▶ sync its folder ──▶ append the manifest line ──▶ sync
+
+A crash before the manifest line leaves a file that the manifest does not name: the next writer deletes it and reads the
+same rows from the store again. After a crash behind the line the segment is complete.
+
+The generator of test data uses this writer too, so its directories have the same form.
 """
 
 import os
@@ -42,13 +44,13 @@ from unibus.stores.files.owner import Owner
 from unibus.stores.files.private import make_folder
 
 GROUP_ROWS: Final = 250_000
-"""Rows of a row group: what one task of a reader takes, and what one bloom filter is about."""
+"""Rows of a row group: the unit that one task of a reader takes, and that one bloom filter covers."""
 
 GROUP_BYTES: Final = 64_000_000
-"""About the size in memory at which compaction ends one sooner."""
+"""About the size in memory at which compaction ends a row group early."""
 
 GRACE_US: Final = 600_000_000
-"""How long a segment that was replaced stays on the disk: somebody who asked before may be reading it."""
+"""How long a replaced segment stays on the disk: a reader that looked it up before may have it open."""
 
 BATCH_ROWS: Final = 65_536
 LEVEL: Final = 1
@@ -56,14 +58,14 @@ _FEW_VALUES: Final = (
     *("domain", "channel", "channel_key", "kind", "kind_code", "delivery_count", "size", "reason", "signature"),
     *("consumer", "attrs.key_value.key", "attrs.key_value.value"),
 )
-"""Columns that repeat themselves. A dictionary of the others would be built and thrown away."""
+"""Columns with few distinct values. For other columns Parquet would build a dictionary and discard it."""
 _FEW_BODY_VALUES: Final = ("domain", "channel", "channel_key", "content_type", "headers.key_value.key")
 
 
 class SegmentWriter:
-    """The one writer of a capture directory, which it makes if there is none. `close` lets another one in.
+    """The only writer of a capture directory, which it creates if necessary. `close` releases the lock.
 
-    `files` is for tests with a disk of their own, which need no lock.
+    `files` is for tests with a simulated disk, which need no lock.
     """
 
     def __init__(self, folder: str, domain: str = "local", *, store: str = "", files: Files | None = None) -> None:
@@ -87,15 +89,14 @@ class SegmentWriter:
             if self._files.size(f"{self.folder}/manifest.jsonl") > 0:
                 raise CaptureDamaged(f"{self.folder} has a manifest, but no capture.json", "restore it from a backup")
             made_us = time.time_ns() // 1_000
-            self._files.sync_folder(
-                os.path.dirname(os.path.abspath(self.folder))
-            )  # Its own name, before what is in it.
+            # The entry of the new folder in its parent has to be durable before the files in it are.
+            self._files.sync_folder(os.path.dirname(os.path.abspath(self.folder)))
             save_about(self.folder, CaptureMetadata(FORMAT, domain, store, made_us), self._files)
         manifest = Manifest.load(self.folder, self._files)
         about = manifest.about
         if about.domain != domain or (about.store and store and about.store != store):
             raise CaptureMismatch(
-                f"{self.folder} holds the history of {about.domain!r}, not of {domain!r}"
+                f"{self.folder} holds the history of domain {about.domain!r}, not of {domain!r}"
                 if about.domain != domain
                 else f"{self.folder} holds the history of another store",
                 "capture into another directory",
@@ -111,7 +112,7 @@ class SegmentWriter:
         return self.manifest.last
 
     def write(self, table: pa.Table, bodies: pa.Table | None = None, last: int | None = None) -> Segment:
-        """Seal rows that follow what is there. `last` where history goes further than the last row."""
+        """Seal rows that follow the existing ones. `last`: the end of the range, if it is after the last row."""
         if not table.num_rows:
             raise UsageError("a segment has at least one row")
         first = self.last + 1
@@ -124,7 +125,7 @@ class SegmentWriter:
         return segment
 
     def join(self, gone: Sequence[Segment]) -> Segment:
-        """One segment in place of several that follow each other, copied a part at a time: what is small on the disk
+        """Replace contiguous segments by one. They are copied one row group at a time: a file that is small on the disk
         may be large in memory."""
         first, last = gone[0].first, gone[-1].last
         kept: BodiesFile | None = None
@@ -162,7 +163,7 @@ class SegmentWriter:
                 yield _with_all(file.read_row_group(number), wanted)
 
     def read(self, segment: Segment) -> pa.Table:
-        """All of it, if it is what was written. CaptureDamaged says what is wrong otherwise."""
+        """All rows of a segment. CaptureDamaged if the file is not what was written."""
         return _with_all(_checked(self.folder, segment, schema.EVENTS, self._files).read(), schema.EVENTS)
 
     def read_bodies(self, segment: Segment) -> pa.Table:
@@ -207,7 +208,7 @@ class SegmentWriter:
         return len(data), zlib.crc32(data)
 
     def sweep(self) -> list[str]:
-        """Remove what the manifest does not name: of a write that a crash ended, or replaced some time ago."""
+        """Delete files that the manifest does not name: left by a crash, or replaced longer than GRACE_US ago."""
         manifest = self.manifest
         named = manifest.names()
         before_us = time.time_ns() // 1_000 - GRACE_US
@@ -221,7 +222,7 @@ class SegmentWriter:
         return gone
 
     def shorten(self) -> bool:
-        """Write the manifest anew if it has grown long."""
+        """Rewrite the manifest if it has grown long."""
         return self._lines.shorten(time.time_ns() // 1_000 - GRACE_US)
 
     def close(self) -> None:
@@ -235,28 +236,28 @@ def _lock(folder: str) -> Owner:
         return Owner(f"{folder}/capture")
     except StoreBusy as error:
         raise CaptureBusy(
-            f"{folder} is written by {error.holder}",
-            "one capture per directory: stop that one, or name another directory",
+            f"the capture directory {folder} is in use by {error.holder}",
+            "a directory has one capture: stop that one, or name another directory",
         ) from None
 
 
 def _check_order(seqs: pa.ChunkedArray, first: int, last: int) -> None:
-    """What stands in a segment by another order is lost to those who look for it by the range of the segment."""
+    """Readers find a row by the range of its segment, so a row out of order or out of range would be lost to them."""
     low, high = seqs[0].as_py(), seqs[-1].as_py()
     if low < first or last < high:
-        raise UsageError(f"rows {low} to {high} are not in {first} to {last}", "rows are sorted by seq")
+        raise UsageError(f"rows {low} to {high} are outside of {first} to {last}", "sort rows by seq")
     if pc.any(pc.less_equal(seqs.slice(1), seqs.slice(0, len(seqs) - 1))).as_py():
-        raise UsageError(f"rows {low} to {high} are not in order", "rows are sorted by seq, and each is there once")
+        raise UsageError(f"rows {low} to {high} are not in order", "sort rows by seq, without duplicates")
 
 
 def _parquet(table: pa.Table, wanted: pa.Schema, few_values: tuple[str, ...]) -> bytes:
-    """A cast costs something for each column, also where there is nothing to do."""
+    """The bytes of one table. Casts only if necessary: a cast costs time for each column even if nothing changes."""
     cast = table if table.schema.equals(wanted) else table.cast(wanted)
     return parquet_of([cast], wanted, table.num_rows, few_values)
 
 
 def parquet_of(parts: Iterable[pa.Table], wanted: pa.Schema, rows: int, few_values: tuple[str, ...]) -> bytes:
-    """The bytes of a segment: of each part one row group, or several where it is long."""
+    """The bytes of a segment: one row group for each part, or several for a long part."""
     out = pa.BufferOutputStream()
     with pq.ParquetWriter(
         out,
@@ -272,7 +273,7 @@ def parquet_of(parts: Iterable[pa.Table], wanted: pa.Schema, rows: int, few_valu
 
 
 def _gathered(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """As many together as make a row group."""
+    """Concatenate parts until they make a row group."""
     found: list[pa.Table] = []
     rows = size = 0
     for part in parts:
@@ -289,14 +290,14 @@ FINGERPRINTED: Final = ("ts", "seq", "channel", "kind", "sequence", "message_id"
 
 
 def fingerprint(table: pa.Table, at: int) -> int:
-    """Of one row, by what nobody can change afterwards. Never 0."""
+    """A checksum of the columns of one row that never change. Never 0."""
     moment, *names = FINGERPRINTED
     values = (micros(table[moment])[at].as_py(), *(table[name][at].as_py() for name in names))
     return zlib.crc32("\0".join(map(str, values)).encode("utf-8", "replace")) or 1
 
 
 def micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Moments as numbers."""
+    """Timestamps as integers, in microseconds."""
     return column.cast(pa.int64())
 
 
@@ -304,7 +305,7 @@ def micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def check(folder: str, segment: Segment, files: Files | None = None) -> CaptureDamaged | None:
-    """What is wrong with a segment, by its `reason`, or None. Reads all of it once."""
+    """Verify a segment: its damage, with a `reason`, or None. Reads the whole file once."""
     try:
         _checked(folder, segment, schema.EVENTS, files or RealFiles())
     except CaptureDamaged as damage:
@@ -313,7 +314,7 @@ def check(folder: str, segment: Segment, files: Files | None = None) -> CaptureD
 
 
 def check_bodies(folder: str, segment: Segment, files: Files | None = None) -> CaptureDamaged | None:
-    """The same for its bodies, if it has some."""
+    """The same for the bodies of a segment, if it has any."""
     try:
         if segment.bodies is not None:
             _checked(folder, segment.bodies, schema.BODIES, files or RealFiles())
@@ -323,20 +324,20 @@ def check_bodies(folder: str, segment: Segment, files: Files | None = None) -> C
 
 
 def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, files: Files) -> pq.ParquetFile:
-    """The file, if it is what was written."""
+    """The opened file, if it is what was written."""
     try:
         data = files.read(os.path.join(folder, written.file))
     except FileNotFoundError as error:
         raise _wrong(written, "missing", f"it cannot be read: {error.strerror}") from error
-    except OSError as error:  # No permission, a share that is away: that may be mended, and the file is as it was.
+    except OSError as error:  # No permission, a network share that is offline: temporary, and no damage of the file.
         raise StoreUnavailable(
             f"{os.path.join(folder, written.file)} cannot be read now: {error.strerror}",
-            "mend that and do it again; nothing was counted",
+            "make the file readable and try again; nothing was changed",
         ) from error
     if len(data) != written.bytes:
         raise _wrong(written, "size", f"{len(data)} bytes, {written.bytes} were written")
     if zlib.crc32(data) != written.crc32:
-        raise _wrong(written, "crc", "its checksum is another one")
+        raise _wrong(written, "crc", "its checksum differs from the one in the manifest")
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
     except (pa.ArrowException, OSError) as error:
@@ -345,12 +346,12 @@ def _checked(folder: str, written: Segment | BodiesFile, wanted: pa.Schema, file
         raise _wrong(written, "unreadable", f"{counted(file.metadata.num_rows, 'row')}, {written.rows:,} were written")
     for field in wanted:
         if not _fits(file.schema_arrow, field):
-            raise _wrong(written, "schema", f"column {field.name!r} is not what it should be")
+            raise _wrong(written, "schema", f"column {field.name!r} is missing or has another type than {field.type}")
     return file
 
 
 def _fits(found: pa.Schema, wanted: pa.Field) -> bool:
-    """A file may be older than a column, which is null there then."""
+    """Whether a file has this column. A file may be older than a nullable column, which is then read as null."""
     at = found.get_field_index(wanted.name)
     return bool(wanted.nullable if at < 0 else found.field(at).type.equals(wanted.type))
 
@@ -362,7 +363,7 @@ def _wrong(written: Segment | BodiesFile, reason: str, what: str) -> CaptureDama
 def batches(
     path: str, first: int, last: int, columns: Sequence[str] | None, wanted: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Rows first..last of a file, with the columns asked for in the order of the schema."""
+    """Rows first..last of a file, with the given columns in the order of the schema."""
     names = [name for name in wanted.names if columns is None or name in columns]
     asked = pa.schema([wanted.field(name) for name in names])
     with pq.ParquetFile(path) as file:
@@ -382,13 +383,13 @@ def _with_all(table: pa.Table, wanted: pa.Schema) -> pa.Table:
 
 
 def _column(rows: pa.RecordBatch | pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
-    """Null in a file that is older than the column."""
+    """A column, or nulls if the file is older than the column."""
     there = field.name in rows.schema.names
     return rows[field.name] if there else pa.nulls(rows.num_rows, field.type)
 
 
 def row_groups(file: pq.ParquetFile, first: int, last: int) -> list[int]:
-    """Those that may have rows of the range: by the statistics of seq, which is the first column."""
+    """The row groups that may have rows of the range, by the statistics of seq, which is the first column."""
     found = []
     for number in range(file.num_row_groups):
         known = file.metadata.row_group(number).column(0).statistics

@@ -1,7 +1,7 @@
-"""What a capture was told to do: when it seals a segment, and what it keeps.
+"""The settings of a capture: when it seals a segment (`Rotation`), and what it keeps (`Policy`).
 
-When to seal is a matter of each run. What is kept is a promise about the data, so it stands in capture.json: a restart
-goes on with it, and a change is recorded there with what was before. It holds for what comes from then on.
+The rotation belongs to one run. The policy is a promise about the data, so it is stored in capture.json: a restart
+continues with it, and a change is recorded there beside the former value. A change applies to later events only.
 """
 
 import time
@@ -28,11 +28,14 @@ class Rotation(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.bytes < 1 or self.every_s <= 0:
-            raise ConfigInvalid("a segment needs room for one row, and some time", "--rows, --bytes and --every")
+            raise ConfigInvalid(
+                f"rows={self.rows}, bytes={self.bytes}, every_s={self.every_s:g}: each has to be more than 0",
+                "check --rows, --bytes and --every",
+            )
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept, and how long. None: for ever."""
+    """What is kept, and for how many seconds. None: without limit."""
 
     bodies: bool = True
     bodies_keep_s: float | None = None
@@ -44,11 +47,13 @@ def policy_of(about: CaptureMetadata) -> Policy:
     try:
         return msgspec.convert(about.settings, Policy)
     except msgspec.ValidationError as error:
-        raise CaptureDamaged(f"capture.json has settings that cannot be read: {error}", "mend it by hand") from error
+        raise CaptureDamaged(
+            f"the settings in capture.json cannot be read: {error}", "correct that file, or restore it from a backup"
+        ) from error
 
 
 def with_policy(about: CaptureMetadata, policy: Policy) -> CaptureMetadata | None:
-    """The same with another policy. None: it has that one already."""
+    """The metadata with a new policy; None if it has that policy already."""
     before = policy_of(about)
     if policy == before:
         return None

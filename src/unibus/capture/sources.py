@@ -1,11 +1,10 @@
-"""Where captured or living history is read from: one face over capture directories and over stores.
+"""Opens sources of history: capture directories and stores, behind the one interface `EventSource`.
 
-`SOURCES` is the one place to add a reader for a store that comes later: a scheme, and what opens it. A bus that runs
-elsewhere and is reached over HTTP will be one more line there: ("http", "https") -> an EventSource whose `pieces` are
-the segments that the other side serves, and whose `read` fetches them.
+    "sqlite:///bus.db"   StoreSource     pages of changes, read beside the store's owner
+    "captures/orders"    CaptureSource   the Parquet files that the manifest names
+    "captures"           each capture directory in that folder
 
-A source never changes what it reads, and can be opened anywhere: a driver asks for pieces, an executor opens the same
-source again by its `where` and reads one of them.
+To read from another kind of store, add its URL scheme to `SOURCES`, with the function that opens it.
 """
 
 import contextlib
@@ -34,7 +33,7 @@ STORE_PIECE_EVENTS: Final = 200_000
 
 
 class CaptureSource:
-    """A capture directory, also while somebody captures into it."""
+    """A capture directory, also while a capture writes to it."""
 
     def __init__(self, folder: str) -> None:
         self.where = self.named = os.path.abspath(local_folder(folder, "a capture"))
@@ -43,7 +42,7 @@ class CaptureSource:
         self.domain = self._manifest.domain
 
     def manifest(self) -> Manifest:
-        """As it is now. Mostly there are a few lines more; a manifest that was written anew is another file."""
+        """The current manifest. Usually only new lines have to be read; a rewritten manifest has another inode."""
         inode, size = _stamp(os.path.join(self.where, LINES))
         if inode != self._seen[0] or size < self._manifest.whole_bytes:
             self._manifest = Manifest.load(self.where)
@@ -56,7 +55,7 @@ class CaptureSource:
         try:
             self._manifest.follow()
         except CaptureDamaged:
-            # It may have been written anew since we looked, and then lines end elsewhere. If not, this says it again.
+            # It may have been rewritten since `_stamp`, and then lines end at other offsets. If not, this raises again.
             self._manifest = Manifest.load(self.where)
 
     def first(self) -> int:
@@ -67,7 +66,7 @@ class CaptureSource:
         return self.manifest().last
 
     def tail(self, seq: int) -> int:
-        """Most are asked for where a segment ends, and stand in the manifest."""
+        """The fingerprint of an event. Callers mostly ask for the end of a segment, which the manifest has."""
         for segment in self.segments(seq - 1, seq):
             if segment.last == seq:
                 return segment.tail
@@ -76,7 +75,7 @@ class CaptureSource:
         return 0
 
     def settle(self) -> None:
-        """Segments are on the disk before the manifest names them, but its last line can be read before it is."""
+        """Segments are synced before the manifest names them, but its last line can be read before it is synced."""
         with contextlib.suppress(FileNotFoundError), open(os.path.join(self.where, LINES), "rb") as file:
             os.fsync(file.fileno())
 
@@ -108,7 +107,7 @@ class CaptureSource:
         wanted: pa.Schema,
         file_of: Callable[[Segment], str | None],
     ) -> Iterator[pa.RecordBatch]:
-        """By range, not by path: compaction may have put the rows into another file since."""
+        """Read by range, not by path: compaction may have moved the rows to another file since."""
         for segment in self.segments(piece.first - 1, piece.last):
             file = file_of(segment)
             if file is not None:
@@ -127,11 +126,11 @@ class CaptureSource:
         return manifest.last
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to do: no file stays open between two reads."""
 
 
 class StoreSource:
-    """A store, read beside its owner."""
+    """A store, read beside the process that owns it."""
 
     def __init__(self, url: str) -> None:
         self.where = self.named = _absolute(url)
@@ -199,7 +198,7 @@ def _bodies_file(segment: Segment) -> str | None:
 
 
 def _absolute(url: str) -> str:
-    """The same file from any folder: tasks of a cluster run in one of their own."""
+    """The URL with an absolute path: tasks of a cluster run in another working directory."""
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
     if not path:
@@ -234,7 +233,7 @@ def clipped(ranges: Sequence[tuple[int, int]], after: int, up_to: int) -> list[t
 
 
 def _stamp(path: str) -> tuple[int, int]:
-    """Changes with every line, and with a manifest that was written anew."""
+    """Inode and size: they change with every line, and when the manifest is rewritten."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -243,20 +242,20 @@ def _stamp(path: str) -> tuple[int, int]:
 
 
 def open_source(where: str) -> EventSource:
-    """A capture directory or the URL of a store. StoreUnavailable for what is neither, UsageError for a scheme that is
-    no store's."""
+    """Open a capture directory or the URL of a store. StoreUnavailable if it is neither, UsageError for an unknown
+    scheme."""
     if not is_store_scheme(scheme_of(where)):
         return CaptureSource(where)
     if not has_history(where):
         raise StoreUnavailable(
-            f"{where} cannot be read beside its owner", f"a capture directory, or one of {history_schemes()}"
+            f"{where} cannot be read beside its owner", f"name a capture directory, or a store of {history_schemes()}"
         )
     return StoreSource(where)
 
 
 def open_sources(where: str | Sequence[str], keep_damaged: bool = False) -> list[EventSource]:
-    """All of them, a folder of capture directories as each of its own. DomainTaken where two have one name. With
-    `keep_damaged` one that is damaged is an UnopenedSource in its place."""
+    """Open several sources; a folder of capture directories opens each of them. DomainTaken if two have the same
+    domain. With `keep_damaged` a damaged one becomes an UnopenedSource."""
     opened: list[EventSource] = []
     given = [where] if isinstance(where, str) else where
     names = [_named(each) for each in given]
@@ -296,22 +295,24 @@ def _expanded(where: str) -> list[str]:
         if is_capture(where) or not os.path.isdir(where):
             return [where]
         found = [path for name in sorted(os.listdir(where)) if is_capture(path := os.path.join(where, name))]
-    except OSError as error:  # One of a folder would be left out without a word.
-        raise StoreUnavailable(f"{error.filename} cannot be looked at: {error.strerror}", "mend that") from error
+    except OSError as error:  # Else a capture of the folder would be left out silently.
+        raise StoreUnavailable(
+            f"{error.filename} cannot be read: {error.strerror}", "check its permissions, then try again"
+        ) from error
     if not found:
-        raise StoreUnavailable(f"{where} holds no capture", "`unibus capture URL DIR` makes one")
+        raise StoreUnavailable(f"{where} holds no capture", "`unibus capture URL DIR` creates one")
     return found
 
 
 def check_distinct(opened: Sequence[EventSource]) -> None:
-    """DomainTaken where two have one name."""
+    """DomainTaken if two sources have the same domain."""
     known: dict[str, str] = {}
     for source in opened:
-        if isinstance(source, UnopenedSource):  # Its name may be unknown, or damaged too.
+        if isinstance(source, UnopenedSource):  # Its domain may be unknown, or damaged too.
             continue
         other = known.setdefault(source.domain, source.where)
         if other != source.where:
             raise DomainTaken(
-                f"{other} and {source.where} both are domain {source.domain!r}",
-                "give each bus a name of its own: sqlite:///file.db?domain=… when its store is made",
+                f"{other} and {source.where} both have domain {source.domain!r}",
+                "give each bus a domain of its own: sqlite:///file.db?domain=… when its store is created",
             )

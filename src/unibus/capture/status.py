@@ -1,4 +1,4 @@
-"""How a capture is doing: how far it has come, how far the store is ahead of it, how large and how old it is."""
+"""The status of a capture: its position, its lag behind the store, its size and its age."""
 
 import json
 import os
@@ -14,7 +14,8 @@ from unibus.stores.seam.store_view import HistoryReader
 
 @dataclass(frozen=True)
 class Status:
-    """Sizes are of what counts. Without a store `lag_events` and `lag_s` are None; ages are None where nothing is."""
+    """Sizes are of the files that the manifest names. `lag_events` and `lag_s` are None without a store, ages are None
+    without a segment."""
 
     folder: str
     domain: str
@@ -39,7 +40,7 @@ class Status:
 
 
 def status_of(folder: str, reader: HistoryReader | None = None, now_us: int | None = None) -> Status:
-    """`reader` of the store that is captured, to tell the lag. It is not written to."""
+    """The status of a capture directory. `reader` reads the captured store, for the lag; nothing is written to it."""
     now_us = time.time_ns() // 1_000 if now_us is None else now_us
     manifest = Manifest.load(folder)
     segments, policy = manifest.segments, policy_of(manifest.about)
@@ -70,8 +71,8 @@ def status_of(folder: str, reader: HistoryReader | None = None, now_us: int | No
 
 
 def _running(path: str) -> int | None:
-    """The process that captures, by what it wrote beside its lock. The lock itself is not touched: one who starts at
-    this very moment would be refused because somebody looked."""
+    """The pid of the running capture, as its lock file says. The lock itself is not taken: a capture that starts at the
+    same moment would be refused because of this check."""
     try:
         with open(path, "rb") as file:
             held = json.loads(file.read())
@@ -86,10 +87,11 @@ def _running(path: str) -> int | None:
 
 
 def _lag(reader: HistoryReader, manifest: Manifest, now_us: int) -> tuple[int, float]:
-    """How many events were not captured yet, and for how long the first of them waits."""
+    """How many events are not captured yet, and how long ago the first of them happened, in seconds."""
     if reader.domain != manifest.domain:
         raise CaptureMismatch(
-            f"{manifest.folder} holds the history of {manifest.domain!r}, and the store is {reader.domain!r}",
+            f"{manifest.folder} holds the history of domain {manifest.domain!r}, and the store has domain "
+            f"{reader.domain!r}",
             "name the store that is captured there",
         )
     behind = max(0, reader.bounds()[1] - manifest.last)

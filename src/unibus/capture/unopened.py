@@ -1,7 +1,7 @@
-"""A source that could not be opened because it is damaged: it keeps its place among the others until it is repaired.
+"""A source that could not be opened because it is damaged: a placeholder among the others until it is repaired.
 
-A reader of several sources opens them with `open_sources(…, keep_damaged=True)`. One that is damaged is then an
-`UnopenedSource`: each call raises what is wrong with it, and `reopened` tries again, so a repair needs no new start.
+A reader of several sources opens them with `open_sources(…, keep_damaged=True)`. A damaged one is then an
+`UnopenedSource`: each call raises its error, and `reopened` tries again, so a repair needs no restart of the reader.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from unibus.stores.files.local_folder import scheme_of
 
 
 class UnopenedSource:
-    """`domain` is "" where it cannot be known."""
+    """`domain` is "" if it cannot be read."""
 
     def __init__(self, place: str, error: BusError, opener: Callable[[str], EventSource]) -> None:
         self.where = self.named = place
@@ -27,14 +27,14 @@ class UnopenedSource:
         self._opened: EventSource | None = None
 
     def reopened(self) -> EventSource:
-        """The source, if it can be opened by now. It is closed with this one."""
+        """The source, if it can be opened now; else its error. It is closed with this one."""
         if self._opened is None:
             self._opened = self._opener(self.where)
             self._opened.named = self.named
         return self._opened
 
     def _refuse(self) -> NoReturn:
-        raise self._error.with_traceback(None)  # It is raised again and again: each time would add to its traceback.
+        raise self._error.with_traceback(None)  # Raised repeatedly: each time would lengthen its traceback.
 
     def first(self) -> int:
         self._refuse()
@@ -69,7 +69,7 @@ class UnopenedSource:
 
 
 def reopened(source: EventSource) -> EventSource:
-    """The source itself, or the one that could not be opened before. Raises what is wrong with that."""
+    """The source itself, or the one behind an UnopenedSource. Raises its error if it is still damaged."""
     return source.reopened() if isinstance(source, UnopenedSource) else source
 
 

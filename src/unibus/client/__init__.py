@@ -1,10 +1,10 @@
-"""The management API of a running server, called from another process.
+"""The client of the management API: calls a running server from another process.
 
-    address ──▶ Client (client) ──▶ Wire (wire): one kept-alive HTTP connection
-                  │   signature (signature): a shared access signature, made again before it expires
-                  │   answers: a body becomes a record or an error of the tree
-                  └── EventStream (events): server-sent events, resumed where they ended
+    address ──▶ Client (client) ──▶ Wire (wire): one persistent HTTP connection
+                  │   signature (signature): a shared access signature, renewed before it expires
+                  │   answers: a body becomes a record, or an error class of `unibus.errors`
+                  └── EventStream (events): server-sent events, resumed after a disconnect
 
-The invariant: what a caller gets back has happened, or it is an error. A lost answer to a call that changes something
-is `OutcomeUnknown`, and is never repeated by itself.
+The invariant: a call that returns has taken effect, else it raises. A lost answer to a call that changes something is
+`OutcomeUnknown`, and the client never repeats such a call on its own.
 """

@@ -1,11 +1,11 @@
-"""Where a server is and by which key: from a URL, a connection string, and variables of the environment.
+"""The address of a server and the key for it: from a URL, a connection string, and environment variables.
 
     http://host:5300                      https://rule:key@host
     Endpoint=sb://host:5300;SharedAccessKeyName=…;SharedAccessKey=…
 
 The key: in the URL or connection string itself, else `UNIBUS_KEY` (`rule:key`, or the key of the rule
-RootManageSharedAccessKey), else `UNIBUS_CONNECTION_STRING` if it is for the same host, else, on this machine, the
-well-known key of emulators. A key is never part of `str()`, `repr()` or an error.
+RootManageSharedAccessKey), else `UNIBUS_CONNECTION_STRING` if it is for the same host, else, for a server on this
+machine, the well-known key of emulators. A key is never part of `str()`, `repr()` or an error.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _HINT: Final = "for instance http://localhost:5300 or https://bus.example.com"
 
 @dataclass(frozen=True)
 class Address:
-    """`prefix` is the path that the server is mounted below. `rule` and `key`, or a finished `signature`, or none."""
+    """`prefix` is the path below which the server is mounted. It has `rule` and `key`, or a `signature`, or neither."""
 
     scheme: str
     host: str
@@ -37,7 +37,7 @@ class Address:
     key: str = field(default="", repr=False)
     signature: str = field(default="", repr=False)
     entity: str = ""
-    """Of a connection string that is for one entity."""
+    """The EntityPath of a connection string; empty for none."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}{self.prefix}"
@@ -60,7 +60,7 @@ class Address:
 
 
 def is_server(text: str) -> bool:
-    """Whether this names a server, and not a store."""
+    """Whether the text is the address of a server, not of a store."""
     start = text.strip().casefold()
     return start.startswith(("http://", "https://")) or is_connection_string(start)
 
@@ -70,7 +70,7 @@ def is_connection_string(text: str) -> bool:
 
 
 def address_of(text: str, environment: Mapping[str, str]) -> Address:
-    """UsageError for what is no address; its text never repeats what was given, because a key may be in it."""
+    """Parse an address. UsageError for a text that is none; it never quotes the text, which may contain a key."""
     if is_connection_string(text):
         return _of_connection_string(ConnectionString.parse(text.strip()))
     address = _of_url(text.strip())
@@ -80,7 +80,7 @@ def address_of(text: str, environment: Mapping[str, str]) -> Address:
 def _of_url(text: str) -> Address:
     scheme, _, rest = text.partition("://")
     scheme = scheme.casefold()
-    # From the right: the base64 of a key may have slashes, and nothing behind an @ has another.
+    # From the right: the base64 of a key may contain slashes, and no @ can follow the one before the host.
     credentials, at, place = rest.rpartition("@")
     try:
         parts = urlsplit(f"{scheme}://{place}")
@@ -96,7 +96,9 @@ def _of_url(text: str) -> Address:
         return found
     rule, colon, key = credentials.partition(":")
     if not colon or not rule or not key:
-        raise UsageError("the credentials in the address of the server are no rule and key", "rule:key before the @")
+        raise UsageError(
+            "the credentials in the server's address are not RULE:KEY", "write https://RULE:KEY@host, or set UNIBUS_KEY"
+        )
     return found.with_key(unquote(rule), unquote(key))
 
 
@@ -108,7 +110,7 @@ def _of_connection_string(given: ConnectionString) -> Address:
     try:
         port = parts.port
     except ValueError:
-        raise UsageError("the port in the connection string is none", "a number up to 65535") from None
+        raise UsageError("the port in the connection string is not valid", "use a number from 0 to 65535") from None
     return Address(
         scheme,
         host,
@@ -129,7 +131,7 @@ def _with_known_key(address: Address, environment: Mapping[str, str]) -> Address
             found = _of_connection_string(ConnectionString.parse(text))
         except ConfigInvalid as error:
             raise ConfigInvalid(f"{CONNECTION_VARIABLE}: {error.what}", error.hint) from None
-        # A signature for one server must not be shown to another one.
+        # A signature for one server must not be sent to another one.
         if found.host == address.host or (found.is_local and address.is_local):
             return replace(address, rule=found.rule, key=found.key, signature=found.signature, entity=found.entity)
     return address.with_key(WELL_KNOWN_NAME, WELL_KNOWN_KEY) if address.is_local else address

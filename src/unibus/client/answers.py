@@ -1,8 +1,8 @@
-"""From the bytes of an answer to a record, or to the error that the server raised, with its own class.
+"""Decodes an answer: into a record, or into the error class that the server raised.
 
-The code in an error names a class of `unibus.errors`, so a caller here catches what a caller in the server's process
-would. A code that this version does not know becomes `ServerError`. What is no answer of a unibus server at all becomes
-`AnswerInvalid`, and nothing of it is used.
+The code in an error names a class of `unibus.errors`, so a remote caller catches the same class as a caller in the
+server's process. A code that this version does not know becomes `ServerError`. An answer that does not come from a
+unibus server becomes `AnswerInvalid`, and nothing of it is used.
 """
 
 from functools import cache
@@ -19,14 +19,14 @@ _TEXT_CHARS_MAX: Final = 2_000
 _NOT_OURS: Final = "is this a unibus server of this version, at this port?"
 
 
-class _Told(msgspec.Struct):
+class _ErrorFields(msgspec.Struct):
     code: str = ""
     message: str = ""
     details: str = ""
 
 
 class _Refusal(msgspec.Struct):
-    error: _Told
+    error: _ErrorFields
 
 
 def record_of(body: bytes, kind: type[T]) -> T:
@@ -34,41 +34,43 @@ def record_of(body: bytes, kind: type[T]) -> T:
     try:
         found: T = msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        # Of a ValidationError the text names a field, and never its value.
+        # The text of a ValidationError names a field, never its value.
         why = f": {error}" if isinstance(error, msgspec.ValidationError) else ""
         raise AnswerInvalid(f"the answer of the server cannot be read{why}", _NOT_OURS) from None
     return found
 
 
 def error_of(status: int, body: bytes) -> BusError:
-    """The error that an answer with another status than 200 reports."""
+    """The error that an answer with a status other than 2xx reports."""
     try:
-        told = msgspec.json.decode(body, type=_Refusal).error
+        error = msgspec.json.decode(body, type=_Refusal).error
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _without_text(status)
-    what, hint = told.message[:_TEXT_CHARS_MAX], told.details[:_TEXT_CHARS_MAX]
-    kind = by_code().get(told.code)
+        return _by_status(status)
+    what, hint = error.message[:_TEXT_CHARS_MAX], error.details[:_TEXT_CHARS_MAX]
+    kind = by_code().get(error.code)
     if kind is not None:
-        return kind(what or told.code, hint)
-    if status == 404 and told.code == "NotFound":
+        return kind(what or error.code, hint)
+    if status == 404 and error.code == "NotFound":
         return AnswerInvalid("the server does not have this operation", _NOT_OURS)
-    return ServerError(what or f"the server answered {status}", hint or f"its code is {told.code[:100]}")
+    return ServerError(what or f"the server answered {status}", hint or f"its error code is {error.code[:100]}")
 
 
-def _without_text(status: int) -> BusError:
-    """The status alone: of a proxy, or of a server that is none of ours."""
+def _by_status(status: int) -> BusError:
+    """The error of an answer without a readable body: from a proxy, or from another kind of server."""
     if status == 401:
-        return Unauthorised("the server refused the key", "UNIBUS_KEY=rule:key names another one")
+        return Unauthorised("the server refused the key", "set another key: UNIBUS_KEY=rule:key")
     if status == 403:
-        return Forbidden("the server refused this", "UNIBUS_KEY=rule:key names another rule")
+        return Forbidden(
+            "the server refused this operation", "set the key of a rule with that right: UNIBUS_KEY=rule:key"
+        )
     if 300 <= status < 400:
-        return AnswerInvalid(f"the server answered {status} and another address", "call that address itself")
-    return AnswerInvalid(f"the server answered {status} without an error that can be read", _NOT_OURS)
+        return AnswerInvalid(f"the server answered with a redirect ({status})", "use the address that it redirects to")
+    return AnswerInvalid(f"the server answered {status} without a readable error", _NOT_OURS)
 
 
 @cache
 def by_code() -> dict[str, type[BusError]]:
-    """Every class of the tree by its code; the class that named the code first where a subclass has none of its own."""
+    """Every error class by its code. A subclass without a code of its own is represented by its base class."""
     found: dict[str, type[BusError]] = {}
     for each in vars(errors).values():
         if isinstance(each, type) and issubclass(each, BusError):

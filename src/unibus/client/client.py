@@ -1,7 +1,7 @@
-"""The client of one server: calls that return records, streams, and the proof that a server is the one it should be.
+"""The client of one server: calls that return records, streams, and the proof of the server's identity.
 
-A call is repeated by itself only where that is safe: the request was not sent, or it changes nothing (`is_safe`). For
-all others a lost answer is `OutcomeUnknown`.
+A call is retried only if that is safe: the request was not sent, or it is idempotent (`is_safe`). For every other call
+a lost answer is `OutcomeUnknown`.
 """
 
 import hmac
@@ -25,10 +25,10 @@ Query = Mapping[str, object]
 ROOT: Final = "/unibus/v1/"
 JSON: Final = "application/json"
 LOCAL_RULE: Final = "local-"
-"""How the rule in FILE.serve.json begins. Its key is valid for one run of the server."""
+"""The prefix of the rule in FILE.serve.json. Its key is valid for one run of the server."""
 
 SILENCE_S: Final = 60.0
-"""A stream of events has a sign of life more often than that."""
+"""A server sends a keep-alive on an event stream more often than this; a longer silence is a lost connection."""
 
 
 class _Proof(msgspec.Struct):
@@ -36,7 +36,7 @@ class _Proof(msgspec.Struct):
 
 
 class Client:
-    """For one thread; another thread has a `twin`."""
+    """For one thread. Another thread uses a `twin`."""
 
     def __init__(self, address: Address, ca_file: str = "") -> None:
         self.address = address
@@ -46,7 +46,7 @@ class Client:
         self._wire = Wire(address, ca_file, self._check)
 
     def twin(self) -> "Client":
-        """The same server by a connection of its own."""
+        """A second client for the same server, with a connection of its own."""
         twin = Client(self.address, self._ca_file)
         twin._proof_key = self._proof_key
         return twin
@@ -69,7 +69,7 @@ class Client:
         is_safe: bool = False,
         wait_s: float = 0.0,
     ) -> T:
-        """`is_safe`: to do it twice is to do it once. `body` is a record, or bytes that are JSON already."""
+        """`is_safe`: the call is idempotent. `body` is a record, or bytes that are JSON already."""
         data = body if isinstance(body, bytes) else msgspec.json.encode({} if body is None else body)
         return self._call("POST", path, kind, query, data, is_safe, wait_s)
 
@@ -105,35 +105,36 @@ class Client:
         return {**headers, "Content-Type": JSON} if has_body else headers
 
     def _refusal(self, answer: HttpAnswer) -> BusError:
-        """The error of the answer, unless the address itself explains it better."""
+        """The error of the answer, or a more precise one where the address explains it."""
         error = error_of(answer.status, answer.body)
         if answer.status == 404 and self.address.prefix and ROOT in str(error):
-            # The server took the path of the address for the name of an entity.
-            hint = "leave the path out of --url; it is for servers that are mounted below one"
-            return AnswerInvalid(f"the server is not below the path {self.address.prefix}", hint)
+            # The server parsed the path of the address as the name of an entity.
+            hint = "remove the path from --url; it is only for servers that are mounted below a path"
+            return AnswerInvalid(f"the server is not mounted below the path {self.address.prefix}", hint)
         if isinstance(error, Unauthorised) and self.address.rule.startswith(LOCAL_RULE):
             return Unauthorised(
-                f"the server {self.address} was started again since this command began", "start the command again"
+                f"the server {self.address} was restarted after this command began", "run the command again"
             )
         return error
 
     def _unknown(self, lost: AnswerLost) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"whether it was done is not known: the server {self.address} has the request, and {lost}",
-            "look before it is done again: `unibus peek` and `unibus tail` show what the server has",
+            f"the outcome is unknown: the request was sent to the server {self.address}, and {lost}",
+            "check before you repeat it: `unibus peek` and `unibus tail` show what the server has",
         )
 
     def _gone(self, lost: AnswerLost) -> ServerUnavailable:
         return ServerUnavailable(
-            f"the server {self.address} gave no answer: {lost}", "does it still run? nothing was changed by this call"
+            f"the server {self.address} did not answer: {lost}",
+            "check that it is running; this call has changed nothing",
         )
 
     # Streams
 
     def pieces(self, path: str, query: Query | None = None, last_id: str = "") -> Iterator[bytes]:
-        """The bytes of an answer of any length. The first piece is empty, when it has begun.
+        """The bytes of an answer of any length. The first piece is empty and says that the answer has begun.
 
-        AnswerInvalid where the stream ends in the middle; ServerUnavailable where it never began.
+        AnswerInvalid if the stream ends early, ServerUnavailable if it never began.
         """
         headers = self._headers(False)
         if last_id:
@@ -148,17 +149,19 @@ class Client:
         except AnswerLost as lost:
             if not has_begun:
                 raise self._gone(lost) from lost
-            raise AnswerInvalid(f"the answer of {self.address} is not whole: {lost}", "do it again") from lost
+            raise AnswerInvalid(
+                f"the answer of {self.address} is incomplete: {lost}", "run the command again"
+            ) from lost
 
     def interrupt(self) -> None:
-        """From another thread: end the call that waits for its answer. The server notices that its client has left."""
+        """From another thread: end the call that waits for its answer. The server sees a disconnect."""
         self._wire.interrupt()
 
     # The server itself
 
     def is_proved(self, key: str) -> bool:
-        """Whether the server knows this key. From now on each connection has to prove it, before anything is sent:
-        while a command runs its server may end, and another process may take the port."""
+        """Whether the server knows this key. From now on every new connection has to prove it before anything is sent:
+        while a command runs its server may stop, and another process may bind the port."""
         self._wire.close()
         self._proof_key = key
         try:
@@ -168,7 +171,7 @@ class Client:
         return True
 
     def _check(self, ask: Callable[[str], HttpAnswer]) -> None:
-        """Nothing that the key has signed is sent before that."""
+        """Verify a new connection. Nothing signed with the key is sent before this succeeds."""
         if not self._proof_key:
             return
         from unibus.config.server_file import proof_of
@@ -178,12 +181,12 @@ class Client:
         found = record_of(answer.body, _Proof).proof if answer.status == 200 else ""
         if not hmac.compare_digest(found.encode("utf-8"), proof_of(self._proof_key, nonce).encode("ascii")):
             raise Unauthorised(
-                f"the server {self.address} is not the one that this command began with", "run the command again"
+                f"the server at {self.address} is not the one that this command began with", "run the command again"
             )
 
 
 def _encoded(query: Query | None) -> str:
-    """None is left out, a list is one parameter for each value."""
+    """The query string. None is omitted; a list becomes one parameter for each value."""
     given: list[tuple[str, str]] = []
     for name, value in (query or {}).items():
         values = value if isinstance(value, (list, tuple)) else () if value is None else (value,)

@@ -1,12 +1,13 @@
-"""Server-sent events: read, and resumed where they ended.
+"""Server-sent events: parsed, and resumed after a disconnect.
 
-    id: 4711              the place to go on from
-    event: page           what it is
+    id: 4711              the position to resume from
+    event: page           the kind of the event
     data: {…}             a record; several lines are one text
-    (an empty line)       the end of the event; a line with a colon first is a sign of life
+    (an empty line)       the end of the event
+    : …                   a comment, which serves as a keep-alive
 
-A stream that ends is asked for again, from the last `id` that was read. So a server that starts again, or a connection
-that is lost, is a pause and not a gap.
+A stream that ends is requested again from the last `id` that was read. So a restart of the server, or a lost
+connection, is a pause and not a gap.
 """
 
 import time
@@ -18,7 +19,7 @@ from unibus.errors import AnswerInvalid, ServerUnavailable, StoreUnavailable
 
 RETRY_S: Final = 0.5
 RETRIES_S: Final = 30.0
-"""How long a server may be away: a restart, and the recovery of a large store."""
+"""How long a server may be unreachable: a restart, and the recovery of a large store."""
 
 EVENT_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -30,7 +31,7 @@ class ServerEvent(NamedTuple):
 
 
 class EventStream:
-    """Events of one path, without end. `last_id` is where a caller could go on."""
+    """The endless events of one path. `last_id` is the position to resume from."""
 
     def __init__(self, client: Client, path: str, query: Query | None = None, last_id: str = "") -> None:
         self.last_id = last_id
@@ -55,7 +56,7 @@ class EventStream:
 
 
 class _Cut(Exception):
-    """A stream that ended in the middle: it goes on from the last id."""
+    """The stream ended early: it is resumed from the last id."""
 
     def __init__(self, cause: AnswerInvalid) -> None:
         super().__init__()
@@ -63,14 +64,14 @@ class _Cut(Exception):
 
 
 def parsed(pieces: Iterator[bytes]) -> Iterator[ServerEvent]:
-    """Events from the bytes of a stream, however they are cut. An event that is not whole is none."""
+    """Parse events from the pieces of a stream, wherever it is cut. An incomplete last event is discarded."""
     name, kind, size = "", "", 0
     data: list[bytes] = []
     for line in _lines(pieces):
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if not line:
-            if data or name:  # An id alone is a sign of life that moves the place on.
+            if data or name:  # An id alone is a keep-alive that advances the position.
                 yield ServerEvent(name, kind, b"\n".join(data))
             name, kind, data, size = "", "", [], 0
         elif field == b"data":
@@ -100,8 +101,8 @@ def _next(pieces: Iterator[bytes]) -> bytes | None:
 
 def _check(size: int) -> None:
     if size > EVENT_BYTES_MAX:
-        raise StreamTooLarge("an event of the server is too large", f"at most {EVENT_BYTES_MAX:,} bytes")
+        raise StreamTooLarge(f"an event of the server has more than {EVENT_BYTES_MAX:,} bytes", "ask for less at once")
 
 
 class StreamTooLarge(AnswerInvalid):
-    """Not repeated: it would be as large again."""
+    """Not retried: the same event would be as large again."""

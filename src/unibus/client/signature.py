@@ -1,7 +1,7 @@
-"""The signature that a request carries: made with the key of a rule, and made again before it expires.
+"""The shared access signature of requests: made with the key of a rule, and renewed before it expires.
 
-It holds for an hour, so that one that is seen by another is of no use for long. It is made again five minutes before,
-for a server whose clock is ahead of ours.
+It is valid for an hour, so a leaked one is useful for a short time only. It is renewed five minutes early, for a server
+whose clock is ahead of ours.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ RENEWED_S: Final = 300
 
 
 class Signature:
-    """`now_s` gives seconds since 1970."""
+    """`now_s` returns seconds since 1970."""
 
     def __init__(self, address: Address, now_s: Callable[[], float]) -> None:
         self._address = address
@@ -30,8 +30,8 @@ class Signature:
             return address.signature
         if not address.key:
             raise Unauthorised(
-                f"there is no key for the server {address}",
-                "set UNIBUS_KEY=rule:key, or UNIBUS_CONNECTION_STRING; `unibus access add` at the server makes a rule",
+                f"no key is set for the server {address}",
+                "set UNIBUS_KEY=rule:key, or UNIBUS_CONNECTION_STRING; `unibus access add` on the server adds a rule",
             )
         if self._now_s() > self._expires_s - RENEWED_S:
             self._expires_s = int(self._now_s()) + HOLDS_S

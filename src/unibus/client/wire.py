@@ -1,12 +1,12 @@
-"""HTTP by the standard library: one connection that is kept, bounded answers, no redirects, no proxies.
+"""HTTP with the standard library: one persistent connection, bounded answers, no redirects, no proxies.
 
-    Idle ── request ──▶ Sent ── whole answer ──▶ Idle
-      │                   └── error, timeout, half an answer ──▶ closed; the next request connects again
-      └── the server closed it meanwhile: noticed before the next request, which connects again
+    idle ── request ──▶ sent ── complete answer ──▶ idle
+      │                   └── error, timeout, incomplete answer ──▶ closed; the next request connects again
+      └── closed by the server: noticed before the next request, which connects again
 
-Where it matters is what a caller may conclude from an error. `ServerUnavailable`: nothing was sent. `AnswerLost`: the
-request may have been carried out. Proxies of the environment are not used: they are set for the web, and a signature of
-ours is for the server alone.
+The errors tell a caller what may have happened. `ServerUnavailable`: nothing was sent. `AnswerLost`: the server may
+have executed the request. Proxies of the environment are not used: they are set for the web, and a signature must not
+reach anything but the server.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ ERROR_BYTES_MAX: Final = 64 * 1024
 
 
 class AnswerLost(Exception):
-    """The connection ended, or the time was over, after the request was sent and before the whole answer was here."""
+    """The connection ended, or the time ran out, after the request was sent and before the answer was complete."""
 
 
 class HttpAnswer(NamedTuple):
@@ -40,13 +40,13 @@ class HttpAnswer(NamedTuple):
 
 
 Check: TypeAlias = Callable[[Callable[[str], HttpAnswer]], None]
-"""Gets a function that asks for a path, without a signature, over a new connection; raises what refuses that one."""
+"""Verifies a new connection, or raises. Its argument is a function that requests a path without a signature."""
 
 
 class Wire:
-    """One connection at a time, for one thread. `ca_file` is trusted in place of the system's certificates.
+    """One connection at a time, for one thread. `ca_file` replaces the system's trusted certificates.
 
-    `check` is called with each new connection, before anything else is sent by it.
+    `check` is called for each new connection, before anything else is sent over it.
     """
 
     def __init__(self, address: Address, ca_file: str = "", check: Check | None = None) -> None:
@@ -58,7 +58,10 @@ class Wire:
     def ask(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None, wait_s: float = 0.0
     ) -> HttpAnswer:
-        """The whole answer, which may take `wait_s` more than usual. ServerUnavailable, AnswerLost, AnswerInvalid."""
+        """The complete answer; the server may take `wait_s` longer than ANSWER_S.
+
+        Raises ServerUnavailable, AnswerLost or AnswerInvalid.
+        """
         ends_s = time.monotonic() + ANSWER_S + wait_s
         with self._exchange():
             found = self._sent(method, path, headers, body, ANSWER_S + wait_s)
@@ -68,9 +71,9 @@ class Wire:
             return answer
 
     def stream(self, method: str, path: str, headers: dict[str, str], silence_s: float) -> Iterator[bytes]:
-        """The pieces of an answer of any length as they come. `silence_s` without any is an error.
+        """The pieces of an answer of any length as they arrive. AnswerLost after `silence_s` without any.
 
-        The first piece is empty: it says that the answer has begun, with the status 200.
+        The first piece is empty: it says that the answer has begun, with status 200.
         """
         with self._exchange():
             found = self._sent(method, path, headers, None, ANSWER_S)
@@ -86,7 +89,7 @@ class Wire:
         self.close()
 
     def connect(self) -> None:
-        """Have a connection that was checked; BusError where there is none."""
+        """Open and verify a connection, unless there is one; BusError if that fails."""
         self._connected()
 
     def close(self) -> None:
@@ -95,7 +98,7 @@ class Wire:
             connection.close()
 
     def interrupt(self) -> None:
-        """From another thread: whatever this one waits for ends, as if the server had closed the connection."""
+        """From another thread: end the current wait, as if the server had closed the connection."""
         connection = self._connection
         if connection is not None and connection.sock is not None:
             with contextlib.suppress(OSError):
@@ -108,7 +111,7 @@ class Wire:
     ) -> http.client.HTTPResponse:
         connection = self._connected()
         self._set_timeout(answer_s)
-        # A server that refuses a request before it has read all of it closes, and its answer is there to be read.
+        # A server that refuses a request before it has read all of it closes the connection. Its answer was received.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             connection.request(method, f"{self._address.prefix}{path}", body, headers)
         return connection.getresponse()
@@ -124,7 +127,7 @@ class Wire:
         except (OSError, UnicodeError) as error:
             self.close()
             raise unreachable(self._address, error) from error
-        connection.auto_open = 0  # One that ends by itself is noticed here: another one has to be checked, too.
+        connection.auto_open = 0  # http.client must not reconnect on its own: a new connection has to be verified.
         if self._check is not None:
             self._checked(connection, self._check)
         return connection
@@ -154,7 +157,7 @@ class Wire:
             context = ssl.create_default_context(cafile=self._ca_file or None)
         except (OSError, ssl.SSLError) as error:
             raise ServerUnavailable(
-                f"the certificates in {self._ca_file} cannot be read", "--ca or UNIBUS_CA names a PEM file"
+                f"the CA certificates in {self._ca_file} cannot be read", "name a PEM file: --ca FILE or UNIBUS_CA"
             ) from error
         return http.client.HTTPSConnection(address.host, address.port, timeout=CONNECT_S, context=context)
 
@@ -164,7 +167,7 @@ class Wire:
 
     @contextlib.contextmanager
     def _exchange(self) -> Iterator[None]:
-        """A connection in the middle of an exchange is of no use to the next one."""
+        """One request with its answer. After an error the connection is closed: the rest of an answer may follow."""
         try:
             yield
         except (http.client.RemoteDisconnected, http.client.IncompleteRead, OSError) as error:
@@ -172,15 +175,15 @@ class Wire:
             raise AnswerLost(_reason(error)) from error
         except http.client.HTTPException as error:
             self.close()
-            hint = "is it a unibus server at all, and is it http or https?"
-            raise AnswerInvalid(f"what {self._address} answered is no HTTP", hint) from error
+            hint = "check that it is a unibus server, and whether the address needs http or https"
+            raise AnswerInvalid(f"the answer of {self._address} is not HTTP", hint) from error
         except BaseException:
             self.close()
             raise
 
 
 class StreamRefused(Exception):
-    """In place of a stream the server answered with an error."""
+    """The server answered with an error instead of a stream."""
 
     def __init__(self, answer: HttpAnswer) -> None:
         super().__init__(answer.status)
@@ -190,7 +193,8 @@ class StreamRefused(Exception):
 def _whole(found: http.client.HTTPResponse, ends_s: float, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
     pieces: list[bytes] = []
     size = 0
-    while piece := found.read1(CHUNK_BYTES):  # What is there: a server that sends byte by byte must not stop the clock.
+    # read1 returns what has arrived, so the deadline is checked even if a server sends byte by byte.
+    while piece := found.read1(CHUNK_BYTES):
         pieces.append(piece)
         size += len(piece)
         if size > bytes_max:
@@ -198,17 +202,18 @@ def _whole(found: http.client.HTTPResponse, ends_s: float, bytes_max: int = ANSW
         if time.monotonic() > ends_s:
             raise TimeoutError("the answer took too long")
     _check_end(found)
-    found.read()  # Nothing is left. It says that the connection is free, which `read1` does not.
+    found.read()  # Returns nothing, but marks the connection as reusable, which `read1` does not.
     return b"".join(pieces)
 
 
 def _check_end(found: http.client.HTTPResponse) -> None:
-    if found.length:  # A read of a given size ends without an error where the connection does.
+    if found.length:  # A read of a given size does not raise when the connection ends early.
         raise http.client.IncompleteRead(b"", found.length)
 
 
 def _is_over(sock: socket.socket) -> bool:
-    """Whether the server has closed it, or sent what was not asked for: seen before a request is lost by it."""
+    """Whether the server has closed the connection, or sent data without a request. Checked before a request is sent,
+    so that none is lost."""
     try:
         readable, _, _ = select.select([sock], [], [], 0)
     except (OSError, ValueError):
@@ -220,22 +225,23 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     if isinstance(error, http.client.IncompleteRead):
-        return "its answer ended in the middle"
+        return "its answer ended early"
     return "it closed the connection"
 
 
 _CA_HINT: Final = (
-    "`unibus --ca FILE …`, or UNIBUS_CA, names the CA; a unibus server has its own: ca.pem in the folder "
-    "STORE-certificates"
+    "name its CA: `unibus --ca FILE …`, or UNIBUS_CA; a unibus server has its own in the folder STORE-certificates: "
+    "ca.pem"
 )
-"""Not its address: a server refuses plain text from other machines, and what it sends there would prove nothing."""
+"""The hint does not name the server's URL of ca.pem: a certificate fetched over plain text would prove nothing."""
 
 
 def unreachable(address: Address, error: Exception) -> ServerUnavailable:
-    """What is wrong, in the words of who typed the address."""
-    what, hint = f"the server {address} cannot be reached: {_why(error)}", "does it run, and is the port right?"
+    """The error of a connection that cannot be opened, in terms of the address that the user gave."""
+    what = f"the server {address} cannot be reached: {_why(error)}"
+    hint = "check that it is running, and that the port is right"
     if isinstance(error, socket.gaierror):
-        what, hint = f"there is no host {address.host}", "check the name in --url"
+        what, hint = f"the host {address.host} is unknown", "check the name in --url"
     elif isinstance(error, TimeoutError):
         what = f"the server {address} did not answer within {CONNECT_S:g} s"
     elif type(error).__module__ == "ssl":
@@ -247,7 +253,7 @@ def _tls(address: Address, error: Exception) -> tuple[str, str]:
     if type(error).__name__ == "SSLCertVerificationError":
         what = f"the certificate of {address} is not trusted: {getattr(error, 'verify_message', '') or 'unknown'}"
         return what, _CA_HINT
-    return f"no TLS with {address}: {_why(error)}", "is it a server with TLS? http:// is without"
+    return f"the TLS handshake with {address} failed: {_why(error)}", "use http:// if the server has no TLS"
 
 
 def _why(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The configuration of a server: one frozen object, read once, in which every value knows where it came from.
+"""The configuration of a server: one frozen object, read once, with the origin of every value.
 
     flags ─┐
     UNIBUS_* ─┤──▶ read_configuration ──▶ Configuration(settings: ServerSettings, origins)

@@ -1,7 +1,7 @@
-"""Configuration files, YAML or TOML: names and values, each with the line it is in.
+"""Configuration files, YAML or TOML: names and values, each with its line number.
 
-The line is what makes an error useful, so the readers keep it: YAML's nodes have marks, and of TOML the line that
-begins with the name is searched. A file is data: no tag of YAML makes an object.
+An error is useful when it names the line, so the readers keep it: YAML's nodes have marks, and in TOML the line that
+begins with the name is searched. A file is data: no YAML tag creates an object.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Final
 from unibus.errors import ConfigInvalid, ExtraMissing
 
 FILE_NAMES: Final = ("unibus.yaml", "unibus.yml", "unibus.toml")
-"""What is looked for in the working folder when no file is named."""
+"""The files that are searched in the working folder when none is named."""
 
 _FILE_BYTES_MAX: Final = 1_048_576
 
@@ -30,7 +30,9 @@ def found_file(folder: Path) -> str:
     """The configuration file of a folder; "" if it has none."""
     found = [name for name in FILE_NAMES if (folder / name).is_file()]
     if len(found) > 1:
-        raise ConfigInvalid(f"there are {' and '.join(found)} here", "keep one of them, or name one: --config FILE")
+        raise ConfigInvalid(
+            f"the working folder has {' and '.join(found)}", "keep one of them, or name one: --config FILE"
+        )
     return str(folder / found[0]) if found else ""
 
 
@@ -44,7 +46,7 @@ def read_config_file(path: str) -> dict[str, FileValue]:
         raise ConfigInvalid(f"cannot read {path}: {error.strerror or error}", "name a file that exists") from error
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigInvalid(f"{path}, line {line}: no UTF-8", "save the file as UTF-8") from error
+        raise ConfigInvalid(f"{path}, line {line} is not UTF-8", "save the file as UTF-8") from error
     if len(content) > _FILE_BYTES_MAX:
         raise ConfigInvalid(f"{path} has more than {_FILE_BYTES_MAX} bytes", "a configuration file is short")
     return _toml(path, text) if path.endswith(".toml") else _yaml(path, text)
@@ -81,7 +83,9 @@ def _yaml(path: str, text: str) -> dict[str, FileValue]:
         if root is None:
             return {}
         if not isinstance(root, yaml.MappingNode):
-            raise ConfigInvalid(f"{path}, line {root.start_mark.line + 1}: no mapping", "write lines of `name: value`")
+            raise ConfigInvalid(
+                f"{path}, line {root.start_mark.line + 1}: not a mapping", "write lines of `name: value`"
+            )
         found: dict[str, FileValue] = {}
         for key_node, value_node in root.value:
             key, line = str(key_node.value), key_node.start_mark.line + 1

@@ -1,13 +1,14 @@
-"""`FILE.serve.json`: where the server of a file can be reached, and the key that it made for commands of the same user.
+"""`FILE.serve.json`: the address of the server that owns FILE, and a key for commands of the same user.
 
     {"url": "http://127.0.0.1:5300", "pid": 4711, "rule": "local-…", "key": "…", "version": "…", "started_ns": …}
 
-The server writes it when its ports listen and removes it when it stops. It is readable by its user only, from its first
-byte: a new file of mode 0600 takes the place of the old one in one step. The key exists in this file and in the memory
-of the server, and ends with that process, so a file that a killed server left behind opens nothing.
+The server writes it when its ports listen and removes it when it stops. Only its user can read it, from the first byte
+on: a new file of mode 0600 replaces the old one atomically. The key exists only in this file and in the memory of the
+server process, so a file that a killed server left behind grants nothing.
 
-A reader believes nothing that another user could have written: a link, another owner, a wider mode. It still has to
-find that the process holds the store (`stores/files/lock_holder`), and that the server knows the key (`proof_of`).
+A reader ignores a file that another user could have written: a symbolic link, another owner, a wider mode. It then
+still checks that the process holds the store (`stores/files/lock_holder`), and that the server knows the key
+(`proof_of`).
 """
 
 import contextlib
@@ -33,7 +34,7 @@ _NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 
 
 class ServerFileIgnored(Exception):
-    """There is such a file, and it is not believed. The text says why, without anything that is in it."""
+    """The file exists and is not trusted. The text gives the reason, and quotes nothing from the file."""
 
 
 @dataclass(frozen=True)
@@ -50,30 +51,30 @@ class ServerFile:
 
 
 def proof_of(key: str, nonce: str) -> str:
-    """What only a holder of the key can answer to a random text: HMAC-SHA256, in hexadecimal digits."""
+    """The answer to a nonce that only a holder of the key can give: HMAC-SHA256, in hexadecimal digits."""
     return hmac.new(key.encode("utf-8"), nonce.encode("utf-8"), hashlib.sha256).hexdigest()
 
 
 def local_rule() -> AuthorizationRule:
-    """A rule for commands of the user who runs the server: a new name and a new key at each start, stored nowhere."""
+    """A rule for commands of the server's own user: a new name and a new key at each start, stored nowhere else."""
     key = key_of(secrets.token_bytes(KEY_BYTES))
     return AuthorizationRule(f"local-{secrets.token_hex(8)}", frozenset(Right), key, key)
 
 
 def server_file_of(path: str) -> str:
-    """Beside the real file, as its lock is."""
+    """The path of the server file: beside the real file, as its lock file is."""
     return f"{os.path.realpath(path)}{SUFFIX}"
 
 
 def write_server_file(path: str, found: ServerFile) -> None:
-    """Put it in the place of one that is there. OSError where the folder does not allow it."""
+    """Write the file atomically, over an existing one. OSError if the folder is not writable."""
     name = server_file_of(path)
     part = f"{name}.{secrets.token_hex(8)}"
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOEXEC | _NOFOLLOW, MODE)
     try:
         with open(file, "wb") as out:
             out.write(json.dumps(asdict(found)).encode("utf-8") + b"\n")
-        os.replace(part, name)  # Replaces a link, and not what it leads to.
+        os.replace(part, name)  # Replaces a symbolic link itself, not its target.
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(part)
@@ -81,7 +82,7 @@ def write_server_file(path: str, found: ServerFile) -> None:
 
 
 def remove_server_file(path: str, key: str) -> None:
-    """Remove the one with this key; that of a server which came after is left."""
+    """Remove the file if it has this key. The file of a later server stays."""
     with contextlib.suppress(OSError, ServerFileIgnored):
         found = read_server_file(path)
         if found is not None and found.key == key:
@@ -89,7 +90,8 @@ def remove_server_file(path: str, key: str) -> None:
 
 
 def read_server_file(path: str) -> ServerFile | None:
-    """None where there is none. ServerFileIgnored for one that another user could have written, or that is damaged."""
+    """Read the file; None if it does not exist. ServerFileIgnored if another user could have written it, or if it is
+    damaged."""
     try:
         file = os.open(server_file_of(path), os.O_RDONLY | _CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
@@ -104,13 +106,13 @@ def read_server_file(path: str) -> ServerFile | None:
 
 def _check_owner(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise ServerFileIgnored("it is no regular file")
+        raise ServerFileIgnored("it is not a regular file")
     if os.name != "posix":
-        return  # Modes mean nothing there; the access list of the folder decides.
+        return  # Windows has no such modes: the access control list of the folder decides.
     if found.st_uid != os.geteuid():
         raise ServerFileIgnored("it belongs to another user")
     if found.st_mode & 0o077:
-        raise ServerFileIgnored(f"its mode is {stat.S_IMODE(found.st_mode):04o}, and others could read or write it")
+        raise ServerFileIgnored(f"its mode is {stat.S_IMODE(found.st_mode):04o}, so other users could read or write it")
 
 
 def _parsed(text: bytes) -> ServerFile:
@@ -128,7 +130,7 @@ def _parsed(text: bytes) -> ServerFile:
 
 
 def _is_here(url: str) -> bool:
-    """Only this machine: a file could otherwise send messages elsewhere."""
+    """Whether the URL is of this machine: a forged file could otherwise redirect messages to another host."""
     try:
         parts = urlsplit(url)
         return parts.scheme == "http" and is_loopback(parts.hostname or "") and parts.port is not None

@@ -1,7 +1,8 @@
-"""What can be set for a server, each with its default and one line of explanation.
+"""The settings of a server, each with its default and one line of explanation.
 
-This table is the only list of settings: the flags of `unibus serve`, the names of the variables, the keys of the file
-and the file that `unibus init` writes are all derived from it. A `ServerSettings` that exists is valid.
+This table is the only list of settings: the flags of `unibus serve`, the environment variables, the keys of the
+configuration file and the file that `unibus init` writes are all derived from it. A `ServerSettings` object is always
+valid: its constructor checks it.
 """
 
 import ipaddress
@@ -30,15 +31,15 @@ class ServerSettings:
 
     store: str = setting("unibus.db", TEXT, "The store: a file, a URL, or memory:// for one that ends with the server.")
     host: tuple[str, ...] = setting(LOOPBACK, TEXTS, "Addresses to listen on; 0.0.0.0 and :: are all of them.")
-    port: int = setting(PORT_DEFAULT, PORT, "The port for HTTP and TLS; 0 takes a free one.")
+    port: int = setting(PORT_DEFAULT, PORT, "The port for HTTP and TLS; 0 picks a free one.")
     amqp_port: int | None = setting(
         AMQP_PORT_DEFAULT,
         PORT,
-        "A second port for the same protocols, where AMQP clients look, or off.",
+        "A second port for the same protocols, the default port of AMQP clients; or off.",
         least=-1,
     )
     namespace: str = setting(
-        "", TEXT, "The name of the namespace, as clients are shown it; the host that they call if empty."
+        "", TEXT, "The name of the namespace in answers to clients; if empty, the host that they call."
     )
     # Security
     tls: bool = setting(True, SWITCH, "Accept TLS, with a development certificate unless one is given.")
@@ -54,57 +55,65 @@ class ServerSettings:
     insecure: bool = setting(
         False,
         SWITCH,
-        "Listen on addresses other than loopback without TLS and keys, and accept plain text there.",
+        "Listen on addresses other than loopback even without TLS or keys, and accept plain text there.",
     )
     authorization_rules: tuple[AuthorizationRule, ...] = setting(
-        (), RULES, "Rules of the namespace besides those in the store: name, rights, primary_key.", flag=False
+        (), RULES, "Rules of the namespace, added to those in the store: name, rights, primary_key.", flag=False
     )
     # Entities
     entities: str = setting("", TEXT, "A file of entities to create at the start: JSON, or the emulator's Config.json.")
     allow_reset: bool = setting(False, SWITCH, "Allow the call that deletes all entities and messages: for tests.")
     # Limits
-    header_bytes_max: int = setting(131_072, WHOLE, "Bytes of a request line with its headers.", least=1_024)
-    headers_max: int = setting(1_000, WHOLE, "Headers of one request.", least=16)
-    body_bytes_max: int = setting(BODY_BYTES_MAX, WHOLE, "Bytes of one request body.", least=1_024)
+    header_bytes_max: int = setting(131_072, WHOLE, "Most bytes of a request line with its headers.", least=1_024)
+    headers_max: int = setting(1_000, WHOLE, "Most headers of one request.", least=16)
+    body_bytes_max: int = setting(BODY_BYTES_MAX, WHOLE, "Most bytes of one request body.", least=1_024)
     bodies_bytes_max: int = setting(
-        1_073_741_824, WHOLE, "Bytes of all request bodies in flight together.", least=1_048_576
+        1_073_741_824, WHOLE, "Most bytes of all request bodies in flight together.", least=1_048_576
     )
     connections_max: int = setting(
         10_000,
         WHOLE,
-        "Connections at the same time, as far as the limit of open files allows; 0 for all that it allows.",
+        "Most connections at the same time, within the limit of open files; 0 for all that it allows.",
     )
     handshakes_max: int = setting(
-        1_024, WHOLE, "Unfinished TLS handshakes at the same time; one that is seconds old is cut for another.", least=1
+        1_024,
+        WHOLE,
+        "Most unfinished TLS handshakes; one that is older than a second or two is closed for a new one.",
+        least=1,
     )
     head_deadline_s: float = setting(10.0, SECONDS, "Seconds until a request's headers have to be complete.", least=1)
     body_deadline_s: float = setting(60.0, SECONDS, "Seconds until a request's body has to be complete.", least=1)
     idle_deadline_s: float = setting(75.0, SECONDS, "Seconds that a connection may be idle between requests.", least=1)
-    drain_deadline_s: float = setting(10.0, SECONDS, "Seconds that requests in flight get when the server stops.")
+    drain_deadline_s: float = setting(10.0, SECONDS, "Seconds that in-flight requests get when the server stops.")
     # What the server reports
     log_level: str = setting(
-        "info", TEXT, "The least level that is logged: debug, info, warning, error.", choices=LOG_LEVELS
+        "info", TEXT, "The lowest level that is logged: debug, info, warning, error.", choices=LOG_LEVELS
     )
     log_format: str = setting(
         "auto",
         TEXT,
-        "text, json, or auto: text in a terminal. A request is JSON always.",
+        "text, json, or auto: text in a terminal, else json. Request and audit lines are always JSON.",
         choices=LOG_FORMATS,
     )
     request_log: bool = setting(False, SWITCH, "Log every request.")
     audit: bool = setting(True, SWITCH, "Log every change of entities, rules and keys, and every refused access.")
     metrics: bool = setting(True, SWITCH, "Serve /metrics.")
-    metrics_entities_max: int = setting(10_000, WHOLE, "Entities with series of their own in one scrape.")
-    metrics_histograms_max: int = setting(100, WHOLE, "Entities with histograms of their own: the busiest.")
+    metrics_entities_max: int = setting(10_000, WHOLE, "Most entities with series of their own in one scrape.")
+    metrics_histograms_max: int = setting(100, WHOLE, "Most entities with histograms of their own: the busiest.")
     given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if bool(self.tls_certificate) != bool(self.tls_key):
-            raise ConfigInvalid("tls_certificate and tls_key are given one without the other", "give both, or none")
+            missing = "tls_key" if self.tls_certificate else "tls_certificate"
+            raise ConfigInvalid(
+                f"{missing} is missing: tls_certificate and tls_key belong together", "set both, or neither"
+            )
         if self.tls_certificate and not self.tls:
-            raise ConfigInvalid("a certificate is given, and tls is off", "switch tls on, or leave the certificate out")
+            raise ConfigInvalid(
+                "tls_certificate is set, but tls is off", "switch tls on, or remove tls_certificate and tls_key"
+            )
         if not self.host:
-            raise ConfigInvalid("host names no address", "127.0.0.1 for this machine only, 0.0.0.0 for all addresses")
+            raise ConfigInvalid("host is empty", "127.0.0.1 for this machine only, 0.0.0.0 for all addresses")
         if not self.store.strip():
             raise ConfigInvalid("store is empty", "name a file, or memory://")
         checked_rules(self.authorization_rules)
@@ -116,12 +125,12 @@ class ServerSettings:
 
 
 def setting_fields() -> tuple["Field[Any]", ...]:
-    """Every setting, in the order in which they are shown."""
+    """Every setting, in the order of the help text."""
     return tuple([each for each in fields(ServerSettings) if each.metadata])
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address, or a name to listen on, is of this machine only."""
+    """Whether an address, or the name "localhost", is reachable from this machine only."""
     if address.lower() == "localhost":
         return True
     try:
@@ -149,5 +158,6 @@ def _network(text: str) -> Network:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
         raise ConfigInvalid(
-            f"allow_networks has {text!r:.60}", "an address or a network such as 172.16.0.0/12"
+            f"allow_networks contains {text!r:.60}, which is no network",
+            "use an address, or CIDR such as 172.16.0.0/12",
         ) from None

@@ -1,7 +1,8 @@
-"""Flags before variables before the file before defaults, and for each value the place that it came from.
+"""Reads the settings of a server: a flag wins over a variable, that over the file, that over the default. Each value is
+kept with its origin.
 
-An unknown name in a file is an error, since a mistyped limit must not be ignored. Of unknown variables only those are
-reported that resemble a setting: other programs have variables that begin with UNIBUS_ too, and a container
+An unknown name in a file is an error, because a misspelt limit must not be ignored. An unknown variable is only
+reported if it resembles a setting: other programs have variables that begin with UNIBUS_ too, and a container
 orchestrator sets UNIBUS_PORT=tcp://… for a service of that name.
 """
 
@@ -30,14 +31,14 @@ _OTHERS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Configuration:
-    """The settings, where each came from, and what a person should know about how they were found."""
+    """The settings, the origin of each, and warnings for the operator about how they were read."""
 
     settings: ServerSettings
     origins: Mapping[str, str]
     warnings: tuple[str, ...] = field(default=())
 
     def records(self) -> list[dict[str, object]]:
-        """Name, value and origin of each, without secrets."""
+        """Name, value and origin of each setting, without secrets."""
         return [
             {
                 "name": each.name,
@@ -62,10 +63,10 @@ def read_configuration(
     file: str = "",
     folder: Path | None = None,
 ) -> Configuration:
-    """The settings of a server. ConfigInvalid names what is wrong and where it is set.
+    """The settings of a server. ConfigInvalid names the wrong value and where it is set.
 
-    `flags` are settings by name, None where a flag was not given. `file` counts before UNIBUS_CONFIG, and that before
-    what is found in the folder.
+    `flags` are settings by name, None for a flag that was not given. `file` wins over UNIBUS_CONFIG, and that over the
+    configuration file of the folder.
     """
     variables = os.environ if variables is None else variables
     path = file or variables.get(FILE_VARIABLE, "") or found_file(folder or Path())
@@ -87,7 +88,7 @@ def _settings(values: dict[str, Any], origins: Mapping[str, str]) -> ServerSetti
     try:
         return ServerSettings(**values, given=frozenset(values))
     except ConfigInvalid as error:
-        # Which of them is wrong only their combination says: name where each comes from.
+        # The error is about a combination of settings: name the origin of each.
         named = [name for name in values if name in error.what]
         places = ", ".join(dict.fromkeys([origins[name] for name in named]))
         raise ConfigInvalid(f"{places}: {error.what}" if places else error.what, error.hint) from None
@@ -99,7 +100,7 @@ def _take_file(
     for name, found in read_config_file(path).items():
         where = f"{path}, line {found.line}"
         if name not in known:
-            raise ConfigInvalid(f"{where}: there is no setting {name!r:.60}", near_setting(name))
+            raise ConfigInvalid(f"{where}: unknown setting {name!r:.60}", near_setting(name))
         values[name], origins[name] = _checked(known[name], found.value, where), where
 
 
@@ -118,7 +119,7 @@ def _take_variables(
         if name is None:
             _warn_of(variable, by_variable, warnings)
         elif name == "port" and given.startswith("tcp://"):
-            warnings.append(f"{variable}={given} is ignored: it is a container orchestrator's, not a port")
+            warnings.append(f"{variable}={given} is ignored: a container orchestrator sets it, and it is not a port")
         else:
             values[name], origins[name] = _checked(known[name], given, variable), variable
 
@@ -128,7 +129,7 @@ def _warn_of(variable: str, by_variable: Mapping[str, str], warnings: list[str])
         return
     near = difflib.get_close_matches(variable, by_variable, 1, 0.85)
     if near:
-        warnings.append(f"{variable} is not known and ignored; did you mean {near[0]}?")
+        warnings.append(f"{variable} is unknown and ignored; did you mean {near[0]}?")
 
 
 def _checked(each: "dataclasses.Field[Any]", given: object, where: str) -> object:
@@ -139,6 +140,6 @@ def _checked(each: "dataclasses.Field[Any]", given: object, where: str) -> objec
 
 
 def near_setting(name: str) -> str:
-    """What may have been meant."""
+    """A hint with the setting of the most similar name."""
     names = [each.name for each in setting_fields()]
     return hint_for_name(name.lower().replace("-", "_"), names, "`unibus config show` lists the settings")

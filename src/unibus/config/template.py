@@ -1,6 +1,6 @@
 """The commented file that `unibus init` writes: every setting with its explanation, all at their defaults.
 
-Each setting is a comment, so that a later version may change a default for those who never chose a value.
+Each setting is commented out, so that a later version can change a default that the user did not choose.
 """
 
 import json
@@ -12,9 +12,9 @@ from unibus.config.sources import flag_of, variable_of
 from unibus.config.values import RULES, shown_value
 
 _HEAD: Final = """\
-# Settings of `unibus serve`. What is left out, or is a comment, has its default.
-# A flag or a variable counts before this file: {flag} or {variable}.
-# `unibus config show --origin` shows what is in force and where it comes from.
+# Settings of `unibus serve`. A setting that is missing or commented out has its default.
+# A flag or an environment variable wins over this file: {flag} or {variable}.
+# `unibus config show --origin` shows the effective value of each setting and where it is set.
 """
 _RULE: Final = {"name": "app", "rights": ["Listen", "Send"], "primary_key": "44 characters of base64"}
 
@@ -30,7 +30,7 @@ def template(is_toml: bool) -> str:
 
 
 def _written(value: object, is_toml: bool) -> str:
-    """JSON is YAML; of TOML only the inline tables differ."""
+    """JSON, which is also YAML; TOML only differs in its inline tables."""
     if is_toml and isinstance(value, list) and value and isinstance(value[0], dict):
         return f"[{', '.join([_table(item) for item in value])}]"
     return json.dumps(value)

@@ -1,8 +1,8 @@
-"""From what a flag, a variable or a file gives to the value of a setting, checked against what the setting allows.
+"""Converts the value of a flag, a variable or a file to the value of a setting, and checks it.
 
 An environment variable is always text, a flag may be, and a file has numbers and lists. All of them pass through
-`checked_value`, so that the same value is accepted or refused whichever way it came. An error names the setting and
-what it allows, and never shows a secret.
+`checked_value`, so every source accepts and rejects the same values. An error names the setting, its value and what is
+allowed, and never shows a secret.
 """
 
 import json
@@ -40,12 +40,12 @@ def checked_value(each: "Field[Any]", given: object) -> object:
     value = _READERS[each.metadata["kind"]](each, given)
     choices = each.metadata["choices"]
     if choices and value not in choices:
-        raise _invalid(each, given, f"one of {', '.join(choices)}")
+        raise _invalid(each, given, f"use one of {', '.join(choices)}")
     return value
 
 
 def shown_value(each: "Field[Any]", value: object) -> object:
-    """For people and programs, as a file would have it and without secrets."""
+    """The value in the form of a configuration file, without secrets."""
     if each.metadata["kind"] == RULES and isinstance(value, tuple):
         masked = {"primary_key": MASK, "secondary_key": MASK}
         return [{**rule.as_dict(), **masked} for rule in value]
@@ -60,14 +60,14 @@ def _invalid(each: "Field[Any]", given: object, hint: str) -> ConfigInvalid:
 
 def _text(each: "Field[Any]", given: object) -> str:
     if not isinstance(given, str) or "\0" in given:
-        raise _invalid(each, given, "a text")
+        raise _invalid(each, given, "use a text without NUL characters")
     return given
 
 
 def _texts(each: "Field[Any]", given: object) -> tuple[str, ...]:
     listed = given.split(",") if isinstance(given, str) else given
     if not isinstance(listed, (list, tuple)) or not all(isinstance(item, str) for item in listed):
-        raise _invalid(each, given, "a list of texts; in a variable, with commas between them")
+        raise _invalid(each, given, "use a list of texts; in a variable or flag, separate them by commas")
     return tuple([item.strip() for item in listed if item.strip()])
 
 
@@ -75,13 +75,13 @@ def _whole(each: "Field[Any]", given: object) -> int:
     number = _number(given)
     least = each.metadata["least"]
     if number is None or number != int(number) or number < least:
-        raise _invalid(each, given, f"a whole number of {least:g} or more")
+        raise _invalid(each, given, f"use a whole number of {least:g} or more")
     return int(number)
 
 
 def _port(each: "Field[Any]", given: object) -> int | None:
-    """A port that may be switched off has None as its value."""
-    hint = f"a port from 0 (a free one) to {_PORT_MAX}"
+    """A port; None if it is switched off."""
+    hint = f"use a port from 0 (a free one) to {_PORT_MAX}"
     if each.metadata["least"] < 0:
         hint = f"{hint}, or {OFF}"
         # YAML reads a bare `off` as false.
@@ -97,7 +97,7 @@ def _seconds(each: "Field[Any]", given: object) -> float:
     number = _number(given)
     least = each.metadata["least"]
     if number is None or not least <= number < 1e9:
-        raise _invalid(each, given, f"a number of seconds, {least:g} or more")
+        raise _invalid(each, given, f"use a number of seconds, {least:g} or more")
     return number
 
 
@@ -114,20 +114,20 @@ def _number(given: object) -> float | None:
 def _switch(each: "Field[Any]", given: object) -> bool:
     value = _WORDS.get(given.strip().lower()) if isinstance(given, str) else given
     if not isinstance(value, bool):
-        raise _invalid(each, given, "true or false")
+        raise _invalid(each, given, "use true or false")
     return value
 
 
 def _rules(each: "Field[Any]", given: object) -> tuple[AuthorizationRule, ...]:
-    """No error here shows what was given: there are keys in it."""
-    hint = "a list of rules: name, rights, primary_key and, if wanted, secondary_key"
+    """No error here quotes the value: it contains keys."""
+    hint = "use a list of rules: name, rights, primary_key and optionally secondary_key"
     if isinstance(given, str):
         try:
             given = json.loads(given)
         except ValueError:
-            raise ConfigInvalid(f"{each.name} is no JSON", hint) from None
+            raise ConfigInvalid(f"{each.name} is not JSON", hint) from None
     if not isinstance(given, (list, tuple)):
-        raise ConfigInvalid(f"{each.name} is no list", hint)
+        raise ConfigInvalid(f"{each.name} is not a list", hint)
     try:
         return checked_rules([_rule(item) for item in given])
     except BusError as error:
@@ -138,9 +138,9 @@ def _rule(given: object) -> AuthorizationRule:
     if isinstance(given, AuthorizationRule):
         return given
     if not isinstance(given, Mapping):
-        raise ConfigInvalid("an authorization rule is no mapping")
+        raise ConfigInvalid("an authorization rule is not a mapping")
     named = {str(name): value for name, value in given.items()}
-    # One key is enough for a rule that a file replaces as a whole.
+    # One key is enough here: two are for rotation, and a file replaces its rule as a whole.
     return AuthorizationRule.from_dict({"secondary_key": named.get("primary_key"), **named})
 
 

@@ -1,13 +1,13 @@
-"""The one table for bodies, shared by all protocols: how a body of the bus becomes bytes with a content type.
+"""How a message body becomes bytes with a content type: one table for all protocols.
 
     body in the bus                   bytes on the wire            content type
     bytes, bytearray, memoryview      the same bytes               the sender's own, if any
     Serialized (JSON, msgpack, …)     its data as it is            the sender's own, else that of its format
     any other value, None too         JSON                         the sender's own if it is a JSON one, else JSON's
 
-The other direction has one row: what arrives is stored as the very bytes, beside its content type. A body from the
-network is never decoded and encoded again, so a signature over it stays valid; a Python handler with an annotation
-decodes JSON bytes by itself.
+The other direction has one row: received bytes are stored unchanged, with their content type. A body from the network
+is never decoded and encoded again, so a signature over it stays valid. For a Python handler with an annotation the bus
+decodes JSON bytes.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def wire_body(body: object, content_type: str | None) -> tuple[bytes, str]:
-    """The bytes of a body and their content type, which is empty where bytes were sent without one."""
+    """The bytes of a body and their content type; an empty one for bytes that were sent without."""
     if isinstance(body, bytes):
         return body, content_type or ""
     if isinstance(body, (bytearray, memoryview)):
@@ -39,10 +39,10 @@ def wire_body(body: object, content_type: str | None) -> tuple[bytes, str]:
 
 
 def _json(value: object) -> bytes:
-    """Times, UUIDs and decimals become text, and sets become lists. A number that is none (nan) becomes null."""
+    """Times, UUIDs and decimals become text, sets become lists, and NaN becomes null."""
     try:
         return _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        # What plain JSON cannot say (keys of other types, integers beyond 64 bits) is written with the tags of
-        # core/codec/wire.py. A stored message must always be receivable, or it would block its queue.
+        # What plain JSON lacks (keys that are no text, integers beyond 64 bits) is written with the tags of
+        # core/codec/wire.py. Every stored message must be receivable, or it would block its queue.
         return _encode(tagged(value, False))

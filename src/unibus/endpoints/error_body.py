@@ -1,7 +1,7 @@
-"""The body of an error over HTTP: one function for operations and for requests that reach no operation.
+"""The body of an HTTP error: one function for operations and for requests that are rejected before any operation.
 
-Azure's clients read XML (`<Error><Code>…</Code><Detail>…</Detail></Error>`); a client that asks for JSON gets
-`{"error": {"code", "message", "details"}}`. This module imports nothing of the endpoint, because both the transport
+Azure's clients read XML (`<Error><Code>…</Code><Detail>…</Detail></Error>`); a client that accepts JSON gets
+`{"error": {"code", "message", "details"}}`. This module imports nothing from the endpoint, because both the transport
 (`http_protocol`) and the operations (`http/errors`) use it.
 """
 
@@ -24,5 +24,5 @@ def error_content(as_json: bool, status: int, code: str, what: str, hint: str = 
 
 
 def _printable(text: str) -> str:
-    """XML has no way to write most control characters: an error may quote what the caller sent."""
+    """An error may quote what the client sent, and XML cannot express most control characters: they become `?`."""
     return "".join([char if char in "\t\n\r" or " " <= char < "\ufffe" or char > "\uffff" else "?" for char in text])

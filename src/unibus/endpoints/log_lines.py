@@ -1,13 +1,13 @@
 """The log of a server: one line for each event, as JSON for programs or as text for people.
 
-An event has a name and fields. Fields never hold secrets: the code that writes an event leaves them out.
+An event has a name and fields. The code that logs an event must not put secrets into its fields.
 
     log_event(log, logging.INFO, "started", port=5300)
     {"time": "2026-01-31T12:00:00.000Z", "level": "info", "event": "started", "port": 5300}
     2026-01-31T12:00:00.000Z info started port=5300
 
-The request and audit logs are made for programs: their lines are JSON with a time of their own in both forms, and are
-written as they are.
+The request log and the audit log are for programs: their lines are JSON with a time of their own in both forms, and are
+written unchanged.
 """
 
 import json
@@ -19,19 +19,20 @@ from typing import Final, TextIO
 LOGGERS: Final = ("unibus", "uvicorn.error")
 _FIELDS: Final = "unibus_fields"
 _FINISHED: Final = "unibus.http."
-"""The loggers whose lines are finished begin so. Their name decides and not the text, of which clients choose parts."""
+"""The prefix of the loggers whose lines are written unchanged. The name decides, not the text: clients choose parts of
+the text."""
 
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:/_-+%@[]*$")
 
 
 def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
-    """Log an event with its fields. Costs a comparison when the level is not logged."""
+    """Log an event with its fields. If the level is not logged, this costs one comparison."""
     if logger.isEnabledFor(level):
         logger.log(level, event, extra={_FIELDS: fields})
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """The fields of an event; none for lines that were logged as mere text."""
+    """The fields of an event; empty for a record that was logged as plain text."""
     found = getattr(record, _FIELDS, None)
     return found if isinstance(found, dict) else {}
 
@@ -55,7 +56,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """`time level event name=value …`. Values from outside cannot break a line or steer a terminal."""
+    """`time level event name=value …`. Values are quoted, so a client cannot forge a line or control a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         event = record.getMessage()
@@ -71,7 +72,7 @@ class TextLines(logging.Formatter):
 
 
 def start_log(level: str, form: str, stream: TextIO | None = None) -> logging.Handler:
-    """Send the log of this process to the error stream, as `log_level` and `log_format` say."""
+    """Write the log of this process to standard error, with the settings `log_level` and `log_format`."""
     stream = stream or sys.stderr
     is_json = form == "json" or (form == "auto" and not stream.isatty())
     handler = logging.StreamHandler(stream)
@@ -81,7 +82,7 @@ def start_log(level: str, form: str, stream: TextIO | None = None) -> logging.Ha
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.propagate = False
-        # What uvicorn reports at INFO is reported by us.
+        # uvicorn's INFO lines repeat what we log ourselves.
         logger.setLevel(chosen if name == "unibus" or chosen < logging.INFO else max(chosen, logging.WARNING))
     return handler
 

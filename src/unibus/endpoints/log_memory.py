@@ -1,6 +1,6 @@
-"""The last lines of a server's log, in memory: for operators who ask the server itself.
+"""The last lines of a server's log, in memory, for the operations that show the log.
 
-Bounded in lines and bytes, whatever is logged. The lines are those that the log has, which never hold secrets.
+Bounded in lines and in bytes, whatever is logged. The lines are the same as in the log, so they contain no secrets.
 """
 
 import logging
@@ -29,7 +29,7 @@ class LogLine:
 
 
 class RecentLog(logging.Handler):
-    """`lines` are the last of all, `errors` the last warnings and errors. Handlers are called from any thread."""
+    """Keeps the last lines, and in `errors` the last warnings and errors. `emit` is called from any thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class RecentLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = self.format(record)[:LINE_CHARS_MAX]
-        except Exception as error:  # Who logs must not fail for that.
-            text = f"a line that cannot be written: {error!r:.200}"
+        except Exception as error:  # A defective log call must not raise in the code that logs.
+            text = f"a log line that cannot be formatted: {error!r:.200}"
         with self._guard:
             self._number += 1
             line = LogLine(self._number, int(record.created * 1e9), record.levelname.lower(), text)
@@ -64,13 +64,13 @@ class RecentLog(logging.Handler):
         return self._number
 
     def after(self, number: int) -> list[LogLine]:
-        """The lines after that one, as far as they are kept."""
+        """The lines after that number which are still kept."""
         with self._guard:
             first = self._lines[0].number if self._lines else self._number + 1
             return [self._lines[at] for at in range(max(0, number + 1 - first), len(self._lines))]
 
     def watch(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Called after each line, from any thread, until it is stopped by what this returns."""
+        """Call `call` after each line, from any thread. The returned function ends that."""
         with self._guard:
             self._calls = [*self._calls, call]
 
@@ -90,7 +90,7 @@ class RecentLog(logging.Handler):
 
 
 class _Texts(TextLines):
-    """Without time and level, which a line has beside its text."""
+    """Without time and level, which LogLine has as fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         return self.text_of(record)

@@ -1,4 +1,4 @@
-"""What a server lets operators see of its process, and do with it: filled in by `server`, read by operations."""
+"""The process of a server, as operations show and control it: `server` fills it in, operations read it."""
 
 import time
 from collections.abc import Callable
@@ -13,13 +13,13 @@ def _none() -> tuple[int, int]:
 
 @dataclass
 class ServerControl:
-    """`store_url` has no password. `stop` stops as SIGTERM does; None where a program of its own runs the server."""
+    """`store_url` contains no password. `stop` acts as SIGTERM does; None in a program that stops itself."""
 
     store_url: str = ""
     started_ns: int = 0
     recent_log: RecentLog = field(default_factory=RecentLog)
     connections: Callable[[], tuple[int, int]] = _none
-    """Gives how many connections are open, and how many requests are being answered."""
+    """Returns the numbers of open connections and of in-flight requests."""
     stop: Callable[[], None] | None = None
 
     def begin(self) -> None:

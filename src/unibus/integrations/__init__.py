@@ -1,7 +1,7 @@
-"""unibus inside of frameworks that other people wrote: one public module for each, and nothing that a bus needs.
+"""unibus inside third-party frameworks: one public module for each. The bus itself needs none of them.
 
-    unibus.integrations.fastapi    a bus that lives as long as the application, its dependency, and the HTTP endpoint
+    unibus.integrations.fastapi    a bus with the lifespan of the application, its dependency, and the HTTP endpoint
 
-A module here only connects: when the framework starts, open the bus; when it stops, close it; where it asks for a
-dependency, hand out the bus. Rules of messages are in `core`, those of HTTP in `endpoints`.
+A module here only connects: it opens the bus when the framework starts, closes it when it stops, and provides it as a
+dependency. The rules of messages are in `core`, those of HTTP in `endpoints`.
 """

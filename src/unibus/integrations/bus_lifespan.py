@@ -1,13 +1,13 @@
-"""One bus for the lifetime of one FastAPI application, and the dependency that gives it to routes.
+"""One bus for the lifespan of one FastAPI application, and the dependency that provides it to routes.
 
     startup:   open the bus (in a thread) ▶ the application's own lifespan begins ▶ requests
     shutdown:  requests are over ▶ its own lifespan ends ▶ handlers finish, up to a deadline ▶ the bus is closed
 
-The application's own lifespan runs inside of ours, so it can subscribe handlers and still has an open bus when it
-cleans up. A start that fails closes what it has opened.
+The application's own lifespan runs inside ours, so it can subscribe handlers, and the bus is still open when it cleans
+up. A start that fails closes what it has opened.
 
-The bus is kept in two places: in `app.state`, for code that has the application, and in the state of the ASGI lifespan,
-which the server hands to every request. Only the second one reaches an application that is mounted in this one.
+The bus is stored in two places: in `app.state`, for code that has the application, and in the state of the ASGI
+lifespan, which the server passes to every request. Only the second one reaches an application mounted in this one.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ STATE: Final = "message_bus"
 
 State: TypeAlias = Mapping[str, Any]
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[State | None]]
-"""As FastAPI takes it: called with the application, it gives a context manager, which may give a state."""
+"""FastAPI's form: called with the application, it returns a context manager, which may yield a state."""
 
 BusSource: TypeAlias = "MessageBus | Callable[[], MessageBus] | BusConfig | str | PathLike[str] | None"
 
 
 class BusLifespan:
-    """For `FastAPI(lifespan=…)`. It holds one bus at a time; see `lifespan`, which makes one."""
+    """For `FastAPI(lifespan=…)`. It holds one bus at a time; `lifespan` creates it."""
 
     def __init__(self, source: BusSource, inner: Lifespan | None, drain_timeout: float | None) -> None:
         self._source: Final = source
@@ -46,9 +46,9 @@ class BusLifespan:
         self._bus: MessageBus | None = None
         self._broker: Broker | None = None
         self.control: Final = ServerControl()
-        """Without a way to stop: the program that runs the application decides about its end."""
+        """Without `stop`: the program that runs the application stops it."""
         self.interrupted: Final = asyncio.Event()
-        """Never set: closing the bus ends what waits for messages. A server sets its own before it closes its ports."""
+        """Never set: closing the bus ends waiting receives. `unibus serve` sets its own before it closes its ports."""
 
     def __call__(self, app: Any) -> AbstractAsyncContextManager[State]:
         return self._run(app)
@@ -57,33 +57,35 @@ class BusLifespan:
     def bus(self) -> MessageBus:
         """The bus, while the application runs; BusClosed before and after."""
         if self._bus is None:
-            raise BusClosed("the application has not started, or has stopped", _HINT)
+            raise BusClosed("the bus is not open: the application has not started, or has stopped", _HINT)
         return self._bus
 
     @property
     def broker(self) -> Broker:
-        """The operations for the HTTP endpoint. StoreUnavailable before the start and after the end.
+        """The broker for the HTTP endpoint. StoreUnavailable before the start and after the end.
 
-        One for all endpoints of the application, because it counts rates. Made when the first one asks for it, because
-        a bus with a broker commits in a thread of the store, never on the loop.
+        All endpoints of the application share one, because it counts rates. Created at the first use, because a bus
+        with a broker commits in a thread of the store, never on the loop.
         """
         if self._bus is None:
-            raise StoreUnavailable("the application has not started, or has stopped", _HINT)
+            raise StoreUnavailable("the bus is not open: the application has not started, or has stopped", _HINT)
         if self._broker is None:
             self._broker = Broker(self._bus)
         return self._broker
 
     def report(self, error: BaseException) -> None:
-        """A failed store stays failed, and is answered with 503: opening another bus would lose the subscriptions."""
+        """Does nothing. A failed store stays failed, and requests get 503: a new bus would lose the subscriptions."""
 
     @asynccontextmanager
     async def _run(self, app: Any) -> AsyncGenerator[State, None]:
         if self._is_taken:
-            raise ConfigInvalid("this lifespan runs already", "call lifespan(…) once for each application")
+            raise ConfigInvalid(
+                "this lifespan(…) is in use by a running application", "call lifespan(…) once for each application"
+            )
         if hasattr(app.state, STATE):
             raise ConfigInvalid(
-                f"the application has a message bus already: app.state.{STATE}",
-                "an application has one lifespan(…); open a second bus inside of your own lifespan",
+                f"the application already has a message bus: app.state.{STATE}",
+                "use lifespan(…) once; open a second bus inside your own lifespan",
             )
         self._is_taken = True
         self.control.begin()
@@ -102,7 +104,7 @@ class BusLifespan:
         source = self._source
         if isinstance(source, MessageBus):
             return source
-        # In a thread: recovering a large store takes seconds, in which the loop has other work.
+        # In a thread: recovery of a large store takes seconds, and must not block the loop.
         return await asyncio.to_thread(source if callable(source) else lambda: MessageBus(source))
 
     def _ended(self, app: Any) -> None:
@@ -123,30 +125,30 @@ def lifespan(
 ) -> BusLifespan:
     """The lifespan of an application with a bus: `FastAPI(lifespan=lifespan("sqlite:///bus.db"))`.
 
-    `bus` is what `MessageBus` takes, a function that makes a bus, or a bus. It is opened (a bus: started) with the
-    application and closed with it. Only a bus that was given as an object cannot be started a second time.
-    `inner` is a lifespan of your own: it runs while the bus is open. `drain_timeout` bounds the seconds that handlers
-    get at the end; None waits as long as they take, as leaving `async with bus` does.
+    `bus` is an argument of `MessageBus`, a function that returns a bus, or a bus. It is opened (a bus: started) with
+    the application and closed with it. A bus that was given as an object cannot be started a second time.
+    `inner` is a lifespan of your own: it runs while the bus is open. `drain_timeout` is how many seconds handlers get
+    at the end; None waits until they are done, as leaving `async with bus` does.
     """
     return BusLifespan(bus, inner, drain_timeout)
 
 
 _HINT: Final = (
-    "FastAPI(lifespan=lifespan(…)) opens it at the startup; a test runs that by `with TestClient(app)`, "
-    "and of applications that are mounted in another one only the outermost has a startup"
+    "FastAPI(lifespan=lifespan(…)) opens it at startup; in a test use `with TestClient(app)`, which runs the startup; "
+    "of mounted applications only the outermost one has a startup"
 )
 
 
 def bus_of(app: Any) -> MessageBus:
-    """The bus of an application: for a lifespan of your own. BusClosed unless the application runs with one."""
+    """The bus of an application, for a lifespan of your own. BusClosed unless the application runs with one."""
     return _checked(getattr(getattr(app, "state", None), STATE, None))
 
 
 async def get_message_bus(connection: HTTPConnection) -> MessageBus:
-    """The bus of the application: for `Depends` in routes and WebSockets. BusClosed if there is none."""
+    """The bus of the application, for `Depends` in routes and WebSockets. BusClosed if there is none."""
     scope = connection.scope
     found = getattr(getattr(scope.get("app"), "state", None), STATE, None)
-    if found is None:  # Inside of a mounted application, whose own state has none.
+    if found is None:  # Inside a mounted application, whose own state has no bus.
         state = scope.get("state")
         found = state.get(STATE) if isinstance(state, Mapping) else None
     return _checked(found)
@@ -154,9 +156,9 @@ async def get_message_bus(connection: HTTPConnection) -> MessageBus:
 
 def _checked(found: object) -> MessageBus:
     if not isinstance(found, MessageBus):
-        raise BusClosed("the application has no message bus that is open", _HINT)
+        raise BusClosed("the application has no open message bus", _HINT)
     return found
 
 
 Bus = Annotated[MessageBus, Depends(get_message_bus)]
-"""A parameter of this type gets the bus: `async def order(bus: Bus) -> None`."""
+"""The type of a route's parameter that receives the bus: `async def order(bus: Bus) -> None`."""

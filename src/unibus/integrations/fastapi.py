@@ -9,14 +9,14 @@
     async def order(bus: Bus) -> None:             the same as bus: Annotated[MessageBus, Depends(get_message_bus)]
         await bus.send("orders", ...)
 
-`get_message_bus` is not `unibus.get_message_bus`: that one gives the bus of the process, this one gives the bus of the
+`get_message_bus` is not `unibus.get_message_bus`: that one returns the bus of the process, this one the bus of the
 application that serves the request.
 """
 
 from unibus.errors import ExtraMissing
 
 try:
-    import fastapi as _fastapi  # noqa: F401 - asked for first, so that its absence has a hint
+    import fastapi as _fastapi  # noqa: F401 - imported first, so that the error has a hint if it is missing
 except ModuleNotFoundError as error:
     if error.name != "fastapi":
         raise

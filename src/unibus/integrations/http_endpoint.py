@@ -1,14 +1,14 @@
-"""The HTTP endpoint of `unibus serve`, inside of a FastAPI application and on the application's own bus.
+"""The HTTP endpoint of `unibus serve`, inside a FastAPI application and on the application's own bus.
 
-    app.mount(path, http_endpoint(bus))              one ASGI application, with the quick dispatcher
+    app.mount(path, http_endpoint(bus))              one ASGI application, with the fast dispatcher
     app.include_router(http_router(bus, prefix))     a route for each operation, in the OpenAPI document of the app
 
-Both answer as `unibus serve` does, because both end in `endpoints/http/runner.py`. What differs is around them: ports,
-TLS, deadlines and limits of headers are those of the server that runs the application, and its dependencies are not
-called for these operations: a shared access signature decides.
+Both answer as `unibus serve` does, because both end in `endpoints/http/runner.py`. Ports, TLS, deadlines and header
+limits are those of the server that runs the application. The application's dependencies are not called for these
+operations: a shared access signature authorizes them.
 
-The well-known key of Microsoft's emulator is refused unless it is asked for. `unibus serve` accepts it from its own
-machine; an application is usually behind a proxy, and then every client seems to be on its own machine.
+The well-known key of Microsoft's emulator is refused unless a setting accepts it. `unibus serve` accepts it from its
+own machine; an application is usually behind a proxy, and then every client seems to be on the same machine.
 """
 
 import re
@@ -31,14 +31,14 @@ _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
 
 class EndpointSettings(TypedDict, total=False):
-    """What can be set for an endpoint in an application. The rest is of the server that runs it."""
+    """The settings of an endpoint in an application. The server that runs the application has the others."""
 
     namespace: str
-    """The name that clients are shown; the host that they call if left out."""
+    """The name of the namespace in answers; the host that clients call if omitted."""
     authorization_rules: Iterable[AuthorizationRule]
-    """Rules beside those that the store has."""
+    """Rules in addition to those of the store."""
     well_known_key: bool
-    """Accept the emulator's key from this machine and `allow_networks`, while there is no rule. False by default."""
+    """Accept the emulator's key from this machine and `allow_networks`, while no rule exists. False by default."""
     allow_networks: Iterable[str]
     body_bytes_max: int
     allow_reset: bool
@@ -51,16 +51,16 @@ def http_endpoint(bus: BusLifespan, **settings: Unpack[EndpointSettings]) -> Asg
 
 
 def http_router(bus: BusLifespan, prefix: str, **settings: Unpack[EndpointSettings]) -> APIRouter:
-    """The endpoint for `app.include_router(http_router(bus, "/bus"))`. The prefix is given here, and not there.
+    """The endpoint for `app.include_router(http_router(bus, "/bus"))`. Pass the prefix here, not to `include_router`.
 
-    Without a prefix `/{entity}/messages` would take requests from routes of the application: ConfigInvalid.
+    ConfigInvalid without a prefix: `/{entity}/messages` would catch requests for routes of the application.
     """
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
-        raise ConfigInvalid(f"the prefix {prefix!r:.60} is no path", "begin with a slash, end without one: /bus")
+        raise ConfigInvalid(f"the prefix {prefix!r:.60} is not a path", "begin with a slash, end without one: /bus")
     service = _service(bus, settings)
 
     def document() -> Mapping[str, object]:
-        # Made when it is asked for: it takes a while, and the application has a document of its own.
+        # Built at the first request for it: that takes a while, and the application has a document of its own.
         return application(service, TABLE).openapi()
 
     service.document = document
@@ -82,14 +82,14 @@ def _settings(given: EndpointSettings) -> HttpSettings:
     unknown = sorted(given.keys() - EndpointSettings.__annotations__.keys())
     if unknown:
         raise ConfigInvalid(
-            f"an endpoint has no setting {unknown[0]!r}", f"known are {', '.join(EndpointSettings.__annotations__)}"
+            f"an endpoint has no setting {unknown[0]!r}", f"use one of {', '.join(EndpointSettings.__annotations__)}"
         )
     networks = given.get("allow_networks", ())
     checked: EndpointSettings = {
         **given,
         "well_known_key": given.get("well_known_key", False),
         "authorization_rules": tuple(given.get("authorization_rules", ())),
-        # One network, and not its characters.
+        # A single text is one network, not a sequence of characters.
         "allow_networks": (networks,) if isinstance(networks, str) else tuple(networks),
     }
     return HttpSettings(**checked)  # type: ignore[arg-type]

@@ -227,4 +227,4 @@ def test_the_file_and_variables_are_used(command: Callable[..., Command], tmp_pa
     (tmp_path / "unibus.yaml").write_text("store: memory://\n\nprot: 1\n")
     code, lines = failed(command("serve"))
     assert code == 2
-    assert lines == ["error: unibus.yaml, line 3: there is no setting 'prot'", "hint: did you mean 'port'?"]
+    assert lines == ["error: unibus.yaml, line 3: unknown setting 'prot'", "hint: did you mean 'port'?"]

@@ -58,7 +58,7 @@ def test_a_silent_peer_is_cut_at_its_deadline(
         assert read_all(client) == b""
         server.until(lambda: len(server.server.connections) == 0)
     (cut,) = [fields_of(each) for each in caplog.records if each.getMessage() == "connection cut"]
-    assert cut["reason"] == ("no request inside TLS" if tls and not sent else reason)
+    assert cut["reason"] == ("nothing was sent after the TLS handshake" if tls and not sent else reason)
     assert server.server.connections.bodies_bytes == 0
 
 

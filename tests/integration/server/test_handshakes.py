@@ -68,7 +68,7 @@ def test_a_client_is_next_behind_a_crowd_that_waits(serve: Serve, caplog: pytest
         assert connections.cut == 4
         server.pass_seconds(1)
     lines = [each.getMessage() for each in caplog.records if each.name == "unibus.server"]
-    assert lines.count("connections cut for others") == 1
+    assert lines.count("idle connections closed for new ones: connections_max is reached") == 1
     assert "connection cut" not in lines
     server.until(lambda: len(connections.handshakes) == 0 and len(connections) == 0)
 

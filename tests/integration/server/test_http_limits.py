@@ -135,17 +135,17 @@ def test_it_is_refused(server: Running, name: str, caplog: pytest.LogCaptureFixt
 JSON = "accept: text/html, application/json;q=0.9\r\n"
 
 REFUSED_AS_JSON: dict[str, tuple[bytes, str, str]] = {
-    "no Host": (request(headers=JSON), "BadRequest", "no Host headers, exactly one is required"),
-    "a header after Accept": (request(headers=f"{JSON}host: a/b\r\n"), "BadRequest", "Host is not valid"),
+    "no Host": (request(headers=JSON), "BadRequest", "the request has 0 Host headers, 1 is required"),
+    "a header after Accept": (request(headers=f"{JSON}host: a/b\r\n"), "BadRequest", "the header Host is not valid"),
     "a long body": (
         post(f"{JSON}content-length: 20001\r\n"),
         "MessageSizeExceeded",
-        "a body of more than 20000 bytes",
+        "the request has a body of more than 20000 bytes",
     ),
     "a body that becomes too long": (
         post(f"{JSON}{CHUNKED}", b"4e21\r\n" + b"x" * 20_001),
         "MessageSizeExceeded",
-        "a body of more than 20000 bytes",
+        "the request has a body of more than 20000 bytes",
     ),
 }
 

@@ -19,7 +19,7 @@ EVERYTHING = 10**9
 
 
 class Work:
-    """A store that this process owns, and somebody who works on it."""
+    """A store that this process owns, and a worker that changes it."""
 
     def __init__(self, path: Path, seed: str, **journal: object) -> None:
         self.path = path

@@ -53,7 +53,7 @@ def test_segments_put_together_are_the_history(data: st.DataObject) -> None:
                         capture.step()
                     if data.draw(st.booleans()):
                         capture.finish()
-            expected = rows_of(work.events())  # First: what an owner has decided is written when somebody asks for it.
+            expected = rows_of(work.events())  # First: a read makes the owner write what it has decided.
             capture_all(work.url, folder)
             assert captured(folder) == expected
             brought = [each.seq for each in work.events() if each.kind in ("sent", "scheduled", "published")]
@@ -131,7 +131,7 @@ class Noting(SqliteHistory):
 
 
 def test_the_store_is_synced_before_anything_of_it_counts(tmp_path: Path, folder: Path) -> None:
-    """A loss of power must not undo what stands in a segment."""
+    """A power failure must not undo what a segment holds."""
     with working(tmp_path / "bus.db") as work:
         reader = Noting(str(work.path), folder)
         with closing(reader), closing(Capturing(reader, str(folder), NOW)) as capture:
@@ -162,7 +162,7 @@ def test_what_was_forgotten_is_a_gap(tmp_path: Path, folder: Path, caplog: pytes
         with caplog.at_level(logging.WARNING), capturing(work.url, folder) as capture:
             capture.finish()
             assert capture.progress.missed == oldest - stood - 1
-        assert "was forgotten" in caplog.text
+        assert "the store pruned events" in caplog.text
         manifest = Manifest.load(str(folder))
         assert manifest.gaps == [(stood + 1, oldest - 1)]
         assert [row["seq"] for row in captured(folder)] == [*range(1, stood + 1), *range(oldest, work.last() + 1)]
@@ -204,7 +204,7 @@ def test_another_store_is_refused(tmp_path: Path, folder: Path, steps: int) -> N
         capture_all(f"sqlite:///{other}", folder, policy=Policy(keep_s=1.0))
     assert "new directory" in caught.value.hint
     assert before == {path: path.read_bytes() for path in before}
-    with pytest.raises(CaptureMismatch):  # And the lock was given back.
+    with pytest.raises(CaptureMismatch):  # And the lock was released.
         capture_all(f"sqlite:///{other}", folder)
 
 
@@ -230,7 +230,7 @@ def test_another_store_is_refused_also_when_no_segment_is_left(
         assert keep(writer, Policy(keep_s=1.0)) > 0
         assert not shortened or writer.shorten()
     assert Manifest.load(str(folder)).segments == []
-    with pytest.raises(CaptureMismatch, match="is another one"):
+    with pytest.raises(CaptureMismatch, match="differs from the captured one"):
         capture_all(f"sqlite:///{other}", folder)
     with working(tmp_path / "one.db") as work:
         capture_all(work.url, folder)
@@ -238,7 +238,7 @@ def test_another_store_is_refused_also_when_no_segment_is_left(
 
 
 class Forgetting(SqliteHistory):
-    """Of a store that forgets everything but what came last, right after it was asked what it has."""
+    """Of a store that prunes all but its last events, right after `bounds` was read."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -262,8 +262,8 @@ def test_a_store_that_forgets_at_this_moment_is_no_other_one(tmp_path: Path, fol
         assert Manifest.load(str(folder)).gaps == [(stood + 1, work.last() - kept)]
 
 
-def test_rare_events_in_turns_are_each_there_once(tmp_path: Path, folder: Path) -> None:
-    """A look that finds nothing else: taken, left, taken. The capture is started anew after it."""
+def test_rare_events_in_turns_are_each_captured_once(tmp_path: Path, folder: Path) -> None:
+    """A page of rare kinds only: session_taken, session_left, session_taken. The capture is restarted before it."""
     url = f"sqlite:///{tmp_path / 'bus.db'}"
     with MessageBus(url) as bus:
         bus.create_queue("chat", requires_session=True)
@@ -293,7 +293,7 @@ def test_the_same_store_in_another_place_goes_on(tmp_path: Path, folder: Path) -
 
 
 def test_a_copy_that_takes_the_name_goes_on(tmp_path: Path, folder: Path) -> None:
-    """What was read of the old file and not sealed is not taken for the new one's."""
+    """What was read from the old file and is not sealed does not become part of the new one."""
     with working(tmp_path / "one.db") as work:
         capture_all(work.url, folder)
     shutil.copy(tmp_path / "one.db", tmp_path / "two.db")
@@ -321,7 +321,7 @@ def test_stores_that_cannot_be_read_beside_their_owner_are_named(folder: Path) -
         capture_all("jsonfile:///x", folder)
 
 
-# Where it stands
+# Its position
 
 
 def test_the_owner_sees_where_it_stands(tmp_path: Path, folder: Path) -> None:
@@ -380,14 +380,14 @@ def test_a_damaged_segment_is_left_alone_and_told(
         monkeypatch.setattr(compacting, "NEIGHBOURS", 4)
         with caplog.at_level(logging.WARNING):
             small_segments(work, folder, 3)
-        assert caplog.text.count("not put together any more") == 1
+        assert caplog.text.count("compaction is switched off") == 1
         assert Manifest.load(str(folder)).last == work.last()
 
 
 def test_retention_and_bodies_that_go_earlier(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TEND_S", 0.0)
     with working(tmp_path / "bus.db") as work:
-        small_segments(work, folder, 5)  # Of the year in which the clock of the test stands: long ago.
+        small_segments(work, folder, 5)  # In the year of the test's clock: long ago.
         capture_all(work.url, folder, policy=Policy(bodies_keep_s=3_600.0))
         work.rig.send("a", 1)
         with capturing(work.url, folder, NOW) as capture:

@@ -27,7 +27,7 @@ from unibus.sync import MessageBus
 
 @pytest.fixture(autouse=True)
 def _not_nice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands that run in this process must not make it give way to others for good."""
+    """Commands that run in this process must not lower its priority for good."""
     monkeypatch.setattr(module, "_step_back", lambda: None)
 
 
@@ -53,11 +53,11 @@ def last(folder: Path) -> int:
 
 
 def test_once_takes_all_there_is(filled: Path, shell: Any) -> None:  # noqa: F811
-    [told] = shell.records("capture", "bus.db", "--once")
-    assert told == {"folder": "unibus-capture", "events": 19, "segments": 1, "missed": 0, "last": 19, "behind": 0}
+    [record] = shell.records("capture", "bus.db", "--once")
+    assert record == {"folder": "unibus-capture", "events": 19, "segments": 1, "missed": 0, "last": 19, "behind": 0}
     assert [row["seq"] for row in captured(filled / "unibus-capture")] == list(range(1, 20))
-    [told] = shell.records("capture", "sqlite:///bus.db", "--once")
-    assert (told["events"], told["last"]) == (0, 19)
+    [record] = shell.records("capture", "sqlite:///bus.db", "--once")
+    assert (record["events"], record["last"]) == (0, 19)
 
 
 def test_what_is_kept_is_remembered(filled: Path, shell: Any) -> None:  # noqa: F811
@@ -78,8 +78,8 @@ def test_status_and_compacting(filled: Path, shell: Any) -> None:  # noqa: F811
     [status] = shell.records("capture", "--status", "cap")
     assert (status["events"], status["lag_events"], status["running"]) == (19, None, None)
     assert status["segments"] > 2
-    [told] = shell.records("capture", "--compact", "cap")
-    assert (told["before"], told["after"]) == (status["segments"], 1)
+    [record] = shell.records("capture", "--compact", "cap")
+    assert (record["before"], record["after"]) == (status["segments"], 1)
     with MessageBus("bus.db") as bus:
         bus.send("orders", 1)
     [status] = shell.records("capture", "--status", "cap", "bus.db")
@@ -117,7 +117,7 @@ def test_a_person_reads_the_status(filled: Path, shell: Any, terminal: Any) -> N
         (("capture", "bus.db", "bus.db.lock"), 4, "is a file, no folder"),
         (("capture", "bus.db", "bus.db/below"), 4, "is a file, no folder"),
         (("capture", "bus.db", "."), 2, ". is no capture directory, and 'bus.db' is in it"),
-        (("capture", "bus.db", "--redact", "orders"), 2, "no rule of redaction"),
+        (("capture", "bus.db", "--redact", "orders"), 2, "not a redaction rule"),
         (("capture", "bus.db", "--every", "soon"), 2, "--every 'soon' is no time"),
         (("capture", "bus.db", "--bytes", "many"), 2, "--bytes 'many' is no size"),
         (("capture", "bus.db", "--bodies-keep", "x"), 2, "--bodies-keep 'x' is no time"),
@@ -135,13 +135,13 @@ def test_what_is_wrong_is_said_in_one_line(shell: Any, arguments: tuple[str, ...
     assert not Path("unibus-capture").exists()
 
 
-def test_a_start_that_was_ended_at_once_is_gone_on_with(filled: Path, shell: Any) -> None:  # noqa: F811
+def test_a_start_that_was_ended_at_once_is_continued(filled: Path, shell: Any) -> None:  # noqa: F811
     for name in ("segments", "bodies", "lost+found"):
         (filled / "cap" / name).mkdir(parents=True)
     for name in ("capture.lock", "capture.json.new"):
         (filled / "cap" / name).touch()
-    [told] = shell.records("capture", "bus.db", "cap", "--once")
-    assert told["events"] == 19
+    [record] = shell.records("capture", "bus.db", "cap", "--once")
+    assert record["events"] == 19
 
 
 def test_a_person_reads_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_sizes() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_seals_what_there_is(shell: Any, number: signal.Signals) -> None:  # noqa: F811
-    """Beside the owner, who goes on. What was not due to be sealed for an hour is sealed."""
+    """Beside the owner, which continues. Events that were not due to be sealed for an hour are sealed."""
     path = Path(shell.folder) / "bus.db"
     with owner_of(path) as owner:
         owner("fill orders 5")
@@ -181,7 +181,7 @@ def owned_cursor(path: Path) -> int:
     return int(json.loads(found.read_bytes())["seq"]) if found.exists() else 0
 
 
-def test_a_second_capture_is_told_who_is_there(filled: Path, shell: Any) -> None:  # noqa: F811
+def test_a_second_capture_is_refused_with_the_holder(filled: Path, shell: Any) -> None:  # noqa: F811
     with shell.start("capture", "bus.db", "cap") as running:
         try:
             wait_for(lambda: last(filled / "cap") > 0, "nothing was captured")
@@ -273,7 +273,7 @@ def test_a_capture_that_ends_too_early_is_told(caplog: pytest.LogCaptureFixture)
     Path("cap").write_text("a file is in the way")
     with caplog.at_level(logging.WARNING), MessageBus("sqlite:///bus.db?capture=cap") as bus:
         bus.send("orders", 1)
-        wait_for(lambda: "has ended with code" in caplog.text, "nobody was told")
+        wait_for(lambda: "ended with exit code" in caplog.text, "no line in the log")
 
 
 @pytest.mark.parametrize(

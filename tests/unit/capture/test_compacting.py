@@ -148,8 +148,8 @@ def test_retention_goes_on_to_work(by_hand: bool) -> None:
     assert len(simulated.segments) < SHARE * NEIGHBOURS  # Of 720.
 
 
-def test_what_is_kept_stands_in_the_directory(tmp_path: Path) -> None:
-    """Also where somebody compacts by hand who was told nothing of it."""
+def test_the_policy_is_stored_in_the_directory(tmp_path: Path) -> None:
+    """Also with `--compact`, which is given no policy."""
     write(tmp_path, *[(at, at + 4) for at in range(1, 50, 5)])  # A microsecond between two events.
     writer = SegmentWriter(str(tmp_path))
     about = with_policy(writer.manifest.about, Policy(keep_s=8 * 15e-6))

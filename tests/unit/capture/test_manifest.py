@@ -26,7 +26,7 @@ from unibus.stores.files.disk import RealFiles
 
 
 class Quick(RealFiles):
-    """Nobody pulls the plug here."""
+    """A disk without power cuts."""
 
     def sync(self, handle: int) -> None: ...
 
@@ -184,7 +184,7 @@ def test_lines_that_do_not_follow_are_damage(folder: str, line: Segment | Gap) -
 def test_a_replacement_of_another_range_is_damage(folder: str) -> None:
     lines = writer(folder)
     lines.append(segment(1, 5), segment(6, 7))
-    with pytest.raises(CaptureDamaged, match="does not stand for"):
+    with pytest.raises(CaptureDamaged, match="does not cover the range"):
         lines.replace(lines.manifest.segments, segment(1, 6))
 
 
@@ -214,7 +214,7 @@ def test_other_folders_are_named(tmp_path: Path) -> None:
         Manifest.load(str(tmp_path))
 
 
-# Written anew
+# Rewriting
 
 
 def test_a_long_manifest_is_written_anew_with_what_counts(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

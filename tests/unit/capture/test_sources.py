@@ -1,4 +1,4 @@
-"""One face over capture directories and stores: the same rows, whatever they are read from."""
+"""One interface over capture directories and stores: the same rows from each of them."""
 
 import itertools
 from contextlib import closing
@@ -121,7 +121,7 @@ def test_a_folder_of_directories_is_each_of_them(tmp_path: Path) -> None:
 def test_two_of_one_name_are_refused(tmp_path: Path) -> None:
     for name in ("one", "two"):
         SegmentWriter(str(tmp_path / name), "same").close()
-    with pytest.raises(DomainTaken, match="both are domain 'same'") as caught:
+    with pytest.raises(DomainTaken, match="both have domain 'same'") as caught:
         open_sources(str(tmp_path))
     assert "?domain=" in caught.value.hint
 

@@ -1,4 +1,4 @@
-"""What the status tells is what is there."""
+"""The status reports what the directory and the store hold."""
 
 import os
 from contextlib import closing
@@ -46,7 +46,7 @@ def test_who_is_at_it(tmp_path: Path) -> None:
         assert (status.running, status.segments, status.sealed_s, status.oldest_us) == (os.getpid(), 0, None, None)
     assert status_of(str(folder)).running is None
     (folder / "capture.lock").write_text('{"pid": 999999999, "host": "elsewhere", "program": "x"}')
-    assert status_of(str(folder)).running == 999999999  # Nobody can tell from here.
+    assert status_of(str(folder)).running == 999999999  # Not verifiable from this host.
     (folder / "capture.lock").write_text("no text of ours")
     assert status_of(str(folder)).running is None
 

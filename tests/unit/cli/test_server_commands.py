@@ -190,7 +190,7 @@ def test_the_lost_answer_of_a_send_is_said_to_be_unknown(shell: Any) -> None:
     result = shell("send", "orders", "1", "--url", f"http://127.0.0.1:{forger.port}")
     forger.close()
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "error: whether it was done is not known" in result.stderr
+    assert "error: the outcome is unknown" in result.stderr
     assert len(forger.requests) == 1
 
 

@@ -1,4 +1,4 @@
-"""The client against servers that lie, die, or are none of ours: one named error each, and nothing is assumed."""
+"""The client against servers that lie, crash, or are not unibus servers: one named error each."""
 
 import contextlib
 import hashlib
@@ -58,7 +58,7 @@ def test_a_path_that_the_server_is_not_below_is_named() -> None:
     body = b'{"error": {"code": "MessagingEntityNotFound", "message": "there is no entity \'foo/unibus/v1/x\'"}}'
     with talking(refused(404, body)) as (_client, server):
         below = Client(replace(server.address, prefix="/foo"))
-        with pytest.raises(AnswerInvalid, match="not below the path /foo"):
+        with pytest.raises(AnswerInvalid, match="not mounted below the path /foo"):
             below.get("x", Numbers)
         below.close()
 
@@ -67,7 +67,7 @@ def test_a_key_of_an_earlier_run_of_the_server_is_explained() -> None:
     body = b'{"error": {"code": "unauthorised", "message": "the token is not valid here"}}'
     with talking(refused(401, body)) as (_client, server):
         before = Client(server.address.with_key("local-0123456789abcdef", "a2V5"))
-        with pytest.raises(Unauthorised, match="was started again"):
+        with pytest.raises(Unauthorised, match="was restarted after"):
             before.get("x", Numbers)
         before.close()
 
@@ -106,7 +106,7 @@ def test_a_lost_answer_to_a_change_is_an_unknown_outcome_and_is_not_repeated(rep
     last = cut if isinstance(reply, bytes) else reply
     replies = [lambda connection: (connection.sendall(reply), cut(connection))] if isinstance(reply, bytes) else [last]
     with talking(*replies, ok(b'{"n": 7}')) as (client, server):  # type: ignore[arg-type]
-        with pytest.raises(OutcomeUnknown, match="is not known"):
+        with pytest.raises(OutcomeUnknown, match="outcome is unknown"):
             client.post("messages/send", Numbers, {})
         assert len(server.requests) == 1
 
@@ -116,7 +116,7 @@ def test_what_changes_nothing_is_asked_for_once_more() -> None:
         assert client.get("x", Numbers).n == 7
         assert len(server.requests) == 2
     with talking(cut, cut, ok(b"{}")) as (client, server):
-        with pytest.raises(ServerUnavailable, match="gave no answer"):
+        with pytest.raises(ServerUnavailable, match="did not answer"):
             client.get("x", Numbers)
         assert len(server.requests) == 2
     with talking(cut, ok(b'{"n": 8}')) as (client, server):
@@ -159,7 +159,7 @@ def test_a_port_without_a_server() -> None:
 
 def test_a_host_that_does_not_exist() -> None:
     client = Client(Address("http", "nowhere.invalid", 5300, rule="r", key="k"))
-    with pytest.raises(ServerUnavailable, match=r"no host nowhere\.invalid"):
+    with pytest.raises(ServerUnavailable, match=r"the host nowhere\.invalid is unknown"):
         client.get("x", Numbers)
 
 
@@ -266,7 +266,7 @@ def test_the_error_of_a_server_is_raised() -> None:
 def test_a_code_of_a_later_version_keeps_its_text() -> None:
     found = error_of(418, b'{"error":{"code":"teapot","message":"short and stout","details":""}}')
     assert type(found) is ServerError
-    assert (found.what, found.hint) == ("short and stout", "its code is teapot")
+    assert (found.what, found.hint) == ("short and stout", "its error code is teapot")
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, Unauthorised), (403, Forbidden)])
@@ -334,7 +334,7 @@ def proving(server: list[FakeServer], then: bytes = b"") -> Any:
 
 
 def test_another_process_at_the_port_gets_nothing() -> None:
-    """The server ends while a command runs. Who takes its port must not see a message, nor answer that it is stored."""
+    """The server stops while a command runs. A process that takes its port must see no message and confirm none."""
     found: list[FakeServer] = []
     lie = ok(b'{"proof": "lie"}')
     with talking(proving(found, ok(b'{"n": 1}')), lie, ok(b'{"n": 2}'), ok(b'{"n": 3}')) as (client, server):

@@ -58,7 +58,7 @@ def test_the_store_may_come_from_the_variable_of_the_other_commands(tmp_path: Pa
 
 def test_a_variable_that_resembles_a_setting_is_reported(tmp_path: Path) -> None:
     found = read_configuration({}, {"UNIBUS_PROT": "1", "UNIBUS_LAKE": "x", "OTHER": "1"}, folder=tmp_path)
-    assert found.warnings == ("UNIBUS_PROT is not known and ignored; did you mean UNIBUS_PORT?",)
+    assert found.warnings == ("UNIBUS_PROT is unknown and ignored; did you mean UNIBUS_PORT?",)
     assert found.settings.port == 5300
 
 

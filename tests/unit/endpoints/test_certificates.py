@@ -1,4 +1,4 @@
-"""The development certificate: what it is good for, how long it is reused, and who can read its key."""
+"""The development certificate: what it is good for, how long it is reused, and which users can read its key."""
 
 import datetime
 import ipaddress
@@ -106,7 +106,7 @@ def test_a_key_of_another_certificate_is_not_used(tmp_path: Path) -> None:
     first, second = development_certificate(tmp_path / "a", (), NOW), development_certificate(tmp_path / "b", (), NOW)
     first.key.write_bytes(second.key.read_bytes())
     development_certificate(tmp_path / "a", (), NOW).context()
-    with pytest.raises(ConfigInvalid, match="no certificate and key"):
+    with pytest.raises(ConfigInvalid, match="not a certificate with its key"):
         CertificateFiles(first.certificate, second.key).context()
 
 
@@ -152,5 +152,5 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigInvalid, match="--certificate-folder"):
         development_certificate(tmp_path / "file", (), NOW)
-    with pytest.raises(ConfigInvalid, match="certificate_names has"):
+    with pytest.raises(ConfigInvalid, match="certificate_names contains"):
         development_certificate(tmp_path, ("ä" * 100,), NOW)

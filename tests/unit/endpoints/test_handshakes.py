@@ -132,7 +132,9 @@ def test_the_oldest_silent_connection_is_cut_for_a_new_one(caplog: pytest.LogCap
     assert (connections.cut, [each.is_closed for each in silent]) == (2, [True, True, False])
     connections.sweep()
     connections.sweep()
-    assert [each.getMessage() for each in caplog.records] == ["connections cut for others"]
+    assert [each.getMessage() for each in caplog.records] == [
+        "idle connections closed for new ones: connections_max is reached"
+    ]
 
 
 # Files

@@ -126,7 +126,7 @@ async def test_a_receive_that_waits_ends_when_the_application_stops() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "bus", "/bus/", "/", "/a b", "/{x}", None])
 def test_a_prefix_has_to_be_a_path(prefix: Any) -> None:
-    with pytest.raises(ConfigInvalid, match="is no path"):
+    with pytest.raises(ConfigInvalid, match="is not a path"):
         http_router(lifespan(), prefix)
 
 

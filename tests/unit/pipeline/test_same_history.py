@@ -187,7 +187,7 @@ def test_a_capture_that_cannot_be_looked_at_is_not_left_out(tmp_path: Path, lake
     write_segments(tmp_path / "all" / "east", history(1, 30, "east"), "east")
     west = tmp_path / "all" / "west"
     west.symlink_to(west)  # Not even root can enter that.
-    with pytest.raises(StoreUnavailable, match=r"west/capture\.json cannot be looked at"):
+    with pytest.raises(StoreUnavailable, match=r"west/capture\.json cannot be read"):
         run(lake, tmp_path / "all")
     assert not lake.exists()
 

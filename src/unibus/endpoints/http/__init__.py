@@ -4,7 +4,7 @@
                                   (operations)     │                            │
                                                    └── errors: BusError ──▶ status and body
 
-`operations.py` is the one table: method, path, right, handler, statuses. Two dispatchers use it, and both end in
-`runner.run`: the front ASGI callable of `unibus serve`, and FastAPI routes for programs that mount the API and for the
-OpenAPI document (`app.py`).
+`application/operations.py` is the one table of operations: method, path, right, handler, statuses. Two dispatchers use
+it, and both end in `runner.run`: the ASGI callable `Front` of `unibus serve`, and FastAPI routes for programs that
+mount the API and for the OpenAPI document (`application/app.py`).
 """

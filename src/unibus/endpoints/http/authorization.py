@@ -1,18 +1,18 @@
-"""Whether a request may do what it asks for: the credentials of HTTP in, a decision of `core/access` out.
+"""Authorization of HTTP requests: takes the credentials of a request, and lets `core/access` decide.
 
     Authorization: SharedAccessSignature sr=…    every operation
-    Authorization: Basic (rule name, key)        what operators read in a browser: metrics, documents, the page `/`
-    none                                         those pages, from this machine, while the well-known key is in force
+    Authorization: Basic (rule name, key)        pages for operators' browsers: metrics, documents, the console `/`
+    none                                         those pages, from this machine, while the well-known key is accepted
 
-The rules are those of the store and of the configuration, and the one of `FILE.serve.json` for commands on this
+The rules are those of the store and of the configuration, and the rule of `FILE.serve.json` for commands on this
 machine.
 
-None of these pages changes anything: a browser sends Basic by itself, also for a page of another site.
+The pages only read: a browser attaches Basic credentials automatically, also to a request from another site's page.
 
-Invariants: every decision is made by `core/access`, with the rules as they are at this moment; what a refused caller
-reads is the same whether a rule exists or not. A verified token is remembered, because a signature costs more than the
-rest of a request; the memory of it ends when the rules change where the token's rule is, so a replaced or removed key
-is refused by the next request.
+Invariants: `core/access` makes every decision, with the current rules; a refused caller reads the same text whether a
+rule exists or not. A verified token is cached, because verifying a signature costs more than the rest of a request. The
+cache entry is void when the rules change at the scope of the token's rule, so a replaced or removed key is refused at
+the next request.
 """
 
 import base64
@@ -23,6 +23,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from unibus.bus.api.broker import Broker
+from unibus.bus.management.jobs.job_run import BrokerHolder
 from unibus.core.access.connection import Credentials
 from unibus.core.access.decide import Access, Claims, is_for
 from unibus.core.access.rights import Right
@@ -31,7 +32,6 @@ from unibus.core.access.scope import segments_of
 from unibus.endpoints.http.peers import TrustedPeers, is_local_host, is_private_host
 from unibus.endpoints.http.request import Request
 from unibus.endpoints.http.routing import CONSOLE_PAGES, OPERATOR_PAGES, resource_of
-from unibus.endpoints.http.service import ServingBroker
 from unibus.endpoints.http.settings import HttpSettings
 from unibus.errors import EntityNotFound, Unauthorised
 from unibus.limits import ACCESS_RULES_MAX, ACCESS_TOKEN_CHARS_MAX
@@ -39,16 +39,17 @@ from unibus.limits import ACCESS_RULES_MAX, ACCESS_TOKEN_CHARS_MAX
 log = logging.getLogger("unibus.http")
 
 VERIFIED_MAX: Final = 4_096
-"""Tokens that are remembered: a client has one for an hour or so. The oldest is dropped for the next."""
+"""Verified tokens in the cache; a client uses one for about an hour. The oldest entry is evicted first."""
 
 FORWARD_HEADERS: Final = ("servicebussupplementaryauthorization", "servicebusdlqsupplementaryauthorization")
 """Tokens for the targets of forwarding, and of forwarding dead-lettered messages, as Azure's clients send them."""
 
-_KEY_HINT: Final = "a shared access signature of an authorization rule: `unibus access token` makes one"
+_KEY_HINT: Final = "send a shared access signature of an authorization rule; `unibus access token` creates one"
 
 
 class _Verified(NamedTuple):
-    """What a token proved, under which rules of the namespace (`access`) and of the entity that its rule is on."""
+    """The claims of a verified token, and the rules that verified it: those of the namespace (`access`), and those of
+    the entity `home` on which the token's rule is."""
 
     claims: Claims
     access: Access
@@ -57,9 +58,9 @@ class _Verified(NamedTuple):
 
 
 class SasAuthorization:
-    """The rules of the store's namespace, those of the configuration beside them, and those of the entities."""
+    """Authorizes by the rules of the namespace (from the store and the configuration) and of the entities."""
 
-    def __init__(self, serving: ServingBroker, settings: HttpSettings) -> None:
+    def __init__(self, serving: BrokerHolder, settings: HttpSettings) -> None:
         self._serving: Final = serving
         self._settings: Final = settings
         self._peers: Final = TrustedPeers(settings.allow_networks)
@@ -71,7 +72,7 @@ class SasAuthorization:
         self.is_well_known_in_force = False
 
     def check(self, request: Request, right: Right, target: str) -> str:
-        """Return the name of the rule that allows it; Unauthorised or Forbidden otherwise."""
+        """Return the name of the rule that allows the request; Unauthorised or Forbidden otherwise."""
         broker = self._serving.broker
         access = self._current(broker)
         headers = request.headers
@@ -80,7 +81,7 @@ class SasAuthorization:
             return ""
         claims = self._claims(request, text, access, broker)
         if len(claims.scope) > len(segments_of(target)):
-            # Azure's JavaScript client makes a token for each address that it asks for: of a list, of a rule.
+            # Azure's JavaScript client creates a token for each address that it requests: of a list, of a rule.
             target = resource_of(request.place)
         access.permit(claims, right, target, broker.now_ns())
         if right is Right.MANAGE:
@@ -90,17 +91,17 @@ class SasAuthorization:
         return claims.rule
 
     def check_own_scope(self, request: Request, right: Right) -> str:
-        """The same for what the token is for, whatever that is; `viewer` then says what the caller may see."""
+        """The same for the scope of the token, whatever that is; `viewer` then says what the caller may see."""
         claims = self._claims_for_own_scope(request, right)
         return "" if claims is None else claims.rule
 
     def viewer(self, request: Request, right: Right) -> Callable[[str], bool]:
-        """Whether the caller has the right on an entity, by its name. Unauthorised or Forbidden: on none at all."""
+        """A predicate: whether the caller has the right on an entity. Unauthorised or Forbidden if on none."""
         claims = self._claims_for_own_scope(request, right)
         return _all if claims is None or not claims.scope else partial(is_for, claims)
 
     def _claims_for_own_scope(self, request: Request, right: Right) -> Claims | None:
-        """None for a page that is open."""
+        """The claims of the caller; None for a page that needs no token here."""
         broker = self._serving.broker
         access = self._current(broker)
         text = request.headers.get("authorization")
@@ -111,9 +112,9 @@ class SasAuthorization:
         return claims
 
     def check_forwarding(self, request: Request, forward_to: str, forward_dead_letters_to: str) -> None:
-        """Forwarding needs the right to manage its target, too. Names of entities, empty for none.
+        """Forwarding also needs the right to manage its target. Names of entities, empty for none.
 
-        The token for a target is in a header of its own; without one the token of the request has to cover it.
+        The token for a target is in a header of its own; without it the token of the request has to cover the target.
         """
         broker = self._serving.broker
         access = self._current(broker)
@@ -128,7 +129,7 @@ class SasAuthorization:
         if shape not in OPERATOR_PAGES or not self.is_well_known_in_force:
             return False
         if shape in CONSOLE_PAGES and not is_local_host(request.headers.get("host", "")):
-            return False  # See _may_be_rebound: here a stricter rule costs no program anything.
+            return False  # Stricter than _may_be_rebound: only browsers request these pages, so no program breaks.
         return not _may_be_rebound(request) and self._peers.is_local(request.peer, request.headers)
 
     def _claims(self, request: Request, text: str | None, access: Access, broker: Broker) -> Claims:
@@ -146,7 +147,7 @@ class SasAuthorization:
         return self._identified(request, text, access, broker)
 
     def _local_claims(self, request: Request, text: str, local: Access, broker: Broker) -> Claims:
-        """The rule that is in `FILE.serve.json`. Its name is random, so only a reader of that file ever gets here."""
+        """The rule of `FILE.serve.json`. Its name is random, so only a reader of that file gets here."""
         claims = local.identify(_credential(request, text), broker.now_ns())
         if not self._peers.is_local(request.peer, request.headers):
             raise Unauthorised("the token is not valid here", _KEY_HINT)
@@ -180,7 +181,8 @@ class SasAuthorization:
             raise _public_key_refused()
 
     def _explain_public_key(self, credential: str | Credentials, now_ns: int) -> None:
-        """The same text whether the well-known rule is in force or not: it reveals nothing of this server."""
+        """Explain a refused well-known key, with the same text whether it is accepted elsewhere or not: the answer
+        reveals nothing about this server."""
         try:
             self._public.identify(credential, now_ns)
         except Unauthorised:
@@ -188,7 +190,7 @@ class SasAuthorization:
         raise _public_key_refused()
 
     def _current(self, broker: Broker) -> Access:
-        """Made when the namespace's rules have changed: every token that was verified before is then verified again."""
+        """The access of the current rules. When the namespace's rules have changed, the token cache is cleared."""
         stored = broker.namespace_rules()
         if stored is not self._stored and (self._stored is None or stored != self._stored):
             rules, self.is_well_known_in_force = namespace_rules(stored, self._settings)
@@ -198,12 +200,13 @@ class SasAuthorization:
         return self._access
 
     def _rules_of(self, name: str) -> Sequence[AuthorizationRule]:
-        # Asked for each time: a server that opens its store again has another broker then.
+        # Read for each call: a server that reopens its store has a new broker.
         return self._serving.broker.access_rules(name)
 
 
 def _local_access(settings: HttpSettings) -> Access | None:
-    """Apart from the rules of the namespace: it does not count as one of them, and they may be as many as they can."""
+    """Separate from the rules of the namespace: it does not count towards ACCESS_RULES_MAX, and does not switch the
+    well-known key off."""
     if not settings.local_key:
         return None
     key = settings.local_key
@@ -214,17 +217,22 @@ def _local_access(settings: HttpSettings) -> Access | None:
 def namespace_rules(
     stored: Sequence[AuthorizationRule], settings: HttpSettings
 ) -> tuple[list[AuthorizationRule], bool]:
-    """The rules in force, and whether the well-known key is: stored ones first, then those of the configuration.
+    """The effective rules, and whether the well-known key is accepted. Stored rules first, then the configured ones.
 
-    The key is in force while no rule has a key of its own, and where the configuration itself has a rule with it;
-    but never where `well_known_key` is off.
+    The key is accepted while no rule has a key of its own, and if the configuration has a rule with that key; but never
+    if the setting `well_known_key` is off.
     """
     rules = list(stored)
     for rule in settings.authorization_rules:
         if _is_named(rule.name, rules):
             continue
         if len(rules) == ACCESS_RULES_MAX:
-            log.warning("the configured rule %s is not in force: the namespace has %d rules", rule.name, len(rules))
+            log.warning(
+                "the configured rule %s is ignored: the namespace already has %d rules, the most that are allowed; "
+                "remove one: `unibus access remove`",
+                rule.name,
+                len(rules),
+            )
             break
         rules.append(rule)
     is_accepted = settings.well_known_key and accepts_well_known_key(stored, rules[len(stored) :])
@@ -238,10 +246,10 @@ def _all(name: str) -> bool:
 
 
 def _may_be_rebound(request: Request) -> bool:
-    """Whether this may be the script of a web page whose site was made to lead to this machine (DNS rebinding).
+    """Whether this may be a script of a web page whose host name was made to resolve to this machine (DNS rebinding).
 
-    The browser that it runs in is a trusted peer, and the script can sign with a key that is no secret. With TLS a
-    browser refuses our certificate for the name of that site. Every browser sends the header Host.
+    The script runs in a browser on a trusted machine, and can sign with a key that is no secret. With TLS the browser
+    rejects our certificate for that host name. Without TLS the Host header, which every browser sends, reveals it.
     """
     host = request.headers.get("host")
     return host is not None and not request.is_encrypted and not is_private_host(host)
@@ -262,11 +270,11 @@ def _credential(request: Request, text: str) -> str | Credentials:
     scheme, _, rest = text.partition(" ")
     scheme = scheme.casefold()
     if scheme == "bearer":
-        raise Unauthorised("Bearer tokens are not accepted: Microsoft Entra ID is not supported here", _KEY_HINT)
+        raise Unauthorised("Bearer tokens are not accepted: Microsoft Entra ID is not supported", _KEY_HINT)
     if scheme != "basic":
         return text
     if request.place.shape not in OPERATOR_PAGES:
-        raise Unauthorised("HTTP Basic is accepted only for pages that operators read", _KEY_HINT)
+        raise Unauthorised("HTTP Basic is only accepted for metrics, documents and the console", _KEY_HINT)
     return _basic(rest.strip())
 
 
@@ -277,16 +285,16 @@ def _basic(encoded: str) -> Credentials:
         name, found, key = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
     except (binascii.Error, ValueError):
         # Without the cause, which may quote the key.
-        raise Unauthorised("the HTTP Basic credentials cannot be read", "base64 of name:key") from None
+        raise Unauthorised("the HTTP Basic credentials cannot be read", "send the base64 of RULE:KEY") from None
     if not found or not name or not key:
-        raise Unauthorised("the HTTP Basic credentials cannot be read", "base64 of name:key")
+        raise Unauthorised("the HTTP Basic credentials cannot be read", "send the base64 of RULE:KEY")
     return Credentials(name, key)
 
 
 def _public_key_refused() -> Unauthorised:
     return Unauthorised(
         "the emulator's well-known key is not accepted here",
-        "it is accepted from this machine, or from networks that the server's settings name, while the namespace has "
-        "no rules of its own, and without TLS by a private name such as localhost; else "
-        "`unibus access token --connection-string …` makes a token by a rule of your own",
+        "it is accepted from the server's machine and from the networks of --allow-networks, while the namespace has "
+        "no rules of its own, and without TLS only by a private host name such as localhost; else create a token with "
+        "a rule of your own: `unibus access token --connection-string …`",
     )

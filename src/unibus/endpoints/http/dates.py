@@ -1,7 +1,7 @@
-"""Instants as HTTP clients write and read them: RFC 1123 text in headers, ISO 8601 in JSON documents.
+"""Instants in HTTP: RFC 1123 text in headers, ISO 8601 in JSON documents.
 
-A header has whole seconds, rounded down: a client that trusts `LockedUntilUtc` never believes a lock to last longer
-than it does.
+A header has whole seconds, rounded down: a client that relies on `LockedUntilUtc` never assumes a lock for longer than
+it lasts.
 """
 
 import re
@@ -24,7 +24,7 @@ def http_date(ns: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _http_date(seconds: int) -> str:
-    # Not strftime, which writes the names of days and months in the language of the process.
+    # Not strftime, whose names of days and months depend on the locale.
     at = time.gmtime(seconds)
     clock = f"{at.tm_hour:02d}:{at.tm_min:02d}:{at.tm_sec:02d}"
     return f"{_DAYS[at.tm_wday]}, {at.tm_mday:02d} {_MONTHS[at.tm_mon - 1]} {at.tm_year:04d} {clock} GMT"
@@ -39,7 +39,7 @@ def iso_text(at: datetime) -> str:
 
 
 def http_text(at: datetime) -> str:
-    """RFC 1123 where that says all, else ISO 8601."""
+    """RFC 1123 for whole seconds, else ISO 8601."""
     moment = at.astimezone(UTC)
     if moment.microsecond:
         return iso_text(moment)
@@ -47,20 +47,20 @@ def http_text(at: datetime) -> str:
 
 
 def instant(text: str) -> datetime | None:
-    """An instant in one of the two forms, or None. ISO 8601 without an offset means UTC, as in Azure."""
+    """Parse an instant in one of the two forms; None otherwise. ISO 8601 without an offset is UTC, as in Azure."""
     try:
         if _HTTP.fullmatch(text):
             return parsedate_to_datetime(text)
         if _ISO.fullmatch(text):
             return _iso_instant(text)
     except (ValueError, OverflowError):
-        # A day that no calendar has.
+        # No such day, such as February 30.
         return None
     return None
 
 
 def has_offset(text: str) -> bool:
-    """Whether an ISO text says where on earth its clock is."""
+    """Whether an ISO text has a time-zone offset."""
     return text[-1:] in ("Z", "z") or "+" in text[10:] or "-" in text[10:]
 
 

@@ -1,7 +1,7 @@
-"""From an error of the bus to an HTTP answer: one table of statuses, and the words that Azure has for an error.
+"""From an error of the bus to an HTTP answer: a table of statuses, and Azure's names for errors.
 
-The most specific class of the table counts. A test walks the tree of `unibus.errors` and fails for a class that has no
-row above `BusError`. `endpoints/error_body` writes the body, as XML or JSON.
+The most specific class in the table decides. A test walks the tree of `unibus.errors` and fails for a class without a
+row of its own or of a base class below `BusError`. `endpoints/error_body` writes the body, as XML or JSON.
 """
 
 import math
@@ -66,8 +66,8 @@ STATUSES: Final[dict[type[errors.BusError], int]] = {
 }
 UNEXPECTED: Final = 500
 
-_PASSING: Final = (errors.StoreUnavailable, errors.StoreFailed, errors.BusClosed)
-"""A caller in this process has to act on these; a server opens its store again, so its clients may try again."""
+_TEMPORARY: Final = (errors.StoreUnavailable, errors.StoreFailed, errors.BusClosed)
+"""Not retryable for a caller in this process; but a server reopens its store, so its clients may retry."""
 
 _CODES: Final[dict[str, str]] = {
     "entity_not_found": "MessagingEntityNotFound",
@@ -83,7 +83,7 @@ _CODES: Final[dict[str, str]] = {
     "unauthorised": "Unauthorized",
     "forbidden": "Unauthorized",
 }
-"""What Azure calls an error, where it has a word for it; else the code of the error tree."""
+"""Azure's name of an error, where it has one; else the code of the error class is used."""
 
 
 def status_of(error: errors.BusError) -> int:
@@ -99,14 +99,14 @@ def code_of(error: errors.BusError) -> str:
 
 
 def error_response(request: Request | None, error: errors.BusError) -> Response:
-    """`request` is None where the request itself could not be read."""
+    """The answer to an error. `request` is None if the request itself could not be parsed."""
     status = status_of(error)
     is_management = request is not None and request.is_management
     response = error_body(request, status, error.code if is_management else code_of(error), error.what, error.hint)
     if isinstance(error, errors.RateLimited):
-        if math.isfinite(error.retry_after_s):  # Else it is refused at any time: it is more than the burst.
+        if math.isfinite(error.retry_after_s):  # Else it is more than the burst allows, and no retry can succeed.
             response.headers.append(("Retry-After", str(max(1, round(error.retry_after_s)))))
-    elif status == 503 and (error.retryable or isinstance(error, _PASSING)):
+    elif status == 503 and (error.retryable or isinstance(error, _TEMPORARY)):
         response.headers.append(("Retry-After", "1"))
     if status == 401:
         pages = request is not None and request.place.shape in OPERATOR_PAGES

@@ -1,7 +1,7 @@
 """One operation of the HTTP endpoint as data: method, shape of its path, right, handler, statuses, documentation.
 
-`operations.py` puts the tables of the sub-packages together. Both dispatchers, the OpenAPI document, the authorization
-matrix of the tests and the metrics are made from that one table.
+`application/operations.py` joins the tables of the sub-packages. Both dispatchers, the OpenAPI document, the
+authorization matrix of the tests and the metrics are derived from that one table.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,17 +15,19 @@ from unibus.endpoints.http.service import Service
 Handler: TypeAlias = Callable[[Service, Request], Awaitable[Response]]
 
 COMMON: Final = (400, 401, 403, 404, 405, 413, 429, 500, 503)
-"""Statuses that every operation with an entity may answer."""
+"""Statuses that every operation may answer."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """`right` None: open without a key. `has_body`: the body is read before the handler runs. `statuses` are those
-    beside COMMON. `hot`: measured and dispatched first. `in_document` False: not in the OpenAPI document.
-    `names_entity`: the entity is the value of `entity` in the query, and the right is needed there; without a value it
-    is needed for the whole namespace. `for_own_scope`: the right is needed for whatever the token is for, and the
-    handler shows no more than that. `media`: it exists only for clients that accept this media type. `only_reads`: it
-    changes nothing although it is a POST, and is not audited."""
+    """One row of the table.
+
+    `right` None: no key needed. `has_body`: the body is read before the handler runs. `statuses`: those besides COMMON;
+    the first is the usual one. `hot`: on the hot path. `in_document` False: not in the OpenAPI document.
+    `names_entity`: the query parameter `entity` names the entity, on which the right is needed; without it the right is
+    needed on the namespace. `for_own_scope`: the right is needed on the token's own scope, and the handler shows
+    nothing outside of it. `media`: only for clients that accept this media type. `only_reads`: a POST that changes
+    nothing, and is not audited."""
 
     name: str
     method: str
@@ -49,14 +51,14 @@ class Operation:
 
 
 class OperationTable:
-    """Operations by shape and method. Two operations at one place are a mistake that stops the start."""
+    """Operations by shape and method. Two operations with the same shape and method are a defect."""
 
     def __init__(self, operations: tuple[Operation, ...]) -> None:
         self.operations = operations
         self._by_shape: dict[str, dict[str, Operation]] = {}
         for operation in operations:
             methods = self._by_shape.setdefault(operation.shape, {})
-            assert operation.method not in methods, f"{operation.method} {operation.shape} is there twice"
+            assert operation.method not in methods, f"{operation.method} {operation.shape} has two operations"
             methods[operation.method] = operation
 
     def find(self, shape: str, method: str) -> Operation | None:
@@ -64,5 +66,5 @@ class OperationTable:
         return None if methods is None else methods.get(method)
 
     def methods(self, shape: str) -> list[str]:
-        """What is allowed at this place for every client; empty: there is no such place."""
+        """The methods that every client may use at this shape; empty if no operation has it."""
         return sorted([name for name, each in self._by_shape.get(shape, {}).items() if not each.media])

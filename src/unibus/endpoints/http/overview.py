@@ -1,8 +1,8 @@
-"""All entities at one moment, read without stopping the loop: for health and metrics.
+"""Sums over all entities, read without blocking the event loop: for health and metrics.
 
-A namespace may have 10,000 queues and more subscriptions. They are read page by page, and the loop runs other requests
-after each slice of at most about `SLICE_NS`. Health is open without a key, so its sums are computed at most once a
-second whatever arrives, and requests that come meanwhile wait for the same result.
+A namespace may have 10,000 queues and more subscriptions. They are read page by page, and after a slice of about
+`SLICE_NS` the loop runs other requests. Health needs no key, so its sums are computed at most once per second however
+many requests arrive; concurrent requests wait for the same result.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ KINDS: Final = ("queue", "topic", "subscription")
 
 
 class Slices:
-    """Yields to the loop when a slice of work has taken long enough. `count` is the number of slices so far."""
+    """Yields to the event loop after each slice of work. `count` is the number of slices so far."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock_ns: Final = clock_ns
@@ -28,7 +28,7 @@ class Slices:
         self.count = 1
 
     async def pause(self) -> None:
-        """To be called between steps that are short by themselves."""
+        """Call this between short steps: yields if the current slice has taken long enough."""
         if self._clock_ns() - self._began_ns >= SLICE_NS:
             await asyncio.sleep(0)
             self.count += 1
@@ -36,9 +36,9 @@ class Slices:
 
 
 async def all_entities(broker: Broker, slices: Slices) -> AsyncIterator[EntityInfo]:
-    """Each once, by kind and name. One that is created or deleted meanwhile may be missed."""
+    """Each entity once, by kind and name. One that is created or deleted meanwhile may be missed."""
     for kind in KINDS:
-        seen: set[str] = set()  # Pages shift when an entity is created: it must not come twice.
+        seen: set[str] = set()  # Pages shift when an entity is created: none may be yielded twice.
         skip = 0
         while True:
             page = await broker.entities(kind, None, skip, PAGE)
@@ -46,7 +46,7 @@ async def all_entities(broker: Broker, slices: Slices) -> AsyncIterator[EntityIn
                 if info.name not in seen:
                     seen.add(info.name)
                     yield info
-            # A page that is not full is the last: one that is created meanwhile must not keep this going.
+            # A page that is not full is the last one, so entities created meanwhile cannot make this endless.
             if len(page) < PAGE:
                 break
             skip += PAGE
@@ -55,7 +55,7 @@ async def all_entities(broker: Broker, slices: Slices) -> AsyncIterator[EntityIn
 
 @dataclass(frozen=True)
 class Sums:
-    """`stalled` are queues and subscriptions whose consumers have stopped: messages wait, and none was delivered."""
+    """`stalled`: queues and subscriptions whose consumers have stopped: they have a backlog and no deliveries."""
 
     queues: int = 0
     topics: int = 0
@@ -68,11 +68,11 @@ class Sums:
 
 
 class Overview:
-    """`stalled_after_s`: how long messages may wait without a delivery, where messages were delivered before."""
+    """`stalled_after_s`: how long a queue that had deliveries before may have a backlog without any."""
 
     def __init__(self, stalled_after_s: float) -> None:
         self._stalled_after_ns: Final = int(stalled_after_s * 1e9)
-        self._deliveries: dict[str, tuple[int, int]] = {}  # By name: their number, and when it was seen first.
+        self._deliveries: dict[str, tuple[int, int]] = {}  # By name: the number, and when it was first seen.
         self._sums: Sums | None = None
         self._read_ns = 0
         self._reading: asyncio.Task[Sums] | None = None
@@ -83,7 +83,7 @@ class Overview:
             return self._sums
         if self._reading is None or self._reading.done() or self._reading.get_loop() is not asyncio.get_running_loop():
             self._reading = asyncio.ensure_future(self._read(broker))
-        # Shielded: a client that leaves must not cancel what others wait for.
+        # Shielded: a client that disconnects must not cancel the reading for the others.
         return await asyncio.shield(self._reading)
 
     async def _read(self, broker: Broker) -> Sums:
@@ -118,7 +118,7 @@ class Overview:
         return known if known is not None and known[0] == info.delivered else (info.delivered, now_ns)
 
     def _is_stalled(self, info: EntityInfo, delivered: tuple[int, int], now_ns: int) -> bool:
-        # A queue from which none has received since the start has no consumer that could have stopped.
+        # A queue without a delivery since the start has no consumer that could have stopped.
         if not info.active or not info.delivered or not info.oldest_ns:
             return False
         limit_ns = now_ns - self._stalled_after_ns

@@ -1,7 +1,7 @@
-"""Which peers are trusted with a key that is no secret: those on this machine, and those of networks that are named.
+"""Which peers may use the well-known key, which is no secret: those on this machine and in the configured networks.
 
-A proxy on this machine makes every client look local. So a request that carries a proxy's header counts as local only
-if the proxy's own address is in a network that the operator has named.
+A proxy on this machine makes every client look local. So a request with a proxy's header is not local; it is trusted
+only if the proxy's own address is in a network of `allow_networks`.
 """
 
 import re
@@ -12,15 +12,14 @@ from typing import Final
 _FORWARDED: Final = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::[0-9]{1,5})?")
 _PRIVATE: Final = (".localhost", ".local", ".internal", ".test", ".home.arpa")
-"""Ends of names that no public name server answers for (RFC 6761, 6762, 8375; ICANN has reserved `internal`)."""
+"""Suffixes that no public name server resolves (RFC 6761, 6762, 8375; ICANN has reserved `internal`)."""
 
 _KNOWN_MAX: Final = 4_096
-"""Addresses whose answer is kept; then the memory starts empty again."""
+"""Addresses in the cache, which is cleared when it is full."""
 
 
 def is_local_host(host: str) -> bool:
-    """Whether a Host header names this machine by itself, so that no name server has been asked: `localhost:5300`,
-    `127.0.0.1`, `[::1]:5300`."""
+    """Whether a Host header names this machine without a name server: `localhost:5300`, `127.0.0.1`, `[::1]:5300`."""
     name = _name_in(host)
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -31,8 +30,8 @@ def is_local_host(host: str) -> bool:
 
 
 def is_private_host(host: str) -> bool:
-    """Whether no owner of a public domain can have made this Host header lead here: an address, a name without a dot,
-    a name of a private network. A browser shows any other name to its page as the page's own site (DNS rebinding)."""
+    """Whether no owner of a public domain can have made this host name resolve to us (DNS rebinding): true for an
+    address, for a name without a dot, and for a name of a private network."""
     name = _name_in(host)
     if name and "." not in name and ":" not in name:
         return True
@@ -46,7 +45,7 @@ def is_private_host(host: str) -> bool:
 
 
 def _name_in(host: str) -> str:
-    """The name or address without its port; empty for what is no Host header."""
+    """The host name or address without its port; empty for an invalid Host header."""
     match = _HOST.fullmatch(host)
     return "" if match is None else (match[1] or match[2]).lower().removesuffix(".")
 
@@ -58,28 +57,29 @@ class TrustedPeers:
 
     def is_trusted(self, peer: str, headers: Mapping[str, str]) -> bool:
         """`peer` is an address without its port; anything else, such as the path of a socket, is not trusted."""
-        local, named = self._placed(peer)
+        local, named = self._classify(peer)
         return named or (local and not any([name in headers for name in _FORWARDED]))
 
     def is_local(self, peer: str, headers: Mapping[str, str]) -> bool:
-        return self._placed(peer)[0] and not any([name in headers for name in _FORWARDED])
+        return self._classify(peer)[0] and not any([name in headers for name in _FORWARDED])
 
-    def _placed(self, peer: str) -> tuple[bool, bool]:
+    def _classify(self, peer: str) -> tuple[bool, bool]:
         found = self._known.get(peer)
         if found is None:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            found = _placed(peer, self._networks)
+            found = _classify(peer, self._networks)
             self._known[peer] = found
         return found
 
 
-def _placed(peer: str, networks: list[IPv4Network | IPv6Network]) -> tuple[bool, bool]:
+def _classify(peer: str, networks: list[IPv4Network | IPv6Network]) -> tuple[bool, bool]:
+    """Whether the address is loopback, and whether it is in one of the networks."""
     try:
         address = ip_address(peer)
     except ValueError:
         return False, False
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        # A socket that serves both families shows IPv4 clients this way.
+        # A dual-stack socket reports IPv4 clients this way.
         address = address.ipv4_mapped
     return address.is_loopback, any([address in network for network in networks])

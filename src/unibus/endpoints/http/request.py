@@ -1,7 +1,7 @@
-"""One HTTP request as handlers see it, and the response that they return: plain data, no framework.
+"""The request that a handler gets and the response that it returns: plain data, no framework.
 
-Header names are lower case. Where a header is given twice the first one counts, except `host`, of which the protocol
-in front lets exactly one through.
+Header names are lower case. Of a repeated header the first one is used, except `host`: the transport refuses a request
+with two of them.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
@@ -23,19 +23,19 @@ Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 T = TypeVar("T")
 PREFIX: Final = "unibus.prefix"
 LIVE: Final = "unibus.live"
-"""Where the scope says that the answer is a live one: it has no end of its own, and none waits for it."""
+"""The key of the scope that marks a live answer: it is endless, so a server that stops does not wait for it."""
 EVENT_STREAM: Final = "text/event-stream"
 TEXT: Final = "text/plain; charset=utf-8"
 
 
 class Disconnected(Exception):
-    """The client closed the connection before its answer was there."""
+    """The client closed the connection before it was answered."""
 
 
 class Request:
-    """`place` is what the path means; `entity` and `params` are its parts, still in the caller's case.
+    """`place` is the parsed path; `entity` and `params` are its parts, in the caller's case.
 
-    The body is read by `read_body`, after authorization: a caller without rights cannot make the server hold bytes.
+    `read_body` reads the body, after authorization: a caller without rights cannot make the server buffer bytes.
     """
 
     __slots__ = (
@@ -68,12 +68,12 @@ class Request:
         self._query: dict[str, str] | None = None
         self._receive = receive
         self.body = b""
-        self.detail = ""  # For the audit: what was changed, where the entity alone does not say it.
-        self.rule = ""  # The authorization rule that allowed it.
+        self.detail = ""  # For the audit log: what was changed, if the entity alone does not say it.
+        self.rule = ""  # The authorization rule that allowed the request.
 
     @property
     def query(self) -> dict[str, str]:
-        """Names without case, the last value of each. A broken escape is DecodeError."""
+        """The last value of each name (casefolded). DecodeError for an invalid escape."""
         found = self._query
         if found is None:
             raw = self.scope.get("query_string", b"")
@@ -83,7 +83,7 @@ class Request:
         return found
 
     def query_values(self, name: str) -> list[str]:
-        """Every value of a name that may come more than once, in order."""
+        """Every value of a parameter that may be repeated, in order."""
         raw = self.scope.get("query_string", b"")
         assert isinstance(raw, bytes)
         return [value for each, value in query_pairs(raw) if each == name]
@@ -100,12 +100,12 @@ class Request:
 
     @property
     def base_url(self) -> str:
-        """`https://host:port` as the client called us, so that links in answers work through any mapped port."""
+        """`https://host:port` as the client called it, so that links in answers work through a mapped port."""
         return f"{self.scope.get('scheme', 'http')}://{self.headers.get('host', 'localhost')}"
 
     @property
     def root(self) -> str:
-        """What is before our paths: the place of a mount, or the prefix of a router."""
+        """The path before ours: that of a mount, or the prefix of a router."""
         return f"{self.scope.get('root_path') or ''}{self.scope.get(PREFIX, '')}"
 
     def accepts_json(self) -> bool:
@@ -113,11 +113,11 @@ class Request:
 
     @property
     def is_management(self) -> bool:
-        """Whether it is for the management API: JSON whatever is accepted, and errors by the codes of the bus."""
+        """Whether it is for the management API, which always answers JSON, with the error codes of the bus."""
         return self.place.shape.startswith(MANAGEMENT_PREFIX)
 
     async def read_body(self, bytes_max: int) -> bytes:
-        """The whole body, or MessageTooLarge as soon as it is longer than allowed."""
+        """The whole body; MessageTooLarge as soon as it is longer than `bytes_max`."""
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -128,7 +128,9 @@ class Request:
             assert isinstance(piece, bytes)
             size += len(piece)
             if size > bytes_max:
-                raise MessageTooLarge(f"a request body of more than {bytes_max} bytes", "send a reference")
+                raise MessageTooLarge(
+                    f"the request body has more than {bytes_max} bytes", "send less, or a reference to the data"
+                )
             if piece:
                 pieces.append(piece)
             if not message.get("more_body", False):
@@ -136,16 +138,16 @@ class Request:
                 return self.body
 
     async def disconnected(self) -> None:
-        """Return when the client closes the connection. To be called after the body was read."""
+        """Wait until the client closes the connection. Call this after the body was read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def json(self) -> object:
-        """The body as JSON; DecodeError where it is none."""
+        """The body as JSON; DecodeError if it is not JSON."""
         return self.json_as(msgspec.json.decode)
 
     def json_as(self, decode: Callable[[bytes], T]) -> T:
-        """The body through a decoder of msgspec, which also checks its types; DecodeError where it does not fit."""
+        """The body, decoded and type-checked by a msgspec decoder; DecodeError if it does not match."""
         try:
             return decode(self.body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -154,9 +156,9 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """`headers` beside Content-Type and Content-Length, which the runner writes. A text becomes UTF-8.
+    """`headers` besides Content-Type and Content-Length, which the runner writes.
 
-    `stream` in place of `body`: pieces of an answer that has no known length. It is closed when the client leaves.
+    `stream` instead of `body`: pieces of an answer of unknown length. It is closed when the client disconnects.
     """
 
     status: int = 200
@@ -167,7 +169,7 @@ class Response:
 
     @property
     def is_live(self) -> bool:
-        """Server-sent events: without an end of its own."""
+        """Whether it is an endless answer of server-sent events."""
         return self.stream is not None and self.content_type.startswith(EVENT_STREAM)
 
 

@@ -1,15 +1,15 @@
-"""From a path to its shape: which operation is meant, on which entity.
+"""Parses a path into its shape (which operation) and its entity.
 
-Three families of paths lead to the same operations:
+Three families of paths have the same operations:
 
     /{entity}/messages                                  Azure's own REST form
     /servicebus/queues/{queue}/messages                 the documented form; also /servicebus/topics/{topic}/…
-    /servicebus/{namespace}/{entity}/messages           clients of another emulator, with or without topics/ before it
+    /servicebus/{namespace}/{entity}/messages           of another emulator, with or without topics/ before the entity
 
-A shape is the path with its variable parts replaced: `entity/messages/*/*`. Names of entities may contain slashes, as
-they are or escaped, so a path is read from its fixed words outwards: the first of them ends the name. A name that
-contains a fixed word itself is reached with its slashes escaped (`a%2Fmessages/messages`). Fixed words are compared
-without case. A sub-path that begins with `$` can never be the name of an entity.
+A shape is the path with its variable parts replaced: `entity/messages/*/*`. The name of an entity may contain slashes,
+plain or escaped, so a path is parsed from its fixed words: the first fixed word ends the name. For a name that contains
+a fixed word, the client escapes the slashes (`a%2Fmessages/messages`). Fixed words are case-insensitive. A segment that
+begins with `$` is never part of an entity's name.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ CONSOLE_PAGES: Final = frozenset(
         *("/unibus/v1/server", "/unibus/v1/server/live", "/unibus/v1/server/errors"),
     }
 )
-"""The web page of the server, and what it reads. All of it is GET, and changes nothing."""
+"""The web page of the server, and the operations that it reads. All are GET and change nothing."""
 
 OPERATOR_PAGES: Final = CONSOLE_PAGES | frozenset(
     {
@@ -40,7 +40,7 @@ OPERATOR_PAGES: Final = CONSOLE_PAGES | frozenset(
         *("/openapi.json", "/servicebus/openapi.json"),
     }
 )
-"""Shapes that scrapers and browsers read. These cannot make a signature, so HTTP Basic is accepted here."""
+"""Shapes for scrapers and browsers. They cannot create a signature, so HTTP Basic is accepted here."""
 
 _FAMILIES: Final = frozenset({"queues", "topics"})
 _SERVICEBUS_FIXED: Final = frozenset({"health", "metrics", "docs", "openapi.json"})
@@ -50,7 +50,7 @@ _SESSION_PARAMS: Final = ("session", "token")
 
 @dataclass(frozen=True, slots=True)
 class RoutedPath:
-    """`entity` is empty where the shape has none. `family` is the kind that the path names: queues, topics or none."""
+    """`entity` is empty for a shape without one. `family` is the kind that the path names: queues, topics or none."""
 
     shape: str
     entity: str = ""
@@ -58,14 +58,15 @@ class RoutedPath:
     family: str = ""
 
 
-# Most requests of a server repeat a few paths. Bounded in count and in the length of a path: clients choose both.
+# A cache: most requests repeat a few paths. Clients choose the paths, so their number and length are bounded.
 _PLACES_MAX: Final = 4_096
 _PLACE_BYTES_MAX: Final = 300
 _places: Final[dict[bytes, RoutedPath]] = {}
 
 
 def place_of(raw_path: bytes) -> RoutedPath:
-    """DecodeError for a path with a broken escape. A shape that no operation has is the caller's 404."""
+    """DecodeError for a path with an invalid escape. Any path has a shape; if no operation has it, the caller answers
+    404."""
     found = _places.get(raw_path)
     if found is None:
         found = _place_of(raw_path)
@@ -102,7 +103,7 @@ def _in_servicebus(rest: list[str]) -> RoutedPath:
         return _fixed(["servicebus", *rest])
     if head == "$resources":
         return _fixed(rest)
-    # The first segment names a namespace of another emulator, of which this server has one.
+    # In the form of another emulator the first segment is the namespace, which this server ignores: it has one.
     inner = rest[1:]
     family = inner[0].casefold() if inner else ""
     if family in _FAMILIES:
@@ -111,7 +112,7 @@ def _in_servicebus(rest: list[str]) -> RoutedPath:
 
 
 def _fixed(segments: list[str]) -> RoutedPath:
-    """Paths without an entity; `/$Resources/queues` lists like `/servicebus/queues`."""
+    """Paths without an entity. `/$Resources/queues` is the same as `/servicebus/queues`."""
     folded = [segment.casefold() for segment in segments]
     if folded[0] == "$resources" and len(folded) == 2 and folded[1] in _FAMILIES:
         return RoutedPath(f"/{folded[1]}", family=folded[1])
@@ -120,7 +121,7 @@ def _fixed(segments: list[str]) -> RoutedPath:
 
 def _in_entity(segments: list[str], family: str) -> RoutedPath:
     if any([not segment for segment in segments]):
-        raise DecodeError("the address has an empty segment", "write one slash between the parts of a name")
+        raise DecodeError("the address has an empty segment (//)", "write one slash between the parts of a name")
     folded = [segment.casefold() for segment in segments]
     at = _first_word(folded)
     if at:
@@ -131,12 +132,12 @@ def _in_entity(segments: list[str], family: str) -> RoutedPath:
 
 
 def _first_word(folded: list[str]) -> int:
-    """Where the first fixed word is; 0 for none. A queue may be called `messages`, and so may a subscription."""
+    """The index of the first fixed word; 0 for none. A queue may be named `messages`, and so may a subscription."""
     for at in range(1, len(folded)):
         word = folded[at]
         if word not in _WORDS or (at > 1 and folded[at - 1] == "subscriptions"):
             continue
-        # Rules only exist behind a subscription: topic/subscriptions/name/rules.
+        # Only a subscription has rules: topic/subscriptions/name/rules.
         if word != "rules" or (at > 2 and folded[at - 2] == "subscriptions"):
             return at
     return 0
@@ -167,9 +168,9 @@ def _session(entity: str, tail: list[str], family: str) -> RoutedPath:
 
 
 def resource_of(place: RoutedPath) -> str:
-    """What a token for exactly this address names: the entity, and below it words that are in no entity's name.
+    """The resource of a token for exactly this address: the entity, and the words below it that no entity's name has.
 
-    `messages` is not one of them: a token for the queue `a/messages` must not become one for the messages of `a`.
+    `messages` is not among these words: a token for the queue `a/messages` must not be valid for the queue `a`.
     """
     if not place.entity:
         return f"$resources{place.shape}" if place.family else place.shape[1:] if place.shape[1:2] == "$" else ""
@@ -180,13 +181,13 @@ def resource_of(place: RoutedPath) -> str:
 
 
 def named_entity(text: str) -> str:
-    """The name of an entity that a query has; its dead-letter queue and its subscriptions in any case."""
+    """The name of an entity in a query. The words for dead-letter queues and subscriptions are case-insensitive."""
     segments = text.strip("/").split("/")
     return entity_name(segments) if text else ""
 
 
 def entity_name(segments: list[str]) -> str:
-    """The name as the bus has it: `topic/Subscriptions/name`, `queue/$DeadLetterQueue`."""
+    """The name in the form of the bus: `topic/Subscriptions/name`, `queue/$DeadLetterQueue`."""
     folded = [segment.casefold() for segment in segments]
     if folded[-1] == "$deadletterqueue" and len(segments) > 1:
         return sub_queue(entity_name(segments[:-1]))

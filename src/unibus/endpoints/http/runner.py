@@ -1,7 +1,11 @@
-"""One request from its operation to its bytes: authorize, read the body, call the handler, answer, count.
+"""Runs the operation of a request:
 
-Every request ends in exactly one answer and one observation, whatever the handler raises. The authorization comes
-before the body. A client that closed its connection gets no answer; its handler is cancelled (`while_connected`).
+    authorize ─▶ read the body ─▶ handler ─▶ answer ─▶ observe (count, log)
+        └────────────┴──────────────┴─ BusError ─▶ errors: status and body
+
+Every request ends in exactly one answer and one observation, whatever the handler raises. Authorization comes before
+the body, so a caller without rights cannot make the server buffer bytes. A client that has closed its connection gets
+no answer, and its handler is cancelled (`while_connected`).
 """
 
 import asyncio
@@ -25,13 +29,13 @@ T = TypeVar("T")
 
 _CORRELATION: Final = ("x-correlation-id", "correlation-id", "x-ms-correlation-request-id")
 _CORRELATION_FORM: Final = re.compile(r"[!-~]{1,128}")
-# An id only has to be found again in a log: drawing one for each request would cost more than the request's routing.
+# Unique in the logs, and cheap: a random id for each request would cost more than the routing.
 _PROCESS: Final = uuid4().hex[:16]
 _numbers: Final = itertools.count(1)
 _EMPTY_BODY: Final = frozenset({204, 304})
 
 RECHECK_NS: Final = 5_000_000_000
-"""How often a stream asks whether its client is still allowed to read it, at most."""
+"""The shortest time between two checks whether the client of a stream still has its right."""
 
 
 async def run(service: Service, operation: Operation, request: Request, send: Send) -> None:
@@ -52,8 +56,9 @@ async def run(service: Service, operation: Operation, request: Request, send: Se
         service.observer.answered(request, operation.name, 499, time.perf_counter_ns() - began_ns, "disconnected", rule)
         raise
     except Exception:
-        log.exception("%s failed unexpectedly", operation.name)
-        response = error_body(request, UNEXPECTED, "internal_error", "the server failed to do this", "see its log")
+        log.exception("a defect: the operation %s raised an unexpected error", operation.name)
+        what = f"the operation {operation.name} failed because of a defect in the server"
+        response = error_body(request, UNEXPECTED, "internal_error", what, "the log of the server has the error")
         code = "internal_error"
     try:
         if response.stream is None:
@@ -66,7 +71,7 @@ async def run(service: Service, operation: Operation, request: Request, send: Se
 
 
 def authorized(service: Service, operation: Operation, request: Request) -> str:
-    """The name of the rule that allows it, empty where none is needed; Unauthorised or Forbidden otherwise."""
+    """The name of the rule that allows the request, empty if none is needed; Unauthorised or Forbidden otherwise."""
     if operation.right is None:
         return ""
     if operation.for_own_scope:
@@ -75,7 +80,7 @@ def authorized(service: Service, operation: Operation, request: Request) -> str:
 
 
 async def answer(request: Request, response: Response, send: Send) -> None:
-    """The answer has the correlation id of the request, or a new one. A stream has no length: it ends when it ends."""
+    """Send an answer, with the correlation id of the request or a new one. A stream has no Content-Length."""
     headers: list[tuple[bytes, bytes]] = [(b"x-correlation-id", correlation_id(request).encode("ascii"))]
     if response.content_type:
         headers.append((b"content-type", response.content_type.encode("latin-1")))
@@ -90,10 +95,10 @@ async def answer(request: Request, response: Response, send: Send) -> None:
 async def _answer_stream(
     service: Service, operation: Operation, request: Request, response: Response, send: Send
 ) -> str:
-    """Write pieces as they come, each when the client has taken most of those before. Gives the code of an error.
+    """Send the pieces of a stream, each when the client has read most of the former ones. Returns the error code.
 
-    A live answer ends with the server, and cleanly: its client connects again and goes on from its place. Any other
-    one that cannot be completed is cut, so that its client does not take a part for the whole.
+    A live answer ends cleanly when the server stops: its client reconnects and resumes from its position. Any other
+    stream that cannot be completed is cut off, so that its client does not take a part for the whole.
     """
     pieces, is_live = response.stream, response.is_live
     assert pieces is not None
@@ -111,7 +116,7 @@ async def _answer_stream(
     except Exception as error:
         if isinstance(error, Disconnected):
             raise
-        log.exception("%s failed unexpectedly in the middle of its answer", operation.name)
+        log.exception("a defect: the operation %s raised an unexpected error while it was answering", operation.name)
         code = "internal_error"
     finally:
         await pieces.aclose()
@@ -123,7 +128,7 @@ async def _answer_stream(
 async def _write(
     service: Service, operation: Operation, request: Request, pieces: AsyncGenerator[bytes, None], send: Send
 ) -> None:
-    """Who was allowed when it began may have lost the right since: a stream does not outlive its key."""
+    """Send the pieces, and authorize again every few seconds: a stream ends soon after its key is revoked."""
     check_ns = time.monotonic_ns() + RECHECK_NS
     async for piece in pieces:
         if time.monotonic_ns() >= check_ns:
@@ -133,7 +138,7 @@ async def _write(
 
 
 def correlation_id(request: Request) -> str:
-    """Only what can safely be written back into a header and a log counts as one."""
+    """The id that the client sent, if it is safe in a header and a log line; else a new one."""
     for name in _CORRELATION:
         given = request.headers.get(name)
         if given is not None and _CORRELATION_FORM.fullmatch(given):
@@ -150,9 +155,9 @@ async def while_connected(
     work: Coroutine[object, object, T],
     undo: Callable[[T], Awaitable[None]] | None = None,
 ) -> T:
-    """Run work that may wait for long, and cancel it when the client closes the connection: Disconnected then.
+    """Run work that may wait long; cancel it and raise Disconnected when the client closes the connection.
 
-    A client that leaves in the very moment in which the work is done cannot be answered either: `undo` gets the result.
+    If the work finishes at the same moment as the client disconnects, its result cannot be answered: `undo` gets it.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(request.disconnected())
@@ -171,7 +176,7 @@ async def while_connected(
 
 
 async def _while_serving(service: Service, work: Coroutine[object, object, None]) -> None:
-    """Run work until the server stops, or its store has failed: then it is cancelled, and this returns."""
+    """Run work until it is done, or cancel it when the server stops or its store fails."""
     task = asyncio.ensure_future(work)
     ending = asyncio.ensure_future(service.interrupted.wait())
     try:

@@ -1,7 +1,7 @@
-"""What every handler of the HTTP endpoint works with: the broker, the settings, and those who decide and count.
+"""The context of every HTTP handler: the broker, the settings, authorization, and the observer that counts answers.
 
-One `Service` exists per application. `broker` is asked for at every request, because a server whose store failed
-opens it again: until then asking raises StoreUnavailable, which is answered with 503.
+One `Service` exists for each application. A handler reads `broker` for each request, because a server whose store
+failed reopens it: until then `broker` raises StoreUnavailable, which becomes status 503.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar, cast
 
 from unibus.bus.api.broker import Broker
+from unibus.bus.management.jobs.job_run import BrokerHolder
 from unibus.bus.management.jobs.jobs import Jobs
 from unibus.core.access.rights import Right
 from unibus.endpoints.http.overview import Overview
@@ -21,56 +22,44 @@ from unibus.endpoints.server_control import ServerControl
 T = TypeVar("T")
 
 
-class ServingBroker(Protocol):
-    """The server's hold on its bus."""
+class ControlledBroker(BrokerHolder, Protocol):
+    """A holder of a broker that also reports on its process, and can stop it."""
 
     @property
-    def broker(self) -> Broker:
-        """StoreUnavailable while the store is being opened again."""
-
-    @property
-    def interrupted(self) -> asyncio.Event:
-        """Set when the server stops, and when the store has failed: what waits for messages has to end."""
-
-    @property
-    def control(self) -> ServerControl:
-        """What operators may see of the process, and do with it."""
-
-    def report(self, error: BaseException) -> None:
-        """An operation has raised this. After StoreFailed the store is opened again."""
+    def control(self) -> ServerControl: ...
 
 
 class Authorization(Protocol):
     def check(self, request: Request, right: Right, target: str) -> str:
-        """Return the name of the rule that allows it; Unauthorised or Forbidden otherwise."""
+        """Return the name of the rule that allows the request; Unauthorised or Forbidden otherwise."""
 
     def check_own_scope(self, request: Request, right: Right) -> str:
-        """The same for what the token is for, whatever that is."""
+        """The same for the scope of the token itself, whatever that is."""
 
     def viewer(self, request: Request, right: Right) -> Callable[[str], bool]:
-        """Which entities the caller may see: those on which it has the right. Unauthorised as `check`."""
+        """A predicate: whether the caller has the right on the entity of that name. Raises as `check` does."""
 
     def check_forwarding(self, request: Request, forward_to: str, forward_dead_letters_to: str) -> None:
-        """Whether the caller may manage the targets of forwarding, too. Names of entities, empty for none."""
+        """Forbidden unless the caller may also manage the targets of forwarding. Names of entities, empty for none."""
 
 
 class Observer(Protocol):
-    """Counts and logs what was answered."""
+    """Counts and logs the answers."""
 
     def answered(self, request: Request, operation: str, status: int, nanoseconds: int, error: str, rule: str) -> None:
         """`error` is the code of the error, empty for none; `rule` is the authorization rule, empty for none."""
 
     @property
     def statistics(self) -> Statistics:
-        """What was counted so far, for the metrics."""
+        """The counts so far, for the metrics."""
 
 
 class Service:
-    """`settings` default to those of a server that was started without any. `document` gives the OpenAPI document."""
+    """`settings` default to those of a server without configuration. `document` returns the OpenAPI document."""
 
     def __init__(
         self,
-        serving: ServingBroker,
+        serving: ControlledBroker,
         authorization: Authorization,
         observer: Observer,
         body_bytes_max: int,
@@ -91,16 +80,16 @@ class Service:
 
     @property
     def broker(self) -> Broker:
-        """StoreUnavailable while the store is being opened again."""
+        """StoreUnavailable while the store is being reopened."""
         broker = self._serving.broker
-        if broker is not self._watched:  # The first one, or that of a store that was opened again.
+        if broker is not self._watched:  # The first one, or the one of a reopened store.
             self._watched = broker
             self._shared = {}
             broker.watch_filters(self.observer.statistics.filters)
         return broker
 
     def shared(self, make: Callable[[Broker], T]) -> T:
-        """What all requests have in common, made when the first one needs it, and again for another broker."""
+        """An object that all requests share, created by `make` at the first use, and again after a reopened store."""
         broker = self.broker
         found = self._shared.get(make)
         if found is None:
@@ -109,7 +98,7 @@ class Service:
 
     @property
     def created_ns(self) -> int:
-        """When the namespace was created: the same instant as long as the server runs, whatever is deleted."""
+        """When the namespace was created. Does not change while the server runs, whatever entities are deleted."""
         if not self._created_ns:
             self._created_ns = self.broker.created_ns()
         return self._created_ns
@@ -120,9 +109,9 @@ class Service:
 
     @property
     def interrupted(self) -> asyncio.Event:
-        """The event of the broker as it is now: asked for before waiting at it."""
+        """The event of the current broker. Read it before a wait: a reopened store has a new event."""
         return self._serving.interrupted
 
     def report(self, error: BaseException) -> None:
-        """To be called with every StoreFailed: the server finds it by itself only seconds later."""
+        """Call this for every StoreFailed: the server itself would notice it only seconds later."""
         self._serving.report(error)

@@ -1,6 +1,6 @@
-"""What the HTTP endpoint has to know of the server's configuration: one frozen object, made by the server at its start.
+"""The settings of the HTTP endpoint: one frozen object, created by the server at its start.
 
-`Served` names the settings of a server that are read here, so that this package does not depend on how they are found.
+`Served` names the server settings that are read here, so that this package does not depend on how they are read.
 """
 
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ from unibus.core.access.rules import AuthorizationRule, checked_rules
 from unibus.errors import ConfigInvalid
 
 BODY_BYTES_MAX_DEFAULT: Final = 100 * 1024 * 1024
-"""Azure's largest message, and more than any batch of small ones."""
+"""The size of Azure's largest message."""
 
 
 class Served(Protocol):
-    """The settings of a server, as far as they are for HTTP."""
+    """The settings of a server that concern HTTP."""
 
     @property
     def namespace(self) -> str: ...
@@ -42,17 +42,17 @@ class Served(Protocol):
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """`authorization_rules` are added to those that the store has; a stored rule of the same name wins.
+    """`authorization_rules` are added to those of the store; a stored rule of the same name wins.
 
-    Loopback peers are trusted with the emulator's well-known key, and so are those of `allow_networks` (CIDR). `hosts`
-    None: a token may name any host. `namespace` is the name that clients are shown; empty: the host that they call.
+    The emulator's well-known key is accepted from loopback and from `allow_networks` (CIDR). `hosts` None: a token may
+    name any host. `namespace` is the name in answers to clients; if empty, the host that they call.
     """
 
     namespace: str = ""
     authorization_rules: tuple[AuthorizationRule, ...] = ()
     allow_networks: tuple[str, ...] = ()
     well_known_key: bool = True
-    """False: the emulator's well-known key is accepted from no peer, whatever rules there are."""
+    """False: the emulator's well-known key is never accepted."""
     hosts: tuple[str, ...] | None = None
     token_skew_s: int = 0
     body_bytes_max: int = BODY_BYTES_MAX_DEFAULT
@@ -65,9 +65,9 @@ class HttpSettings:
     metrics_histograms_max: int = 100
     local_rule_name: str = ""
     local_key: str = field(default="", repr=False)
-    """A rule with every right that is stored nowhere: for commands on this machine, as `FILE.serve.json` names it."""
+    """The key of the rule in `FILE.serve.json`, for commands on this machine: it has every right, and is not stored."""
     stalled_after_s: float = 300.0
-    """A queue whose oldest message waits longer than this, without a delivery meanwhile, is reported as degraded."""
+    """A queue whose oldest message has waited longer than this, without a delivery meanwhile, is degraded."""
 
     def __post_init__(self) -> None:
         checked_rules(self.authorization_rules)
@@ -75,8 +75,8 @@ class HttpSettings:
             try:
                 ip_network(network, strict=False)
             except ValueError as error:
-                hint = "an address, or a network such as 172.16.0.0/12"
-                raise ConfigInvalid(f"{network!r:.60} is no network", hint) from error
+                hint = "use an address, or CIDR such as 172.16.0.0/12"
+                raise ConfigInvalid(f"allow_networks contains {network!r:.60}, which is no network", hint) from error
 
     @classmethod
     def of(cls, served: Served, ca_path: Path | None, local_rule: AuthorizationRule | None = None) -> "HttpSettings":

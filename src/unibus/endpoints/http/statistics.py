@@ -1,9 +1,9 @@
-"""What was answered, counted for the metrics: plain numbers and fixed buckets, a microsecond or so for each request.
+"""Counts the answers for the metrics: plain numbers and fixed buckets, about a microsecond for each request.
 
-Series are bounded whatever clients send: operations, statuses and error codes are finite sets, and at most
+The number of series is bounded whatever clients send: operations, statuses and error codes are finite sets, and at most
 `ENTITIES_MAX` entities have a histogram of their own. All others share one. An entity that becomes one of the busiest
-gets a histogram that begins at zero; what it did before stays in the shared one. So no series ever decreases, except
-by beginning again, which Prometheus recognises.
+gets a histogram that begins at zero; its former counts stay in the shared one. So a series never decreases, except by a
+reset to zero, which Prometheus detects.
 """
 
 import time
@@ -13,23 +13,23 @@ from typing import Final
 
 ENTITIES_MAX: Final = 100
 ACTIVITY_MAX: Final = 10_000
-"""Names beyond the busiest whose activity is counted between two scrapes."""
+"""Names whose activity is counted between two scrapes, to find the busiest."""
 
 _MS: Final = 1_000_000
 BOUNDS_NS: Final = tuple(
     int(ms * _MS) for ms in (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000)
 )
-"""Upper bounds of the buckets, with the goals of the second design (0.5, 1, 5 and 10 ms) among them."""
+"""Upper bounds of the buckets. The latency goals (0.5, 1, 5 and 10 ms) are among them."""
 
 
 FILTER_BOUNDS_NS: Final = tuple(
     int(us * 1_000) for us in (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 100_000)
 )
-"""Filters take microseconds."""
+"""Finer buckets: filters take microseconds."""
 
 
 class Histogram:
-    """`counts` has one number more than there are bounds: what took longer than the last."""
+    """`counts` has one number more than `bounds_ns`, for durations above the last bound."""
 
     __slots__ = ("bounds_ns", "counts", "sum_ns")
 
@@ -44,17 +44,17 @@ class Histogram:
 
 
 class Latencies:
-    """One kind of operation, by entity. `others` is the shared histogram."""
+    """The latencies of one kind of operation, by entity. `others` is the shared histogram."""
 
     def __init__(self, entities_max: int = ENTITIES_MAX, bounds_ns: tuple[int, ...] = BOUNDS_NS) -> None:
         self._entities_max: Final = entities_max
         self._bounds_ns: Final = bounds_ns
         self.own: dict[str, Histogram] = {}
         self.others = Histogram(bounds_ns)
-        self._recent: dict[str, int] = {}  # Since the last rebalance: of all entities, as long as there is room.
+        self._recent: dict[str, int] = {}  # Operations since the last rebalance, of up to ACTIVITY_MAX entities.
 
     def record(self, entity: str, ns: int) -> None:
-        """`entity` without case."""
+        """`entity` is casefolded."""
         recent = self._recent
         if entity in recent:
             recent[entity] += 1
@@ -69,11 +69,11 @@ class Latencies:
         found.record(ns)
 
     def rebalance(self, exists: Callable[[str], bool]) -> None:
-        """Give the histograms to the entities that were busiest since the last call, and to none that is deleted."""
+        """Assign the histograms to the entities that were busiest since the last call, and to no deleted one."""
         recent, self._recent = self._recent, {}
         for entity in [each for each in self.own if not exists(each)]:
             del self.own[entity]
-        # A busier entity takes the place of the least busy. Twice as busy: two that are alike would swap forever.
+        # A busier entity replaces the least busy one. It must be twice as busy: similar ones would swap forever.
         waiting = sorted([(count, name) for name, count in recent.items() if name not in self.own and exists(name)])
         holding = sorted([(recent.get(name, 0), name) for name in self.own], reverse=True)
         while waiting and (holding or len(self.own) < self._entities_max):
@@ -87,10 +87,10 @@ class Latencies:
 
 
 class FilterLatencies(Latencies):
-    """How long the filters of each topic took for a message: what the broker reports to (`watch_filters`).
+    """How long the filters of each topic took for a message. The broker reports it (`watch_filters`).
 
-    It reports with the store's lock held, so that threads do not meet here; a scrape in between reads numbers that are
-    one apart at worst.
+    It reports while it holds the store's lock, so calls never overlap; a concurrent scrape reads numbers that are off
+    by one at most.
     """
 
     now_ns = staticmethod(time.perf_counter_ns)
@@ -100,7 +100,7 @@ class FilterLatencies(Latencies):
 
 
 class Statistics:
-    """Everything that the observer counts. `latencies` has a row for each operation kind of LATENCY_OF."""
+    """Everything that the observer counts. `latencies` has an entry for each kind in LATENCY_OF."""
 
     def __init__(self, entities_max: int = ENTITIES_MAX) -> None:
         self.requests: dict[tuple[str, int], int] = {}
@@ -125,4 +125,4 @@ _OPERATIONS: Final = {
     "complete": ("complete", "complete_locked", "complete_by_token"),
 }
 LATENCY_OF: Final = {name: kind for kind, names in _OPERATIONS.items() for name in names}
-"""Operations whose duration has a histogram. A receive that waits for a message counts its waiting."""
+"""Operations whose duration has a histogram. The duration of a receive includes its wait for a message."""

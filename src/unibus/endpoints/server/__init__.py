@@ -1,1 +1,1 @@
-"""The server process: started and stopped in order."""
+"""The server process: its start, its shutdown, and the recovery of a failed store."""

@@ -1,4 +1,4 @@
-"""The event loop of a server: uvloop where it is installed, asyncio's own on other platforms."""
+"""The event loop of a server: uvloop where it is installed, else asyncio's own."""
 
 import asyncio
 

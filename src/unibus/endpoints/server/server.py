@@ -1,10 +1,11 @@
 """A server: a store, its broker, the application and the ports, started and stopped in order.
 
     start:  store ▶ broker ▶ entities ▶ certificate ▶ application ▶ ports ▶ FILE.serve.json
-    stop:   FILE.serve.json ▶ ports ▶ requests in flight (up to a deadline) ▶ application ▶ store
+    stop:   FILE.serve.json ▶ ports ▶ in-flight requests (up to a deadline) ▶ application ▶ store
 
-A start that fails closes what it has opened. It leaves no new store behind: where the store does not exist yet, the
-ports are bound and the settings are checked before it is created. The ports listen when the store is open.
+A start that fails closes what it has opened, and leaves no new store behind: if the store does not exist yet, the ports
+are bound and the settings are checked before it is created. The ports listen only after the store is open, so no client
+connects to a server that cannot answer.
 """
 
 import asyncio
@@ -52,10 +53,10 @@ AppBuilder = Callable[[Serving[BrokerT], ServerSettings], Application]
 
 
 class Server(Generic[BrokerT]):
-    """One server on one store. `build_app` and `make_broker` are for tests; left out, they are those of unibus.
+    """One server on one store. `build_app` and `make_broker` are for tests; by default they are those of unibus.
 
-    `protocols` adds protocols by their first byte. `is_swept` False leaves the sweeps to a test, which moves the time
-    by `connections.sweep()`.
+    `protocols` adds protocols by their first byte. With `is_swept` False a test advances the time by calling
+    `connections.sweep()`.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Server(Generic[BrokerT]):
         self.settings = settings
         self.certificate: CertificateFiles | None = None
         self.addresses: list[tuple[str, int]] = []
-        """Where it listens: the addresses of `port` first, then those of `amqp_port`."""
+        """The addresses that it listens on: those of `port` first, then those of `amqp_port`."""
         self._build_app: AppBuilder[BrokerT] = build_app or self._application_of_unibus
         self._protocols = protocols
         self._is_swept = is_swept
@@ -83,11 +84,11 @@ class Server(Generic[BrokerT]):
         self.serving.control.store_url = self._shown_store()
         self._application: ApplicationServer | None = None
         self._bound: list[socket.socket] = []
-        """Sockets that no port has yet."""
+        """Bound sockets that no Port owns yet."""
         self._ports: list[Port] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    # What is in force, once it has started
+    # Available after the start
 
     @property
     def connections(self) -> Connections:
@@ -100,9 +101,9 @@ class Server(Generic[BrokerT]):
 
     @property
     def connection_string(self) -> str:
-        """The one string for clients on this machine; others have a host, a rule and a key of their own.
+        """The connection string for clients on this machine.
 
-        The well-known key is in it only while it is accepted: not once the namespace has a rule of its own.
+        It contains the well-known key only while that is accepted: as long as the namespace has no rule of its own.
         """
         hosts = [host for host, _ in self.addresses]
         is_local = any([is_loopback(host) or host in _EVERYWHERE for host in hosts])
@@ -114,13 +115,13 @@ class Server(Generic[BrokerT]):
 
     @property
     def ca_file(self) -> Path | None:
-        """The certificate that clients have to trust; None without TLS, or with a certificate that was given."""
+        """The CA certificate that clients have to trust; None without TLS, or with a certificate from the settings."""
         return None if self.certificate is None else self.certificate.ca
 
-    # Life
+    # Start and stop
 
     async def start(self) -> None:
-        """Serve, until `stop`. Raises StoreUnavailable, PortUnavailable or ConfigInvalid, and leaves nothing open."""
+        """Serve until `stop`. Raises StoreUnavailable, PortUnavailable or ConfigInvalid, and leaves nothing open."""
         self.serving.control.begin()
         try:
             await self._start()
@@ -131,7 +132,7 @@ class Server(Generic[BrokerT]):
         log_event(log, logging.INFO, "started", listening=listening, store=self._shown_store(), pid=os.getpid())
 
     async def stop(self) -> None:
-        """Accept nothing more, answer what is in flight, and close the store. A second call does nothing."""
+        """Stop accepting, answer in-flight requests, and close the store. A second call does nothing."""
         was_started = bool(self._ports)
         self._server_file.remove()
         if was_started:
@@ -155,7 +156,7 @@ class Server(Generic[BrokerT]):
             log_event(log, logging.INFO, "stopped")
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
-        """Serve until SIGTERM or SIGINT. A second signal ends it without waiting for what is in flight."""
+        """Serve until SIGTERM or SIGINT. A second signal stops without waiting for in-flight requests."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
         self.serving.control.stop = stopping.set
@@ -181,17 +182,18 @@ class Server(Generic[BrokerT]):
 
     def _on_signal(self, stopping: asyncio.Event) -> None:
         if stopping.is_set() and self._application is not None:
-            self._application.hurry()
+            self._application.stop_waiting()
         stopping.set()
 
     # Starting
 
     async def _start(self) -> None:
         settings = self.settings
-        # Before a store is made: one that does not exist has no keys.
+        # Before a store is created: one that does not exist yet has no keys.
         check_exposure(settings, bool(settings.authorization_rules) or _may_exist(self._url))
         if _path_of(self._url) and not _may_exist(self._url):
-            # Only then: of a server that is started twice on one store, StoreBusy names the process.
+            # Only for a new store. On an existing one the port of a second start is taken by the first, and StoreBusy,
+            # which names that process, is the better error.
             self._bound = bind_all(settings)
             await asyncio.to_thread(self._check_before_creation)
         await self.serving.open()
@@ -199,9 +201,11 @@ class Server(Generic[BrokerT]):
         check_exposure(settings, bool(rules or settings.authorization_rules))
         if settings.insecure and not rules and not settings.authorization_rules and not settings.allow_networks:
             text = (
-                "no other machine can use this server: it has no key of its own, and the well-known key is for loopback"
+                "clients on other machines are refused: the server has no authorization rule of its own, and the "
+                "well-known key is accepted from loopback only"
             )
-            log_event(log, logging.WARNING, text, hint="unibus access add, or --allow-networks")
+            hint = "add a rule: `unibus access add`; or trust their network: --allow-networks"
+            log_event(log, logging.WARNING, text, hint=hint)
         if settings.entities:
             plan = await asyncio.to_thread(declare_file, self.serving.bus, settings.entities)
             log_event(log, logging.INFO, "entities declared", file=settings.entities, count=len(plan.steps))
@@ -218,15 +222,15 @@ class Server(Generic[BrokerT]):
             self._sweep_later()
 
     def _check_before_creation(self) -> None:
-        """Raise what would refuse the start after a new store was created. Creates nothing."""
+        """Raise the errors that would end the start after a new store was created. Creates nothing."""
         settings = self.settings
         if settings.tls_certificate:
             self._tls()
         elif settings.tls:
             check_development_certificate(self._certificate_folder(), settings.certificate_names)
         if settings.entities:
-            with SyncMessageBus(strict=True) as rehearsal:  # In memory: the whole file, in an empty store.
-                declare_file(rehearsal, settings.entities)
+            with SyncMessageBus(strict=True) as trial:  # In memory: declare the whole file in an empty store.
+                declare_file(trial, settings.entities)
 
     def _listen(self, protocols: Protocols, tls: ssl.SSLContext | None) -> None:
         self._bound = self._bound or bind_all(self.settings)
@@ -238,11 +242,12 @@ class Server(Generic[BrokerT]):
     def _report_limit(self, most: int) -> None:
         wanted = self.settings.connections_max
         if most < wanted:
-            hint = f"allow {wanted + RESERVED} files (ulimit -n), or set connections_max"
-            log_event(log, logging.WARNING, "fewer connections than connections_max", count=most, hint=hint)
+            text = "the limit of open files allows fewer connections than connections_max"
+            hint = f"allow {wanted + RESERVED} open files (ulimit -n), or lower connections_max"
+            log_event(log, logging.WARNING, text, count=most, hint=hint)
 
     def _application_of_unibus(self, serving: Serving[BrokerT], settings: ServerSettings) -> Application:
-        # It also serves the certificate that clients have to trust.
+        # It also serves the CA certificate that clients have to trust.
         build = _imported("unibus.endpoints.http.application.app", "build")
         application: Application = build(serving, settings, self.ca_file, self._server_file.rule)
         return application
@@ -250,8 +255,10 @@ class Server(Generic[BrokerT]):
     def _open_bus(self) -> MessageBus:
         path = _path_of(self._url)
         if self._was_open and path and not os.path.exists(path):
-            # Its disk may be gone. A new store in its place would be an empty one that looks like it.
-            raise StoreUnavailable(f"{path} does not exist any more", "put it back; the server opens it then")
+            # Its disk may be unmounted. Creating a store here would serve an empty one under the same name.
+            raise StoreUnavailable(
+                f"the store {path} does not exist any more", "restore the file or mount its disk: the server retries"
+            )
         bus = MessageBus(self._url or "memory://", strict=True)
         self._was_open = True
         return bus
@@ -277,19 +284,19 @@ class Server(Generic[BrokerT]):
         self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        self._sweep_later()  # First, so that no error ends the sweeps.
+        self._sweep_later()  # First: an error below must not end the sweeps.
         self.connections.sweep()
         if self.connections.tick % HEALTH_TICKS == 0:
             self.serving.check()
 
     def _shown_store(self) -> str:
-        """Without a password that a URL may have."""
+        """The URL of the store without a password."""
         parts = urlsplit(self._url)
         return self._url.replace(f":{parts.password}@", ":***@") if parts.password else self._url or "memory://"
 
 
 def folder_beside(url: str) -> Path:
-    """Where the development certificate of a store is kept: beside it, or with the user's data."""
+    """The folder of a store's development certificate: beside the store, or in the user's data folder."""
     if path := _path_of(url):
         return Path(f"{path}-certificates")
     data = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME") or Path.home() / ".local" / "share"
@@ -297,7 +304,7 @@ def folder_beside(url: str) -> Path:
 
 
 def _path_of(url: str) -> str:
-    """The file or folder of a store; "" for one that has none."""
+    """The file or folder of a store; "" if it has none."""
     parts = urlsplit(url)
     return "" if parts.netloc else unquote(parts.path)[1:].rstrip("/")
 
@@ -308,7 +315,7 @@ def _may_exist(url: str) -> bool:
 
 
 def _imported(module: str, name: str) -> Any:
-    """What is imported when it is used first: the application brings FastAPI, which takes a while."""
+    """A function that is imported at its first call: the application imports FastAPI, which takes a while."""
 
     def call(*arguments: object) -> Any:
         return getattr(importlib.import_module(module), name)(*arguments)

@@ -1,7 +1,8 @@
-"""A server that owns a file writes beside it where commands reach it (`config/server_file.py`), while it listens.
+"""`FILE.serve.json`, written beside the store's file while the server listens: commands find the server by it
+(`config/server_file.py`).
 
-A server that cannot write it serves as well: commands of the same user then need `--url`. One that does not listen on
-loopback writes none, because the key in the file is accepted from this machine only.
+A server that cannot write the file still serves; commands of the same user then need `--url`. A server that does not
+listen on loopback writes none, because the key in the file is accepted from this machine only.
 """
 
 import importlib.metadata
@@ -21,14 +22,14 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class OwnServerFile:
-    """`rule` is in force as long as the server runs; None for a store that is in no file."""
+    """`rule` is valid while the server runs; None for a store without a file."""
 
     def __init__(self, url: str) -> None:
         self._path = owned_file(url)
         self.rule: AuthorizationRule | None = local_rule() if self._path else None
 
     def write(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """To be called when the ports listen."""
+        """Write the file. Call this when the ports listen: a command connects as soon as it finds the file."""
         local = [(_EVERYWHERE.get(host, host), port) for host, port in addresses]
         found = [address for address in local if is_loopback(address[0])]
         if self.rule is None or not found:
@@ -38,8 +39,9 @@ class OwnServerFile:
         try:
             write_server_file(self._path, ServerFile(url, os.getpid(), self.rule.name, key, version(), time.time_ns()))
         except OSError as error:
-            hint = f"commands find this server by --url {url} only"
-            log_event(log, logging.WARNING, "the file for commands was not written", reason=str(error), hint=hint)
+            hint = f"commands on this machine need --url {url}; make the folder of the store writable"
+            text = "cannot write the file by which commands find this server"
+            log_event(log, logging.WARNING, text, reason=str(error), hint=hint)
 
     def remove(self) -> None:
         if self.rule is not None:

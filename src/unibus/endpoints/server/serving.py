@@ -1,11 +1,11 @@
-"""The broker as endpoints see it: there, or for the moment not.
+"""The broker of a server, which is unavailable while a failed store is being reopened.
 
-    open ──▶ up ── StoreFailed ──▶ down ── the store was opened again ──▶ up … ──▶ closed
+    open ──▶ up ── StoreFailed ──▶ down ── the store is reopened ──▶ up … ──▶ closed
                                     └─ StoreUnavailable for every call, which endpoints answer with 503
 
-After a write has failed the outcome of the last calls is unknown until the store was opened again. So the bus is closed
-and opened again in the background, as often as it takes, while requests are answered. No caller keeps the broker across
-an await: it may be another one afterwards.
+After a failed write the outcome of the last calls is unknown until the store is recovered. So the bus is closed and
+opened again in the background, until that succeeds, while requests get 503. Invariant for callers: do not keep the
+broker across an await, because it may be replaced meanwhile.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ RETRY_S_MAX: Final = 5.0
 
 
 class Operations(Protocol):
-    """What the server itself asks of a broker."""
+    """What the server itself needs of a broker."""
 
     def namespace_rules(self) -> tuple[AuthorizationRule, ...]: ...
 
@@ -34,10 +34,10 @@ BrokerT = TypeVar("BrokerT", bound=Operations)
 
 
 class Serving(Generic[BrokerT]):
-    """Holds the broker of a server. For the loop that it is opened on.
+    """Holds the broker of a server. It belongs to the event loop that it is opened on.
 
-    `draining` is set when the server stops: what waits for messages answers at once, without any.
-    `interrupted` is set then too, and when the store has failed: what waits at that broker would never be woken.
+    `draining` is set when the server stops: waiting receives then answer at once, without a message.
+    `interrupted` is set then too, and when the store has failed: that broker would never wake a waiting receive.
     """
 
     def __init__(self, open_bus: Callable[[], MessageBus], make_broker: Callable[[MessageBus], BrokerT]) -> None:
@@ -54,26 +54,26 @@ class Serving(Generic[BrokerT]):
 
     @property
     def broker(self) -> BrokerT:
-        """The broker. StoreUnavailable while the store is being opened again, and after the end."""
+        """The broker. StoreUnavailable while the store is being reopened, and after `close`."""
         if self._broker is None:
             raise StoreUnavailable(f"the store is not available: {self._problem}", "try again in a moment")
         return self._broker
 
     @property
     def bus(self) -> MessageBus:
-        """The bus of the broker. StoreUnavailable as there."""
+        """The bus of the broker. StoreUnavailable as for `broker`."""
         if self._bus is None or self._broker is None:
             raise StoreUnavailable(f"the store is not available: {self._problem}", "try again in a moment")
         return self._bus
 
     @property
     def problem(self) -> str:
-        """Why there is no broker; "" while there is one."""
+        """Why there is no broker; "" while it is available."""
         return "" if self._broker is not None else self._problem
 
     async def open(self) -> None:
-        """StoreUnavailable, or one of its kinds, if the store cannot be opened."""
-        # In a thread: to recover a large store takes seconds, and a signal must be able to end it.
+        """Open the store. StoreUnavailable, or a subclass, if that fails."""
+        # In a thread: recovery of a large store takes seconds, and signals have to be handled meanwhile.
         bus = await asyncio.to_thread(self._open_bus)
         try:
             await bus.__aenter__()
@@ -84,12 +84,12 @@ class Serving(Generic[BrokerT]):
         self._bus = bus
 
     def drain(self) -> None:
-        """The server stops: end what waits for messages."""
+        """The server stops: end waiting receives."""
         self.draining.set()
         self.interrupted.set()
 
     async def close(self) -> None:
-        """Close the bus, after what was published on it was handled."""
+        """Close the bus, after its handlers have processed what was published."""
         self._problem = "the server has stopped"
         reopening, self._reopening = self._reopening, None
         if reopening is not None:
@@ -100,12 +100,12 @@ class Serving(Generic[BrokerT]):
             await bus.close()
 
     def report(self, error: BaseException) -> None:
-        """An operation has raised this. After StoreFailed the store is opened again; other errors are the caller's."""
+        """An operation has raised this error. After StoreFailed the store is reopened; others are ignored."""
         if isinstance(error, StoreFailed):
-            self.check()  # A late report may be about the store before this one.
+            self.check()  # Not `_go_down`: a late report may be about the store before this one.
 
     def check(self) -> None:
-        """Look whether the store has failed without any operation noticing it."""
+        """Check whether the store has failed, also if no operation has noticed it."""
         if self._bus is None or self._broker is None:
             return
         health = self._bus.health_check()
@@ -113,7 +113,8 @@ class Serving(Generic[BrokerT]):
             self._go_down(health.store.problem)
 
     def _go_down(self, problem: str) -> None:
-        log_event(log, logging.ERROR, "the store has failed", reason=problem)
+        hint = "clients get 503 until it is open again; the server retries"
+        log_event(log, logging.ERROR, "the store has failed", reason=problem, hint=hint)
         self._problem = problem
         self._broker = None
         self.interrupted.set()
@@ -124,8 +125,8 @@ class Serving(Generic[BrokerT]):
         if bus is not None:
             try:
                 await bus.close(0)
-            except BusError as error:  # It has failed before; what it could not write is unknown anyway.
-                log_event(log, logging.WARNING, "closing the failed store", reason=error.what)
+            except BusError as error:  # Expected of a failed store; the outcome of its last writes is unknown anyway.
+                log_event(log, logging.WARNING, "the failed store was not closed cleanly", reason=error.what)
         delay_s = RETRY_S
         while True:
             try:
@@ -137,7 +138,8 @@ class Serving(Generic[BrokerT]):
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_S_MAX)
         if not self.draining.is_set():
-            self.interrupted = asyncio.Event()  # Another one: those who wait at the old broker still have to notice.
+            # A new event; the old one stays set, because receives at the old broker may not have seen it yet.
+            self.interrupted = asyncio.Event()
         self.reopened += 1
         self._reopening = None
         log_event(log, logging.WARNING, "the store is open again")

@@ -1,1 +1,1 @@
-"""Connections: ports, TLS, the first byte, HTTP/1.1, limits and deadlines."""
+"""Connections: listening ports, TLS, protocol detection by the first byte, HTTP/1.1, limits and deadlines."""

@@ -1,7 +1,7 @@
-"""The ASGI application, run by uvicorn. This module and `http_protocol` are all that know uvicorn.
+"""Runs the ASGI application with uvicorn. Only this module and `http_protocol` know uvicorn.
 
-uvicorn's listening, signals and command line are not used: it is given no sockets, and its connections come from
-`port`. Of what it offers without documenting it, a test pins every name that is used here.
+uvicorn's own listening, signal handling and command line are not used: it gets no sockets, and its connections come
+from `port`. Some names used here are not documented by uvicorn; a test pins each of them.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ Application = Callable[..., Any]
 
 
 class ApplicationServer:
-    """Runs one application from its startup to its shutdown. It belongs to one loop."""
+    """Runs one application from its startup to its shutdown. It belongs to one event loop."""
 
     def __init__(self, app: Application, settings: ServerSettings) -> None:
         config = uvicorn.Config(
@@ -33,7 +33,7 @@ class ApplicationServer:
             interface="asgi3",
             log_config=None,
             access_log=False,
-            proxy_headers=False,  # The peer is the one that connects: a header must not replace it.
+            proxy_headers=False,  # The peer is the address that connects; a client could forge a header.
             server_header=False,
             timeout_graceful_shutdown=math.ceil(settings.drain_deadline_s),
         )
@@ -45,24 +45,24 @@ class ApplicationServer:
         self.connections = Connections(settings, cast("set[object]", self._server.server_state.connections))
 
     async def start(self) -> None:
-        """ConfigInvalid if the application fails at its startup; the log has its error."""
+        """ConfigInvalid if the startup of the application fails; its error is in the log."""
         await self._server.lifespan.startup()
         if self._server.lifespan.should_exit:
-            raise ConfigInvalid("the application did not start", "the log has its error")
-        # It keeps the Date header up to date, until should_exit.
+            raise ConfigInvalid("the startup of the ASGI application failed", "see its error in the log above")
+        # uvicorn's main loop keeps the Date header up to date, until should_exit.
         self._ticking = asyncio.get_running_loop().create_task(self._server.main_loop())
 
     def http(self) -> HttpConnection:
-        """The protocol of a new connection."""
+        """A protocol for a new connection."""
         server = self._server
         return HttpConnection(server.config, server.server_state, server.lifespan.state, self.connections)
 
     def counts(self) -> tuple[int, int]:
-        """How many connections are open, and how many requests are being answered."""
+        """The numbers of open connections and of in-flight requests."""
         return len(self.connections), len(self._server.server_state.tasks)
 
     async def stop(self) -> None:
-        """Answer what is in flight, until the deadline; then the application's shutdown."""
+        """Answer in-flight requests, up to the deadline; then run the application's shutdown."""
         if self._ticking is None:
             return
         self._server.should_exit = True
@@ -70,9 +70,9 @@ class ApplicationServer:
         await self._server.shutdown(sockets=[])
         self.connections.abort()
         if self._server.force_exit:
-            # uvicorn leaves it out then, and the end of the loop would cancel it with a traceback.
+            # uvicorn skips the lifespan's shutdown then, and the end of the loop would cancel it with a traceback.
             await self._server.lifespan.shutdown()
 
-    def hurry(self) -> None:
-        """Wait for nothing more."""
+    def stop_waiting(self) -> None:
+        """Do not wait for in-flight requests any longer."""
         self._server.force_exit = True

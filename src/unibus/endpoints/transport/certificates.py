@@ -1,14 +1,14 @@
-"""A development certificate authority and the certificate of this server, made when a server first starts.
+"""A development certificate authority and the certificate of this server, created when a server first starts.
 
-    folder/ca.pem           what clients are given to trust
+    folder/ca.pem           the CA certificate, which clients have to trust
     folder/ca-key.pem       private
     folder/server.pem       the server's certificate
     folder/server-key.pem   private
 
-They are reused by later starts, so that what a client trusts stays valid. The server's certificate is made again before
-it expires, or when its names or the authority change; the authority is made again in its last year. Files are written
-beside their place and renamed, and starts that share a folder take turns: none sees a key without its certificate.
-Private files are readable by their owner only.
+Later starts reuse them, so that what a client trusts stays valid. The server's certificate is renewed before it
+expires, and when its names or the authority change; the authority is renewed about a year before it expires. Files are
+written to a temporary name and renamed, and a file lock serialises starts that share a folder: none sees a key without
+its certificate. Only the owner can read private files.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ from unibus.errors import ConfigInvalid
 
 NAMES: Final = ("localhost", "127.0.0.1", "::1")
 CA_DAYS: Final = 3_650
-CA_RENEW_DAYS: Final = 400  # Longer than a server's certificate: that must not outlive its authority.
-SERVER_DAYS: Final = 397  # What browsers accept at most.
+CA_RENEW_DAYS: Final = 400  # More than SERVER_DAYS: a server's certificate must not be valid for longer than its CA.
+SERVER_DAYS: Final = 397  # The longest validity that browsers accept.
 SERVER_RENEW_DAYS: Final = 30
 _DAY: Final = datetime.timedelta(days=1)
 _PRIVATE: Final = 0o600
@@ -49,48 +49,48 @@ class Issued:
 
 @dataclass(frozen=True)
 class CertificateFiles:
-    """Where the certificate of a server is. `ca` is None for one that was given by a setting."""
+    """The files of a server's certificate. `ca` is None for a certificate from the settings."""
 
     certificate: Path
     key: Path
     ca: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """TLS 1.2 or newer. ConfigInvalid if the files are no certificate and key that belong together."""
+        """A context for TLS 1.2 or newer. ConfigInvalid if the files are not a certificate and its key."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         try:
-            # A password is never asked for at a terminal: an encrypted key is an error.
+            # Without this callback OpenSSL would prompt for a password at the terminal. An encrypted key is an error.
             context.load_cert_chain(self.certificate, self.key, password=lambda: b"")
         except (OSError, ssl.SSLError) as error:
-            said = getattr(error, "reason", None) or error.strerror or str(error)
+            reason = getattr(error, "reason", None) or error.strerror or str(error)
             raise ConfigInvalid(
-                f"{self.certificate} and {self.key} are no certificate and key: {said}",
-                "PEM files that belong together, the key without a password",
+                f"{self.certificate} and {self.key} are not a certificate with its key: {reason}",
+                "use PEM files that belong together, and a key without a password",
             ) from error
         return context
 
 
 def check_development_certificate(folder: Path, names: tuple[str, ...]) -> None:
-    """ConfigInvalid if the certificate could not be made, as far as that is visible without making anything."""
+    """ConfigInvalid if the certificate cannot be created, as far as that is visible without creating anything."""
     for name in names:
         _general_name(name)
     existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if not existing.is_dir():
-        raise _cannot_keep(folder, f"{existing} is no folder")
+        raise _cannot_store(folder, f"{existing} is not a folder")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise _cannot_keep(folder, f"{existing} is not writable")
+        raise _cannot_store(folder, f"{existing} is not writable")
 
 
 def development_certificate(folder: Path, names: tuple[str, ...], now: datetime.datetime) -> CertificateFiles:
-    """The certificate for `names` and this machine. Makes what is missing, expires soon or does not fit."""
+    """The certificate for `names` and this machine. Creates what is missing, expires soon or does not match."""
     wanted = tuple(dict.fromkeys([*NAMES, *names]))
     subjects = [_general_name(name) for name in wanted]
     files = CertificateFiles(folder / "server.pem", folder / "server-key.pem", folder / "ca.pem")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _taking_turns(folder):
+        with _locked(folder):
             authority = _read(folder / "ca.pem", folder / "ca-key.pem")
             if authority is None or _expires_within(authority, CA_RENEW_DAYS, now):
                 authority = _make_authority(now)
@@ -99,14 +99,14 @@ def development_certificate(folder: Path, names: tuple[str, ...], now: datetime.
             if server is None or _must_be_made_again(server, authority, subjects, now):
                 _write(_make_server(authority, subjects, now), files.certificate, files.key)
     except OSError as error:
-        raise _cannot_keep(folder, error.strerror or str(error)) from error
+        raise _cannot_store(folder, error.strerror or str(error)) from error
     return files
 
 
-def _cannot_keep(folder: Path, why: str) -> ConfigInvalid:
+def _cannot_store(folder: Path, why: str) -> ConfigInvalid:
     return ConfigInvalid(
-        f"the development certificate cannot be kept in {folder}: {why}",
-        "choose a folder: --certificate-folder; or do without TLS: --no-tls",
+        f"the development certificate cannot be stored in {folder}: {why}",
+        "choose another folder: --certificate-folder DIR; or switch TLS off: --no-tls",
     )
 
 
@@ -135,7 +135,9 @@ def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.DNSName(name.encode("idna").decode("ascii") if not name.isascii() else name)
     except (ValueError, UnicodeError) as error:
-        raise ConfigInvalid(f"certificate_names has {name!r:.80}", "a host name or an address") from error
+        raise ConfigInvalid(
+            f"certificate_names contains {name!r:.80}, which is no name", "use a host name or an IP address"
+        ) from error
 
 
 def _make_authority(now: datetime.datetime) -> Issued:
@@ -177,7 +179,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _DAY)  # Clocks of containers may be behind.
+        .not_valid_before(now - _DAY)  # The clock of a client in a container may be behind.
         .not_valid_after(now + days * _DAY)
     )
 
@@ -200,7 +202,7 @@ def _usage(signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _read(certificate: Path, key: Path) -> Issued | None:
-    """None if it is missing, or is not what was written: then it is made again."""
+    """None if a file is missing or is not what was written: the certificate is then created again."""
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
         private = serialization.load_pem_private_key(key.read_bytes(), None)
@@ -212,7 +214,7 @@ def _read(certificate: Path, key: Path) -> Issued | None:
 
 
 def _write(issued: Issued, certificate: Path, key: Path) -> None:
-    """The key first: a certificate without its key is made again, by `_read`."""
+    """The key first. A crash between the two leaves a key that does not match: `_read` then returns None."""
     private = issued.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -228,7 +230,7 @@ def _write_file(path: Path, content: bytes, mode: int) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(beside, mode)  # Whatever the umask is.
+        os.chmod(beside, mode)  # Independent of the umask.
         os.replace(beside, path)
     except BaseException:
         beside.unlink(missing_ok=True)
@@ -236,8 +238,8 @@ def _write_file(path: Path, content: bytes, mode: int) -> None:
 
 
 @contextlib.contextmanager
-def _taking_turns(folder: Path) -> Iterator[None]:
-    """Servers that start at the same time and share a folder must not mix their keys."""
+def _locked(folder: Path) -> Iterator[None]:
+    """A file lock: servers that start at the same time and share a folder must not mix their keys."""
     try:
         import fcntl
     except ImportError:  # Windows.

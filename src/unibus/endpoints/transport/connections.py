@@ -1,13 +1,14 @@
-"""All connections of a server, and the one sweep per second that ends those which owe bytes for too long.
+"""All connections of a server, and the sweep that closes those whose peer misses a deadline, once per second.
 
-A timer for each request would cost a third of its processor time. Instead a connection notes the second in which its
-peer began to owe something, and once a second all of them are asked. Time is counted in sweeps ("ticks"), so nothing
-here reads a clock, and a test moves the time by sweeping.
+A timer for each request would cost a third of its processor time. Instead a connection records the tick at which the
+server began to wait for its peer, and one sweep per second visits all connections. Time is counted in sweeps ("ticks"),
+so nothing here reads a clock, and a test advances the time by calling `sweep`.
 
-What is noted in tick t and has d seconds is cut by the first sweep with tick - t > d: after d to d + 1 seconds.
+A wait that began in tick t with a deadline of d seconds is cut by the first sweep with tick - t > d, so after d to
+d + 1 seconds.
 
-When there are as many as may be, a new connection takes the place of the oldest that has sent nothing for seconds, or
-of the oldest TLS handshake: a peer that only holds connections open keeps no client out.
+At the limit of connections a new one replaces the oldest that has sent nothing for seconds, or the oldest TLS
+handshake: a peer that only holds connections open does not keep other clients out.
 """
 
 import logging
@@ -22,24 +23,24 @@ from unibus.endpoints.transport.open_files import connections_allowed
 log = logging.getLogger("unibus.server")
 
 REFUSALS_PER_TICK: Final = 10
-"""Lines about refused connections in one second. The rest is counted: a port scanner must not fill a disk."""
+"""Log lines about refused connections per second. More are only counted: a port scanner must not fill a disk."""
 
 
 class Connection(Protocol):
-    """What the server knows of a connection of any protocol."""
+    """A connection of any protocol, as the server sees it."""
 
     def sweep(self, tick: int) -> None:
-        """Called once a second: close the connection if its peer is late."""
+        """Called once per second: close the connection if its peer has missed a deadline."""
 
     def shutdown(self) -> None:
-        """The server stops: finish what is in flight, and close."""
+        """The server stops: finish in-flight requests, then close."""
 
     def abort(self) -> None:
-        """Close now, whatever is in flight."""
+        """Close now, and drop in-flight requests."""
 
 
 class ConnectionDeadlines:
-    """How many ticks a peer has."""
+    """The deadlines of a peer, in ticks."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.head = math.ceil(settings.head_deadline_s)
@@ -48,13 +49,13 @@ class ConnectionDeadlines:
 
 
 class SilentConnection(Connection, Protocol):
-    """One that has sent nothing. `since` is the tick in which it was accepted."""
+    """A connection that has sent nothing. `since` is the tick in which it was accepted."""
 
     since: int
 
 
 class Connections:
-    """The open connections. `drained` is the set whose members uvicorn shuts down and waits for when it stops."""
+    """The open connections. uvicorn shuts down the members of its set `drained`, and waits for them, when it stops."""
 
     def __init__(self, settings: ServerSettings, drained: set[object]) -> None:
         self.settings = settings
@@ -64,12 +65,12 @@ class Connections:
         self.refused = 0
         self.cut = 0
         self.handovers = 0
-        """Connections in plain text that are neither silent nor open: between their first byte and their protocol."""
+        """Plain-text connections between their first byte and their protocol: no longer silent, not open yet."""
         self.handshakes = Handshakes(settings.handshakes_max, self._count_cut_handshake)
-        """The same for TLS, where that takes a handshake. Those that wait for their turn are open connections."""
+        """The same for TLS, which needs a handshake in between. Handshakes that wait are open connections."""
         self.most = connections_allowed(settings.connections_max)
         self.bodies_bytes = 0
-        """Of all requests that are in flight: their bodies may all be in memory."""
+        """Body bytes of all in-flight requests, which may all be in memory."""
         self._open: set[Connection] = set()
         self._silent: dict[SilentConnection, None] = {}  # The oldest is first.
         self._silent_cut = 0
@@ -82,7 +83,7 @@ class Connections:
         return len(self._open)
 
     def has_room(self) -> bool:
-        """Whether one more may come: also after another one was cut for it."""
+        """Whether another connection is allowed. At the limit this first cuts an old silent one or handshake."""
         if not 0 < self.most <= len(self._open) + self.handovers + len(self.handshakes):
             return True
         return self._cut_silent() or self.handshakes.cut_oldest()
@@ -101,12 +102,12 @@ class Connections:
         self.cut += 1
 
     def add(self, connection: Connection) -> None:
-        """From now on it is swept, and shut down when the server stops."""
+        """Sweep this connection from now on, and shut it down when the server stops."""
         self._open.add(connection)
         self._drained.add(connection)
 
     def add_silent(self, connection: SilentConnection) -> None:
-        """One that may be cut for another, until it sends something."""
+        """Add a connection that may be cut for another one until it sends something."""
         self._silent[connection] = None
         self.add(connection)
 
@@ -125,7 +126,9 @@ class Connections:
             log_event(log, logging.WARNING, "more connections refused", count=self._unreported)
         if self._silent_cut or self._handshakes_cut:
             counts = {"silent": self._silent_cut, "handshakes": self._handshakes_cut}
-            log_event(log, logging.WARNING, "connections cut for others", **counts)
+            log_event(
+                log, logging.WARNING, "idle connections closed for new ones: connections_max is reached", **counts
+            )
         self._reported = self._unreported = self._silent_cut = self._handshakes_cut = 0
         self.handshakes.sweep(self.tick)
         for connection in list(self._open):
@@ -137,12 +140,12 @@ class Connections:
             connection.abort()
 
     def report_refused(self, reason: str, peer: object) -> None:
-        """A connection or request that was refused before any operation saw it."""
+        """Log and count a connection or request that was refused before any operation."""
         self.refused += 1
         self._report(logging.WARNING, "connection refused", reason, peer)
 
     def report_cut(self, reason: str, peer: object) -> None:
-        """A connection whose peer was late."""
+        """Log and count a connection whose peer missed a deadline."""
         self.cut += 1
         self._report(logging.INFO, "connection cut", reason, peer)
 

@@ -1,8 +1,11 @@
-"""Which protocol a connection speaks: its first byte decides, in plain text and again inside TLS.
+"""Detects the protocol of a connection by its first byte, in plain text and again inside TLS.
 
-One byte is enough, so there is never a part of a prefix to wait for: 0x16 begins a TLS handshake, `A` an AMQP header
-(no HTTP method that is served begins with it), and everything else is HTTP, or is refused there. Other protocols are
-added to `protocols` by their first byte.
+    0x16       a TLS handshake
+    'A'        an AMQP header; no HTTP method that is served begins with it
+    any other  HTTP, whose parser refuses what is none
+
+One byte is enough, so the server never has to wait for the rest of a prefix. `protocols` adds other protocols by their
+first byte.
 """
 
 import asyncio
@@ -15,10 +18,11 @@ from unibus.endpoints.transport.connections import Connections
 TLS: Final = 0x16
 AMQP: Final = ord("A")
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
-"""What AMQP 1.0 has a server answer to a header that it does not accept, before it closes."""
+"""The answer to a protocol header that the server does not accept, before it closes (AMQP 1.0, part 2.2)."""
 
 ConnectionFactory = Callable[[Connections], asyncio.Protocol]
-"""Makes the protocol of a connection. It adds itself to the connections, or is not swept and not shut down."""
+"""Creates the protocol of a connection, which has to add itself to the connections: else it is not swept, and not shut
+down."""
 
 _PLAIN_REFUSED: Final = b"""\
 plain text is accepted from loopback and from the networks of allow_networks only: use TLS, or start with --insecure
@@ -54,7 +58,7 @@ class Protocols:
 
 
 class InsideTls(asyncio.Protocol):
-    """A TLS connection until its first byte has come. It is swept as one that sends nothing."""
+    """A TLS connection until its first byte has arrived. It has the deadline for headers."""
 
     def __init__(self, protocols: Protocols) -> None:
         self._protocols = protocols
@@ -81,7 +85,8 @@ class InsideTls(asyncio.Protocol):
 
     def sweep(self, tick: int) -> None:
         if tick - self._since > self._connections.deadlines.head and self._transport is not None:
-            self._connections.report_cut("no request inside TLS", self._transport.get_extra_info("peername"))
+            reason = "nothing was sent after the TLS handshake"
+            self._connections.report_cut(reason, self._transport.get_extra_info("peername"))
             self._transport.abort()
 
     def shutdown(self) -> None:
@@ -94,7 +99,7 @@ class InsideTls(asyncio.Protocol):
 
 
 class ConnectionRefusal(asyncio.Protocol):
-    """A connection that is not served: one line in the log, one answer, closed."""
+    """A connection that is refused: one log line, one answer, close."""
 
     def __init__(self, connections: Connections, reason: str, answer: bytes) -> None:
         self._connections = connections
@@ -108,7 +113,8 @@ class ConnectionRefusal(asyncio.Protocol):
         self._connections.add(self)
         self._connections.report_refused(self._reason, transport.get_extra_info("peername"))
         self._transport.write(self._answer)
-        # What the peer has sent is read and dropped, or closing would reset the connection before it has the answer.
+        # What the peer still sends is read and dropped: closing with unread data would reset the connection, and the
+        # peer might lose the answer.
         if self._transport.can_write_eof():
             self._transport.write_eof()
         else:
@@ -131,7 +137,8 @@ class ConnectionRefusal(asyncio.Protocol):
 
 
 class AmqpNotYet(ConnectionRefusal):
-    """AMQP clients are answered in their own protocol, so that they report a version and not a broken connection."""
+    """AMQP clients are answered in their own protocol, so that they report an unsupported version, not a broken
+    connection."""
 
     def __init__(self, connections: Connections) -> None:
         super().__init__(connections, "AMQP: not yet", AMQP_HEADER)

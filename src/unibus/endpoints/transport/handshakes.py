@@ -1,24 +1,24 @@
-"""TLS handshakes that are not finished: bounded in number, because each has buffers of its own from the first byte on.
+"""Unfinished TLS handshakes: bounded in number, because each has buffers of its own from its first byte on.
 
-    first byte ─▶ add ─┬─ fewer than handshakes_max ───────────────▶ running ─▶ open
-                       ├─ the oldest runs for seconds: it is cut ──▶ running
-                       └─ all of them are fresh ─▶ waiting, without a buffer ─▶ running, when one ends or gets old
+    first byte ─▶ add ─┬─ fewer than handshakes_max ─────────────────▶ running ─▶ open
+                       ├─ the oldest runs for seconds: it is closed ─▶ running
+                       └─ all of them are recent ─▶ waiting, without a buffer ─▶ running, when one ends or gets old
 
-A handshake of a healthy client takes milliseconds, so those that are old are of peers that hold them open. A burst of
-healthy clients waits for its turn, and none of it is cut. Of those that wait the latest is next: behind a crowd that
-holds connections open it would come too late. To keep clients out a peer has to begin new handshakes all the time,
-faster than they are served.
+A handshake of a healthy client takes milliseconds, so an old one belongs to a peer that holds it open. A burst of
+healthy clients waits, and none of them is closed. The latest that waits runs next (last in, first out): behind many
+connections that are only held open, a first-in order would make a healthy client wait past its deadline. To keep
+clients out a peer has to begin new handshakes continuously, faster than the server runs them.
 """
 
 from collections.abc import Callable
 from typing import Final, Protocol
 
 OLD_TICKS: Final = 2
-"""From so many sweeps on a handshake may be cut for another: that is after one to two seconds."""
+"""The age in sweeps from which a handshake may be closed for another: after one to two seconds."""
 
 
 class Handshake(Protocol):
-    """A connection of which the first byte of a handshake has come."""
+    """A connection that has sent the first byte of a TLS handshake."""
 
     began: int
     """The tick in which it began to run."""
@@ -27,14 +27,14 @@ class Handshake(Protocol):
         """Begin. `Handshakes.discard` is called when it ends."""
 
     def hold(self) -> None:
-        """It has to wait for its turn."""
+        """Called when the handshake has to wait."""
 
     def cut(self) -> None:
         """Close the connection."""
 
 
 class Handshakes:
-    """Those of a server, in the order in which they came. `on_cut` is called for each that is cut for another."""
+    """The handshakes of a server, in the order of their arrival. `on_cut` is called for each one cut for another."""
 
     def __init__(self, most: int, on_cut: Callable[[], None]) -> None:
         self._most = most
@@ -45,7 +45,7 @@ class Handshakes:
         self._is_filling = False
 
     def __len__(self) -> int:
-        """How many run. Those that wait have no buffers yet."""
+        """How many are running. Waiting ones have no buffers yet."""
         return len(self._running)
 
     def add(self, handshake: Handshake) -> None:
@@ -55,18 +55,18 @@ class Handshakes:
             handshake.hold()
 
     def discard(self, handshake: Handshake) -> None:
-        """It has ended, or its connection was closed while it waited."""
+        """Forget a handshake that has ended, or whose connection was closed while it waited."""
         self._waiting.pop(handshake, None)
         self._running.pop(handshake, None)
         self._fill()
 
     def sweep(self, tick: int) -> None:
-        """One second has passed: more of those that run may be old."""
+        """One second has passed: more running handshakes may be old."""
         self._tick = tick
         self._fill()
 
     def cut_oldest(self) -> bool:
-        """Cut the handshake that runs for the longest time, if that is seconds."""
+        """Cut the oldest running handshake, if it is old enough; return whether it was."""
         oldest = next(iter(self._running), None)
         if oldest is None or self._tick - oldest.began < OLD_TICKS:
             return False
@@ -76,7 +76,8 @@ class Handshakes:
         return True
 
     def _fill(self) -> None:
-        """Run those that wait, as far as they may. One that ends meanwhile, as its port is closed, calls this again."""
+        """Run waiting handshakes, up to the limit. One that ends inside `run`, because its port is closed, calls this
+        again: `_is_filling` prevents the recursion."""
         if self._is_filling:
             return
         self._is_filling = True

@@ -1,16 +1,16 @@
-"""HTTP/1.1 by uvicorn and httptools, with the limits and deadlines that they do not have.
+"""HTTP/1.1 with uvicorn and httptools, plus the limits and deadlines that they lack.
 
 uvicorn alone accepts a request without a Host, headers of any size and number, and a connection that never completes
-its request. This subclass follows each request through its phases:
+its request. This subclass tracks each request through its phases:
 
     WAITING ─ first byte ─▶ HEAD ─ empty line ─▶ BODY ─ last byte ─▶ WORKING ─ answered ─▶ WAITING
        │ idle                 │ too long, late     │ too long, late
        ▼                      ▼                    ▼
-     closed                REFUSED: answered, what still comes is read and dropped for a moment, closed
+     closed                REFUSED: answered; further bytes are read and dropped for up to two seconds; closed
 
-A refused request reaches no operation and leaves one line in the log. The rules of parsing are those of httptools
-(llhttp, strict): a Content-Length beside a Transfer-Encoding, bare line feeds, two lengths and folded headers are
-refused there. h11 would accept them, so nothing selects it.
+A refused request reaches no operation and leaves one log line. httptools (llhttp, strict) decides about the syntax: it
+refuses a Content-Length beside a Transfer-Encoding, bare line feeds, two lengths and folded headers, which are the
+means of request smuggling. h11 would accept them, so this server never uses it.
 """
 
 import re
@@ -34,16 +34,16 @@ WORKING: Final = 3
 REFUSED: Final = 4
 
 LINGER_TICKS: Final = 2
-"""How long a refused peer may go on sending: to close at once would lose the answer on its way."""
+"""Ticks in which a refused peer may send: closing at once could reset the connection before it has the answer."""
 
 PIPELINED_MAX: Final = 16
-"""Requests that wait behind the one that is being answered, above which no more is read from the connection."""
+"""Pipelined requests that may wait behind the one in progress. Above this, reading from the connection is paused."""
 
 _CHUNK_BYTES: Final = 16
-"""What the frame of one chunk may take besides its data."""
+"""Bytes that the framing of one chunk may take besides its data."""
 
 HEADER_NAMES: Final = "unibus.header_names"
-"""Where the scope has the header names as they were written."""
+"""The key of the scope for the header names in their original case."""
 
 _HOST: Final = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]+")
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
@@ -67,8 +67,9 @@ class _Refused(Exception):
 
 
 class _Reading(FlowControl):
-    """uvicorn reads on after every answer, also when thousands of requests wait already: 13 times of what a peer sends
-    would be kept in memory, without any bound. Here a connection is read when few wait.
+    """Backpressure for pipelined requests. uvicorn resumes reading after every answer, even if thousands of requests
+    wait: a peer could fill the memory without bound (13 bytes for each byte that it sends). Here reading is resumed
+    only when few requests wait.
     """
 
     def __init__(self, connection: "HttpConnection") -> None:
@@ -76,40 +77,39 @@ class _Reading(FlowControl):
         self._connection = connection
 
     def resume_reading(self) -> None:
-        # What waits is answered without reading. The answer before the last few comes here again.
+        # Waiting requests are answered without reading more. The end of each answer calls this again.
         if len(self._connection.pipeline) < PIPELINED_MAX:
             super().resume_reading()
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One connection. Method names are those of uvicorn, asyncio and httptools, which call them."""
+    """One connection. uvicorn, asyncio and httptools call its methods, so their names are fixed."""
 
     def __init__(
         self, config: Config, server_state: ServerState, app_state: dict[str, Any], connections: Connections
     ) -> None:
         super().__init__(config, server_state, app_state)
-        self.access_log = False  # The application writes its own.
+        self.access_log = False  # The application writes its own request log.
         self.phase = WAITING
         self.since = connections.tick
         self._all = connections
         self._settings = connections.settings
-        self._is_offer = False  # Whether the head offers to go on in another protocol.
+        self._is_offer = False  # Whether the head offers an Upgrade to another protocol.
         self._is_second_reading = False
-        self._has_cycle = False  # Whether there was a request: uvicorn's `cycle` is the answer to the latest.
-        self._running: RequestResponseCycle | None = (
-            None  # The answer that is being made: an earlier one, with pipelining.
-        )
+        self._has_cycle = False  # Whether there was a request: uvicorn's `cycle` belongs to the latest one.
+        # The request in progress: an earlier one than `cycle`, with pipelining.
+        self._running: RequestResponseCycle | None = None
         self._fed = 0  # Bytes of the chunk that is being parsed.
-        self._head_bytes = 0  # Of a head that did not come in one chunk.
+        self._head_bytes = 0  # Of a head that did not arrive in one chunk.
         self._is_first_chunk = False
         self._hosts = 0
         self._names: list[bytes] = []
         self._length = 0
         self._body_bytes = 0
         self._body_pieces = 0
-        self._frame_bytes = 0  # What came in the phase of the body and is not body.
-        self._held = 0  # Bytes that this connection has in `bodies_bytes`.
-        self._stalled = -1  # The tick since which the peer does not read its answer.
+        self._frame_bytes = 0  # Bytes of the body phase that are no body: chunk framing and trailers.
+        self._held = 0  # The share of this connection in `bodies_bytes`.
+        self._stalled = -1  # The tick since which the peer has not read its answer; -1: it reads.
 
     # From the transport
 
@@ -125,7 +125,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
         running = self._running
         if running is not None and not running.response_complete:
-            # uvicorn notifies the latest request only: this one would wait on, and then write to a closed transport.
+            # uvicorn only notifies the latest request: this one would continue, and write to a closed transport.
             running.disconnected = True
             running.message_event.set()
 
@@ -147,8 +147,8 @@ class HttpConnection(HttpToolsProtocol):
             elif self.phase == BODY and before >= 0:
                 self._check_frames(self._body_bytes - before)
         if rest is not None:
-            # Not inside of the handler: the exception that it handles would become the context of every later one, and
-            # `_refuse_for` finds the reason for a refusal there.
+            # Not inside the except block: its exception would become the context of every later one, and `_refuse_for`
+            # reads the reason of a refusal from the context.
             self._read_without_upgrade(rest)
 
     def pause_writing(self) -> None:
@@ -167,20 +167,20 @@ class HttpConnection(HttpToolsProtocol):
         self.since = self._all.tick
         self._is_first_chunk = True
         self._head_bytes = self._hosts = self._length = 0
-        # ASGI has header names in lower case only. Properties of messages are headers, and keep their case.
+        # ASGI has header names in lower case only. Message properties are sent as headers, and keep their case.
         self._names = []
         self.scope[HEADER_NAMES] = self._names  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Not by super(), which lowers, appends and looks for Expect: this is called for each header.
+        # Does what super() does, without calling it: this runs for each header of each request.
         if self.phase != HEAD:
-            return  # A trailer. Nothing uses them, and they must not pass for headers.
+            return  # A trailer. Nothing uses trailers, and they must not be taken for headers.
         self._names.append(name)
         name = name.lower()
         if name == b"host":
             self._hosts += 1
             if _HOST.fullmatch(value) is None:
-                raise _Refused(HTTPStatus.BAD_REQUEST, "Host is not valid")
+                raise _Refused(HTTPStatus.BAD_REQUEST, "the header Host is not valid")
         elif name == b"content-length":
             self._length = int(value)
         elif name == b"expect" and value.lower() == b"100-continue":
@@ -191,7 +191,7 @@ class HttpConnection(HttpToolsProtocol):
         self._is_offer = self.parser.should_upgrade()
         if self._is_offer:
             if self.parser.get_method() == b"CONNECT":
-                raise _Refused(HTTPStatus.BAD_REQUEST, "CONNECT is for proxies")
+                raise _Refused(HTTPStatus.BAD_REQUEST, "CONNECT is not supported: this server is no proxy")
             return
         self._check_head()
         super().on_headers_complete()
@@ -218,7 +218,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_offer:
             return
         super().on_message_complete()
-        # Answered already: the operation did not wait for the body.
+        # It may be answered already: an operation need not wait for the body.
         self.phase = WAITING if self.cycle.response_complete else WORKING
         self.since = self._all.tick
 
@@ -227,7 +227,7 @@ class HttpConnection(HttpToolsProtocol):
             self._running = self.pipeline[-1][0]
             super().on_response_complete()
             return
-        # As super(), without its timer: the sweep closes idle connections.
+        # Does what super() does, without its timer: the sweep closes idle connections.
         self.server_state.total_requests += 1
         self._release()
         if self.phase == WORKING:
@@ -243,7 +243,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.phase == REFUSED:
             self.transport.close()
         elif self._stalled >= 0 and running is not None and running.scope.get(LIVE):
-            # It does not read, and its answer would have no end anyway: waiting for it would only delay the stop.
+            # The peer does not read, and a live answer has no end: waiting for it would only delay the stop.
             self.transport.abort()
         else:
             super().shutdown()
@@ -258,7 +258,7 @@ class HttpConnection(HttpToolsProtocol):
         elif self.phase == WORKING:
             return
         elif self.flow.read_paused:
-            self.since += 1  # The operation is behind, not the peer.
+            self.since += 1  # The server has paused reading: this second does not count against the peer.
         else:
             self._sweep_phase(tick - self.since)
 
@@ -271,7 +271,7 @@ class HttpConnection(HttpToolsProtocol):
         elif self.phase == REFUSED and age > LINGER_TICKS:
             self.transport.abort()
         elif self.phase == WAITING and not self._has_cycle and age > deadlines.head:
-            self._cut("no request")  # Empty lines are no beginning of one.
+            self._cut("no request")  # Empty lines do not begin a request.
         elif self.phase == WAITING and age > deadlines.idle:
             self.transport.close()
 
@@ -282,14 +282,14 @@ class HttpConnection(HttpToolsProtocol):
     # Upgrade
 
     def _read_without_upgrade(self, rest: bytes) -> None:
-        """Parse the request again as one that offers no other protocol, which is what a server may do.
+        """Parse the request again without its Upgrade: a server may ignore that header (RFC 9110, section 7.8).
 
-        httptools stops after a head with an Upgrade and skips the body. Java's client offers HTTP/2 that way with each
-        request, so the body has to be read.
+        httptools stops after a head with an Upgrade and skips the body. Java's HTTP client offers HTTP/2 this way with
+        each request, so the body has to be read.
         """
         if self._is_second_reading:
-            # Each of many in one chunk would be parsed with all that follow it.
-            self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "requests with Upgrade, one after the other"))
+            # Each of n such requests in one chunk would be parsed with all that follow it: quadratic time.
+            self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "pipelined requests with Upgrade"))
             return
         offer = (b"upgrade", b"http2-settings", b"connection")
         lines = [self.parser.get_method(), b" ", self.url, b" HTTP/", self.parser.get_http_version().encode(), b"\r\n"]
@@ -308,10 +308,10 @@ class HttpConnection(HttpToolsProtocol):
     def _check_head(self) -> None:
         settings = self._settings
         if self._hosts != 1:
-            raise _Refused(HTTPStatus.BAD_REQUEST, f"{self._hosts or 'no'} Host headers, exactly one is required")
+            raise _Refused(HTTPStatus.BAD_REQUEST, f"the request has {self._hosts} Host headers, 1 is required")
         if len(self.headers) > settings.headers_max:
             raise _Refused(HTTPStatus.BAD_REQUEST, f"more than {settings.headers_max} headers")
-        # Exact only when it may be too much: the chunk may have the body and the next request in it.
+        # Counted exactly only if it may be too much: the chunk may also contain the body and the next request.
         most = settings.header_bytes_max
         if self._fed + self._head_bytes > most and _size_of_head(self.url, self.headers) > most:
             raise _head_too_large(most)
@@ -324,17 +324,17 @@ class HttpConnection(HttpToolsProtocol):
 
     def _check_partial_head(self) -> None:
         if self._is_first_chunk:
-            self._is_first_chunk = False  # It may also have the end of an earlier request in it.
+            self._is_first_chunk = False  # Not counted: it may also contain the end of an earlier request.
             return
         self._head_bytes += self._fed
         if self._head_bytes > self._settings.header_bytes_max:
             self._refuse(_head_too_large(self._settings.header_bytes_max))
 
     def _check_frames(self, body_bytes: int) -> None:
-        """Bounds what httptools keeps of a trailer or the extension of a chunk that never ends."""
+        """Bounds what httptools buffers of an endless trailer or chunk extension."""
         self._frame_bytes += self._fed - body_bytes
         if self._frame_bytes > self._settings.header_bytes_max + _CHUNK_BYTES * self._body_pieces:
-            self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "more frames than body"))
+            self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "chunk framing or trailers are too large"))
 
     def _release(self) -> None:
         self._all.bodies_bytes -= self._held
@@ -347,17 +347,17 @@ class HttpConnection(HttpToolsProtocol):
         if isinstance(cause, _Refused):
             self._refuse(cause)
         elif not isinstance(error, httptools.HttpParserCallbackError):
-            self._refuse(_Refused(HTTPStatus.BAD_REQUEST, str(error) or "no HTTP"))
+            self._refuse(_Refused(HTTPStatus.BAD_REQUEST, str(error) or "the request is not HTTP"))
         elif isinstance(cause, (UnicodeError, httptools.HttpParserInvalidURLError)):
             self._refuse(_Refused(HTTPStatus.BAD_REQUEST, "the target of the request is not valid"))
         else:
-            log.error("a defect while a request was read", exc_info=cause)
+            log.error("a defect of the server while it parsed a request", exc_info=cause)
             self._refuse(_Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error"))
 
     def _refuse(self, refused: _Refused) -> None:
         self._all.report_refused(refused.reason, self.client)
         in_body = self.phase == BODY
-        # In other phases `headers` are those of an earlier request. Accept may come behind what is wrong: XML then.
+        # In other phases `headers` are those of an earlier request. If Accept follows the wrong part, the body is XML.
         as_json = self.phase in (HEAD, BODY) and _asks_for_json(self.headers)
         self.phase, self.since = REFUSED, self._all.tick
         cycle = self.cycle
@@ -369,7 +369,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if not can_answer:
-            # An earlier request is still being answered: this answer would pass for that one.
+            # An earlier request is still in progress: the client would take this answer for that one.
             self.transport.close()
             return
         self.flow.resume_reading()
@@ -381,16 +381,16 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def _size_of_head(url: bytes, headers: list[tuple[bytes, bytes]]) -> int:
-    # Each line has a colon, a space and its end; the first has a method and a version.
+    # 4 bytes a line: colon, space and CRLF. 20 bytes: method, version and the end of the request line.
     return len(url) + 20 + sum([len(name) + len(value) + 4 for name, value in headers])
 
 
 def _head_too_large(most: int) -> _Refused:
-    return _Refused(HTTPStatus.BAD_REQUEST, f"headers of more than {most} bytes")
+    return _Refused(HTTPStatus.BAD_REQUEST, f"the request has headers of more than {most} bytes")
 
 
 def _body_too_large(most: int) -> _Refused:
-    return _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body of more than {most} bytes")
+    return _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request has a body of more than {most} bytes")
 
 
 def _asks_for_json(headers: list[tuple[bytes, bytes]]) -> bool:
@@ -398,7 +398,7 @@ def _asks_for_json(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 def _answer(refused: _Refused, as_json: bool) -> bytes:
-    """Without x-correlation-id: the headers that may have one were not all read, and the log has no line with it."""
+    """The answer has no x-correlation-id: the headers were not all read, and no log line would have the id."""
     body, content_type = error_content(as_json, refused.status.value, _CODES[refused.status], refused.reason)
     head = (
         f"HTTP/1.1 {refused.status.value} {refused.status.phrase}\r\ncontent-type: {content_type}\r\n"

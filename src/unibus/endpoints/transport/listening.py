@@ -1,7 +1,7 @@
-"""Which sockets a server binds: every host on its port, and on the second port where AMQP clients look.
+"""Binds the sockets of a server: every host on `port`, and on `amqp_port`, the default port of AMQP clients.
 
-A port that was asked for and cannot be bound is an error. What is only a default is left out, with a line in the log:
-the second port, if another program has it, and IPv6, if the machine has none.
+A port or host from the settings that cannot be bound is an error. A default is skipped instead, with a log line: the
+second port if another program uses it, and IPv6 if the machine has none.
 """
 
 import errno
@@ -29,12 +29,14 @@ def bind_all(settings: ServerSettings) -> list[socket.socket]:
         if "amqp_port" in settings.given:
             close_all(first)
             raise
-        log_event(log, logging.WARNING, "the second port is not served", reason=error.what)
+        hint = "stop the other program, or set amqp_port, or switch it off"
+        log_event(log, logging.WARNING, "the second port is not served", reason=error.what, hint=hint)
         return first
 
 
 def _bind_hosts(settings: ServerSettings, port: int) -> list[socket.socket]:
-    """On all hosts or on none. A free port is the same one everywhere, so one host may refuse what another gave."""
+    """Bind all hosts or none. With port 0 the free port of the first host is used for all, so another host may have
+    that port in use: the next try picks another one."""
     for tries in range(FREE_PORT_TRIES, 0, -1):
         bound: list[socket.socket] = []
         try:
@@ -48,7 +50,9 @@ def _bind_hosts(settings: ServerSettings, port: int) -> list[socket.socket]:
             continue
         if bound:
             return bound
-        raise PortUnavailable(f"this machine has none of the addresses {', '.join(settings.host)}", "see --host")
+        raise PortUnavailable(
+            f"this machine has none of the addresses {', '.join(settings.host)}", "name one that it has: --host"
+        )
     raise AssertionError("the last try returns or raises")
 
 

@@ -1,8 +1,8 @@
-"""How many connections the files of this process allow: each of them is one, and the store needs some too.
+"""The number of connections that the limit of open files (RLIMIT_NOFILE) allows: each takes one, the store some more.
 
-A usual soft limit is 1,024 files, with a hard limit far above it, up to which a process may raise its own. A server
-does that at its start, as far as its connections need it. What the hard limit leaves is the bound: a connection that is
-refused is better than a store that cannot open a file. Windows has no such limit.
+A usual soft limit is 1,024 files, with a much higher hard limit, up to which a process may raise its soft limit. A
+server does that at its start, as far as `connections_max` needs it. If the hard limit is lower, fewer connections are
+accepted: a refused connection is better than a store that cannot open a file. Windows has no such limit.
 """
 
 import sys
@@ -12,11 +12,11 @@ if sys.platform != "win32":
     import resource
 
 RESERVED: Final = 128
-"""Files for the store, the ports, logs, and what a program opens besides."""
+"""Files for everything but connections: the store, the ports, the logs."""
 
 
 def raise_limit(connections: int) -> None:
-    """Let this process open the files for so many connections, as far as the hard limit goes."""
+    """Raise the soft limit so that this process can have so many connections, up to the hard limit."""
     if sys.platform == "win32":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -28,11 +28,11 @@ def raise_limit(connections: int) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError):
-        return  # A kernel may have a lower limit than it says. What is in force is read again.
+        return  # A kernel may refuse less than its hard limit. `connections_allowed` reads the effective limit.
 
 
 def connections_allowed(wanted: int) -> int:
-    """How many of the wanted connections the limit allows; 0, for as many as come, becomes what it allows."""
+    """How many of the wanted connections the limit allows; for 0 (unlimited), all that it allows."""
     files = _soft_limit()
     if not files:
         return wanted
@@ -41,7 +41,7 @@ def connections_allowed(wanted: int) -> int:
 
 
 def _soft_limit() -> int:
-    """0 where there is none."""
+    """The soft limit of open files; 0 if there is none."""
     if sys.platform == "win32":
         return 0
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

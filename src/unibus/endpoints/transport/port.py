@@ -1,10 +1,10 @@
-"""A listening port: connections are accepted here, and handed to the protocol that their first byte asks for.
+"""A listening port: accepts connections, and passes each to the protocol of its first byte.
 
     accept ─▶ FirstByteWait: readable ─▶ recv(1, MSG_PEEK) ─┬─ plain ───────────▶ connect_accepted_socket(protocol)
                                                             └─ TlsHandshake ──▶ connect_accepted_socket(…, ssl=…)
 
-The byte is looked at and not taken, so TLS and every protocol find the stream as it was sent. Until it comes a
-connection costs one small object and no buffer, and the sweep cuts it at the deadline for headers.
+The byte is peeked at and not consumed, so TLS and every protocol get the stream as it was sent. Until it arrives a
+connection costs one small object and no buffer, and the sweep closes it at the deadline for headers.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from unibus.errors import PortUnavailable
 
 BACKLOG: Final = 1_024
 ACCEPTS_PER_EVENT: Final = 64
-"""A flood of connections must not keep the loop from those that it has."""
+"""Connections accepted per readiness event: a flood of new ones must not starve the existing ones."""
 
 TLS_SHUTDOWN_S: Final = 2.0
 _RESUME_S: Final = 1.0
@@ -32,12 +32,12 @@ _NO_SUCH_ADDRESS: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets with every address of a host name. They do not listen yet. PortUnavailable says why not."""
+    """Sockets bound to every address of a host name. They do not listen yet. PortUnavailable gives the reason."""
     bound: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in dict.fromkeys(found):
-            # A free port is the same one on all addresses of the host.
+            # With port 0 the free port of the first address is used for all addresses of the host.
             chosen = bound[0].getsockname()[1] if bound and not port else port
             bound.append(_bound(family, kind, protocol, (address[0], chosen, *address[2:])))
     except OSError as error:
@@ -75,16 +75,17 @@ def _unavailable(host: str, port: int, error: OSError) -> PortUnavailable:
 
 
 def is_missing_address(error: PortUnavailable) -> bool:
-    """Whether this machine lacks the address: no IPv6, as in many containers."""
+    """Whether this machine does not have the address, such as IPv6 in many containers."""
     cause = error.__cause__
     return isinstance(cause, socket.gaierror) or (isinstance(cause, OSError) and cause.errno in _NO_SUCH_ADDRESS)
 
 
 class Port:
-    """One listening socket. It belongs to the loop that it is started on.
+    """One listening socket. It belongs to the event loop that it is created on.
 
-    It listens from here on, and not since it was bound: the system accepts connections for a socket that listens.
-    PortUnavailable if another program that had bound the same address at the same time was first.
+    It listens from its construction, not from `bind`: the operating system accepts connections for a listening socket,
+    and the server must be ready before that. PortUnavailable if another program, which bound the same address at the
+    same time, listens first.
     """
 
     def __init__(self, listening: socket.socket, protocols: Protocols, tls: ssl.SSLContext | None) -> None:
@@ -108,7 +109,7 @@ class Port:
         return str(host), int(port)
 
     def close(self) -> None:
-        """Accept nothing more. Connections that are accepted stay."""
+        """Stop accepting. Accepted connections stay open."""
         if not self.is_open:
             return
         self.is_open = False
@@ -118,7 +119,7 @@ class Port:
         self._listening.close()
 
     async def wait_closed(self) -> None:
-        """End the handshakes that are under way."""
+        """Cancel the handshakes in progress, and wait for their end."""
         for each in self._handovers:
             each.cancel()
         await asyncio.gather(*self._handovers, return_exceptions=True)
@@ -143,15 +144,16 @@ class Port:
                 accepted.close()
 
     def _pause(self, error: OSError) -> None:
-        """No file descriptors are left. The listening socket stays readable, so trying again at once would spin."""
-        log_event(log, logging.ERROR, "cannot accept connections", reason=error.strerror or str(error))
+        """Out of file descriptors or memory. The listening socket stays readable, so retrying at once would spin."""
+        hint = "the server retries each second; allow more open files (ulimit -n), or lower connections_max"
+        log_event(log, logging.ERROR, "cannot accept connections", reason=error.strerror or str(error), hint=hint)
         self._loop.remove_reader(self._listening)
         self._resume = self._loop.call_later(_RESUME_S, self._loop.add_reader, self._listening, self._accept)
 
     def hand_over(self, accepted: socket.socket, peer: object, first: int) -> None:
-        """The first byte of a connection has come."""
+        """The first byte of a connection has arrived."""
         if first == TLS and self._tls is None:
-            self._connections.report_refused("TLS, which is switched off", peer)
+            self._connections.report_refused("the client uses TLS, which is switched off here", peer)
             accepted.close()
             return
         if first == TLS:
@@ -161,7 +163,7 @@ class Port:
         self.start(self._connect(accepted, peer, first)).add_done_callback(self._handed_over)
 
     def start(self, connecting: Coroutine[object, object, None]) -> "asyncio.Task[None]":
-        """A task that ends with the port."""
+        """A task that is cancelled with the port."""
         task = self._loop.create_task(connecting)
         self._handovers.add(task)
         task.add_done_callback(self._handovers.discard)
@@ -174,7 +176,7 @@ class Port:
         try:
             await self._loop.connect_accepted_socket(lambda: self._protocols.protocol_for(first, peer, False), accepted)
         except OSError as error:
-            self._connections.report_refused(_said(error), peer)
+            self._connections.report_refused(_reason_of(error), peer)
             accepted.close()
 
     async def shake_hands(self, accepted: socket.socket, peer: object) -> None:
@@ -186,16 +188,16 @@ class Port:
                 ssl_handshake_timeout=self._connections.settings.head_deadline_s,
                 ssl_shutdown_timeout=TLS_SHUTDOWN_S,
             )
-        except OSError as error:  # Also what is wrong with a handshake, and its deadline.
-            self._connections.report_refused(f"TLS handshake: {_said(error)}", peer)
+        except OSError as error:  # Includes SSLError, and TimeoutError for the deadline.
+            self._connections.report_refused(f"TLS handshake: {_reason_of(error)}", peer)
             accepted.close()
-        except asyncio.CancelledError:  # It was cut for another one, or the port is closed.
+        except asyncio.CancelledError:  # It was cut for another handshake, or the port is closed.
             accepted.close()
             raise
 
 
 class TlsHandshake:
-    """A connection that has begun a TLS handshake. While it waits for its turn nothing of it is read."""
+    """A connection that has begun a TLS handshake. While it waits, nothing is read from it."""
 
     def __init__(self, port: Port, accepted: socket.socket, peer: object) -> None:
         self.began = 0
@@ -206,7 +208,7 @@ class TlsHandshake:
         self._since = self._connections.tick
         self._task: asyncio.Task[None] | None = None
 
-    # As one of the handshakes
+    # The interface Handshake
 
     def run(self) -> None:
         self._connections.discard(self)
@@ -226,11 +228,11 @@ class TlsHandshake:
         if self._task is not None:
             self._task.cancel()
 
-    # As a connection, while it waits
+    # The interface Connection, while it waits
 
     def sweep(self, tick: int) -> None:
         if tick - self._since > self._connections.deadlines.head:
-            self._connections.report_cut("no turn for its TLS handshake", self._peer)
+            self._connections.report_cut("too many TLS handshakes: this one waited past its deadline", self._peer)
             self.shutdown()
 
     def shutdown(self) -> None:
@@ -243,7 +245,7 @@ class TlsHandshake:
 
 
 class FirstByteWait:
-    """An accepted connection of which nothing has been read."""
+    """An accepted connection from which nothing has been read."""
 
     def __init__(self, port: Port, accepted: socket.socket, peer: object) -> None:
         self._port = port
@@ -293,7 +295,7 @@ class FirstByteWait:
         self.shutdown()
 
 
-def _said(error: OSError) -> str:
-    """One line, without the place in OpenSSL's source."""
+def _reason_of(error: OSError) -> str:
+    """One line, without the position in OpenSSL's source."""
     reason = getattr(error, "reason", None)
     return (str(reason or error.strerror or error) or type(error).__name__).replace("\n", " ")

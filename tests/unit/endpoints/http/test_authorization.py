@@ -347,7 +347,7 @@ def test_more_rules_than_a_namespace_may_have_leave_the_stored_ones_in_force(cap
     rules, in_force = namespace_rules(stored, HttpSettings(authorization_rules=(ROOT,)))
     assert rules == stored
     assert not in_force
-    assert "configured rule root is not in force" in caplog.text
+    assert "configured rule root is ignored" in caplog.text
     assert ROOT.primary_key not in caplog.text
 
 
@@ -369,7 +369,7 @@ def test_pages_of_operators_take_http_basic(path: str) -> None:
 
 
 def test_elsewhere_http_basic_is_refused() -> None:
-    with pytest.raises(Unauthorised, match="only for pages that operators read"):
+    with pytest.raises(Unauthorised, match="only accepted for metrics"):
         made(Namespace([ROOT])).check(request(authorization=basic("root", ROOT.primary_key)), Right.SEND, "q1")
 
 

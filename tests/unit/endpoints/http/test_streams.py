@@ -131,7 +131,7 @@ async def test_an_error_in_the_middle(app: Asgi, stage: Stage, is_live: bool, ca
     assert reader.ended is is_live  # A part must not pass for the whole; a live answer has no whole.
     assert stage.closed.is_set()
     assert stage.answers == [("flow", 200, "internal_error", "rule")]
-    assert "failed unexpectedly in the middle" in caplog.text
+    assert "unexpected error while it was answering" in caplog.text
 
 
 @pytest.mark.parametrize("error", [StoreFailed("the disk is gone"), Unauthorised("no")])

@@ -26,18 +26,21 @@ log = logging.getLogger("unibus")
 
 
 class BrokerHolder(Protocol):
-    """The server's hold on its bus."""
+    """Holds the broker of a process that may reopen its store: `unibus serve`, or a program with the HTTP endpoint.
+
+    Callers read `broker` again after each await: after a failure of the store it is another object.
+    """
 
     @property
     def broker(self) -> Broker:
-        """StoreUnavailable while the store is being opened again."""
+        """StoreUnavailable while the store is being reopened."""
 
     @property
     def interrupted(self) -> asyncio.Event:
-        """Set when the server stops, and when the store has failed."""
+        """Set when the server stops, and when the store has failed: waiting receives have to end."""
 
     def report(self, error: BaseException) -> None:
-        """To be called with every StoreFailed."""
+        """Report an error of an operation. After StoreFailed the store is reopened."""
 
 
 class Ending(NamedTuple):

@@ -1,1 +1,1 @@
-"""The administration API: queues, topics, subscriptions and rules as Atom documents."""
+"""Azure's administration API: queues, topics, subscriptions and rules as Atom documents, or as JSON."""

@@ -1,4 +1,4 @@
-"""Authorization rules of one entity, between their documents and its settings."""
+"""Authorization rules of an entity: between Atom documents and the entity's settings."""
 
 import secrets
 from typing import Final
@@ -14,9 +14,9 @@ _TYPE: Final = "SharedAccessAuthorizationRule"
 
 
 def rules_of(described: tuple[AccessDescription, ...], now: object) -> list[AuthorizationRule]:
-    """`now` is the setting as it is: a document cannot say that a rule is disabled, so one that is remains so.
+    """The rules of a document. A rule without keys gets new ones.
 
-    A rule without keys gets new ones.
+    `now` is the current setting: a document cannot express that a rule is disabled, so a disabled rule stays disabled.
     """
     present = rules_of_text(now) if isinstance(now, str) else ()
     disabled = {rule.name.casefold() for rule in present if not rule.enabled}
@@ -25,7 +25,7 @@ def rules_of(described: tuple[AccessDescription, ...], now: object) -> list[Auth
 
 def _rule(described: AccessDescription, enabled: bool) -> AuthorizationRule:
     if described.type != _TYPE:
-        raise ConfigInvalid(f"{AUTHORIZATION_RULES}: the type {described.type!r:.60} is not known", f"use {_TYPE}")
+        raise ConfigInvalid(f"{AUTHORIZATION_RULES}: unknown rule type {described.type!r:.60}", f"use {_TYPE}")
     try:
         return AuthorizationRule(
             described.key_name,
@@ -43,7 +43,7 @@ def _new_key() -> str:
 
 
 def descriptions_of(setting: object, created_ns: int, updated_ns: int) -> tuple[AccessDescription, ...]:
-    """The rules have no times of their own: those of the entity are given."""
+    """The rules as documents. They have no times of their own: those of the entity are used."""
     if not isinstance(setting, str):
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""Answers of the administration: Atom entries and feeds, or JSON for those who ask for it."""
+"""Answers of the administration API: Atom entries and feeds, or JSON for clients that accept it."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -73,7 +73,7 @@ async def _entity_json(service: Service, info: EntityInfo) -> dict[str, object]:
 async def _entity_entry(service: Service, request: Request, info: EntityInfo) -> AtomEntry:
     counts = await topic_counts(service, info)
     described = description_of(info, host_of(request), counts)
-    # A subscription is titled by its own name; clients know its topic.
+    # The title of a subscription is its name without the topic, as in Azure.
     title = info.name.rpartition(f"/{SUBSCRIPTIONS}/")[2] if info.kind == SUBSCRIPTION else info.name
     return _entry(request, info.name, title, described, described.values["CreatedAt"], described.values["UpdatedAt"])
 

@@ -1,4 +1,4 @@
-"""What a topic counts beside its messages: subscriptions, and the filters of their rules."""
+"""The counts that only a topic has: its subscriptions, and the filters of their rules."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of the administration: paths, parameters, bodies."""
+"""The OpenAPI description of the administration API: paths, parameters, bodies."""
 
 from typing import Final, TypeAlias
 
@@ -28,21 +28,24 @@ def _parameter(name: str, where: str, description: str, schema: Schema) -> Schem
 
 
 IF_MATCH: Final = _parameter(
-    "If-Match", "header", "`*` updates what exists; without it an entity is created", {"type": "string", "enum": ["*"]}
+    "If-Match",
+    "header",
+    "`*` updates an existing entity; without it the entity is created",
+    {"type": "string", "enum": ["*"]},
 )
 API_VERSION: Final = _parameter(
-    "api-version", "query", "Sent by Azure's clients; every one is served", {"type": "string"}
+    "api-version", "query", "Sent by Azure's clients; every version is accepted", {"type": "string"}
 )
 ENRICH: Final = _parameter(
-    "enrich", "query", "Sent by Azure's clients and not read: answers are always complete", {"type": "string"}
+    "enrich", "query", "Sent by Azure's clients and ignored: answers are always complete", {"type": "string"}
 )
 SKIP: Final = _parameter(
-    "$skip", "query", "How many entries to leave out", {"type": "integer", "minimum": 0, "maximum": SKIP_MAX}
+    "$skip", "query", "How many entries to skip", {"type": "integer", "minimum": 0, "maximum": SKIP_MAX}
 )
 TOP: Final = _parameter(
     "$top",
     "query",
-    f"How many entries to give; more than {TOP_MAX} come in several pages",
+    f"How many entries to return; more than {TOP_MAX} need several pages",
     {"type": "integer", "minimum": 1, "maximum": SKIP_MAX},
 )
 
@@ -50,7 +53,7 @@ READ: Final = (API_VERSION, ENRICH)
 WRITTEN: Final = (IF_MATCH, API_VERSION)
 LISTED: Final = (SKIP, TOP, API_VERSION)
 
-_ATOM: Final[Schema] = {"schema": {"type": "string", "description": "An Atom entry as Azure Service Bus has it"}}
+_ATOM: Final[Schema] = {"schema": {"type": "string", "description": "An Atom entry in the form of Azure Service Bus"}}
 _OBJECT: Final[Schema] = {"type": "object"}
 _TEXT: Final[Schema] = {"type": "string"}
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
@@ -104,7 +107,7 @@ def _both(json: Schema) -> Schema:
 
 _ENTITY_GIVEN: Final[Schema] = {
     "type": "object",
-    "description": "Settings by the names of unibus, and `kind` where the address does not say it",
+    "description": "Settings by their unibus names, and `kind` if the path does not name it",
 }
 _RULE_GIVEN: Final[Schema] = {
     "type": "object",

@@ -43,7 +43,9 @@ async def _update(service: Service, request: Request, given: Submitted) -> Respo
     info = await _found(service, request)
     kind = _kind_in_body(given)
     if kind is not None and kind != info.kind:
-        raise UsageError(f"{info.name!r} is a {info.kind}, and the body describes a {kind}", "send its own kind")
+        raise UsageError(
+            f"{info.name!r} is a {info.kind}, but the body describes a {kind}", f"send the description of a {info.kind}"
+        )
     settings = _changed_settings(info, given)
     check_targets(service, request, settings, info.settings)
     await service.broker.update(info.name, settings)
@@ -53,12 +55,14 @@ async def _update(service: Service, request: Request, given: Submitted) -> Respo
 def _kind_in_body(given: Submitted) -> str | None:
     described = given.described
     if isinstance(described, RuleDescription):
-        raise UsageError("the body describes a rule", "rules are put under …/subscriptions/{name}/rules/{rule}")
+        raise UsageError(
+            "the body describes a rule, not an entity", "send rules to …/subscriptions/{name}/rules/{rule}"
+        )
     if described is not None:
         return KINDS[described.kind]
     kind = given.fields.get("kind")
     if kind is not None and kind not in KINDS.values():
-        raise UsageError(f"there is no kind {kind!r:.40}", f"use {', '.join(KINDS.values())}")
+        raise UsageError(f"kind is {kind!r:.40}", f"use one of {', '.join(KINDS.values())}")
     return None if kind is None else str(kind)
 
 
@@ -71,7 +75,7 @@ def _new_settings(name: str, kind: str, given: Submitted) -> dict[str, object]:
         return settings
     own = _json_settings(name, kind, given)
     if own.get("dedup_window") is not None:
-        settings.pop("duplicate_detection", None)  # By our names a window is enough.
+        settings.pop("duplicate_detection", None)  # In our JSON a dedup window alone switches detection on.
     return settings | own
 
 
@@ -82,7 +86,7 @@ def _changed_settings(info: EntityInfo, given: Submitted) -> dict[str, object]:
 
 
 def _json_settings(name: str, kind: str, given: Submitted) -> dict[str, object]:
-    """JSON changes what it names, and null takes a setting away."""
+    """JSON changes the settings that it names; null resets a setting."""
     fields = {key: value for key, value in given.fields.items() if key != "kind"}
     wanted = declared(name, kind, fields)
     settings: dict[str, object] = dict(wanted.settings)

@@ -1,6 +1,6 @@
-"""Targets of forwarding: clients give and expect addresses, the bus has names.
+"""Targets of forwarding: clients send and expect addresses, the bus uses names.
 
-The host of an address is not compared: a server is reached under many, through mapped ports and aliases.
+The host of an address is not checked: a server has many host names, through mapped ports and aliases.
 """
 
 from collections.abc import Mapping
@@ -17,17 +17,21 @@ TARGETS: Final = (FORWARD_TO, FORWARD_DEAD_LETTERS_TO)
 
 
 def target_name(element: str, text: str) -> str | None:
-    """The name in an address, or a name as it is. Empty: no target."""
+    """The entity's name in an address, or the name itself; None for an empty text, which means no target."""
     given = text.strip()
     if not given:
         return None
     try:
         path = unquote(urlsplit(given).path, errors="strict") if "://" in given else given
     except ValueError as error:
-        raise ConfigInvalid(f"{element} is {given!r:.80}, which is no address", "name an entity") from error
+        raise ConfigInvalid(
+            f"{element} is {given!r:.80}, which is no address", "use sb://host/queue, or the name of an entity"
+        ) from error
     name = path.strip("/")
     if not name:
-        raise ConfigInvalid(f"{element} is {given!r:.80}, which names no entity", "sb://host/queue, or queue")
+        raise ConfigInvalid(
+            f"{element} is {given!r:.80}, which names no entity", "use sb://host/queue, or the name of an entity"
+        )
     return name
 
 
@@ -38,9 +42,9 @@ def target_address(host: str, name: str) -> str:
 def check_targets(
     service: Service, request: Request, settings: Mapping[str, object], now: Mapping[str, object] | None = None
 ) -> None:
-    """Who forwards needs Manage on the target too: else forwarding would be a way to send without that right.
+    """Forwarding needs the right Manage on its target: else it would be a way to send there without a right.
 
-    Targets that stay as they are (`now`) are not asked for again.
+    Targets that do not change (`now`) are not checked again.
     """
     forward_to, dead_letters_to = [_new_target(setting, settings, now or {}) for setting in TARGETS]
     if forward_to or dead_letters_to:

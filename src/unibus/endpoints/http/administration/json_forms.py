@@ -1,4 +1,4 @@
-"""Entities and rules as JSON, by our own names. The settings of an answer can be sent back in a PUT."""
+"""Entities and rules as JSON, with unibus names. The settings of an answer can be sent back in a PUT."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +17,7 @@ _KINDS: Final = {name: kind for kind, name in KIND_NAMES.items()}
 
 
 def entity_json(info: EntityInfo, rules: Sequence[Rule] = ()) -> dict[str, object]:
-    """With the keys of its authorization rules: who may manage an entity may read them, as in Azure.
+    """An entity with the keys of its authorization rules: the right Manage includes reading them, as in Azure.
 
     `rules` are those of a subscription.
     """
@@ -52,7 +52,7 @@ def rule_json(rule: Rule) -> dict[str, object]:
 
 
 def rule_shape(rule: Rule) -> dict[str, object]:
-    """Filter and action as `declared_rule` reads them."""
+    """Filter and action in the form that `declared_rule` parses."""
     action = rule.action
     record: dict[str, object] = {"filter": _filter(rule.condition)}
     if action is not None:

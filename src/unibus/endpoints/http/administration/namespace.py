@@ -1,4 +1,4 @@
-"""What a client learns of the namespace: one, with the abilities of Azure's premium tier."""
+"""The description of the namespace: a server has one, with the features of Azure's premium tier."""
 
 from typing import Final
 
@@ -10,12 +10,12 @@ from unibus.endpoints.http.request import Request, Response
 from unibus.endpoints.http.service import Service
 
 _TIER: Final = "Premium"
-"""Messages of 100 MB and a size limit per entity are only there in Azure."""
+"""In Azure only this tier has messages of 100 MB and a size limit for each entity."""
 
 
 async def get_namespace(service: Service, request: Request) -> Response:
-    """Its name is a setting, else the host that the client called. A store does not know when it was created: its
-    oldest entity does."""
+    """The name is a setting, else the host that the client called. A store does not record when it was created, so the
+    creation time of its oldest entity is used."""
     name = service.settings.namespace or namespace_name(request)
     created_ns = service.created_ns
     updated_ns = service.broker.namespace_updated_ns()

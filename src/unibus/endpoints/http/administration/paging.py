@@ -1,4 +1,4 @@
-"""Lists in pages: `$skip` and `$top` in, the address of the next page out."""
+"""Pages of a list: reads `$skip` and `$top`, and gives the address of the next page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from unibus.errors import UsageError
 
 TOP_DEFAULT: Final = 100
 TOP_MAX: Final = 1_000
-"""More are not given at once: the page is shorter, and says where the next one is."""
+"""The largest page. A larger `$top` gets a page of this size, with the address of the next one."""
 SKIP_MAX: Final = 10_000_000
 
 T = TypeVar("T")
@@ -25,13 +25,13 @@ class PageWindow:
     def of(cls, request: Request) -> "PageWindow":
         top = _number(request, "$top", TOP_DEFAULT)
         if top < 1:
-            raise UsageError(f"$top is {top}", "1 or more")
+            raise UsageError(f"$top is {top}", "use 1 or more")
         return cls(_number(request, "$skip", 0), min(top, TOP_MAX))
 
 
 @dataclass(frozen=True)
 class AtomPage(Generic[T]):
-    """`more`: another page follows."""
+    """`more`: whether another page follows."""
 
     window: PageWindow
     items: Sequence[T]
@@ -39,7 +39,7 @@ class AtomPage(Generic[T]):
 
     @classmethod
     def of(cls, window: PageWindow, found: Sequence[T]) -> "AtomPage[T]":
-        """`found` has one item more than the window where another page follows."""
+        """`found` has one item more than the window if another page follows."""
         return cls(window, found[: window.top], len(found) > window.top)
 
     def following(self, request: Request) -> str:
@@ -60,5 +60,5 @@ def _number(request: Request, name: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) > SKIP_MAX:
-        raise UsageError(f"{name} is {text!r:.40}", f"a whole number up to {SKIP_MAX}")
+        raise UsageError(f"{name} is {text!r:.40}", f"use a whole number from 0 to {SKIP_MAX}")
     return int(text)

@@ -1,4 +1,4 @@
-"""Which entity an address means, and of which kind it has to be."""
+"""The entity that an address names, and the kind that it has to have."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _FAMILIES: Final = {"queues": QUEUE, "topics": TOPIC}
 
 
 def entity_path(request: Request) -> str:
-    """The name of the entity; that of a subscription in the form that the bus has."""
+    """The name of the entity, in the form of the bus (`topic/Subscriptions/name` for a subscription)."""
     folded = request.entity.casefold()
     at = folded.rfind(_MARK)
     if at <= 0:
@@ -21,22 +21,27 @@ def entity_path(request: Request) -> str:
 
 
 def wanted_kind(request: Request, given: str | None) -> str:
-    """The kind of a new entity: the address and the body may each name it, and have to agree."""
+    """The kind of a new entity. The address and the body may each name it, and have to agree."""
     named = _kind_in_address(request)
     if named is not None and given is not None and named != given:
-        raise UsageError(f"the body describes a {given}, and the address is that of a {named}", "make them agree")
+        raise UsageError(
+            f"the body describes a {given}, but the address is that of a {named}", "use the same kind in both"
+        )
     kind = named or given
     if kind is None:
         hint = "send a QueueDescription or a TopicDescription, or use /servicebus/queues/… or /servicebus/topics/…"
-        raise UsageError("neither the address nor the body says what to create", hint)
+        raise UsageError("neither the address nor the body names the kind of the new entity", hint)
     return kind
 
 
 def check_family(request: Request, kind: str) -> None:
-    """EntityNotFound for a queue under the address of topics, and the other way round."""
+    """EntityNotFound for a queue at the address of topics, and for a topic at the address of queues."""
     family = request.place.family
     if (family == "queues" and kind in (TOPIC, SUBSCRIPTION)) or (family == "topics" and kind == QUEUE):
-        raise EntityNotFound(f"{request.entity!r:.80} is a {kind}, not one of the {family}", "use the other address")
+        raise EntityNotFound(
+            f"{request.entity!r:.80} is a {kind}, not one of the {family}",
+            f"use /servicebus/{'topics' if family == 'queues' else 'queues'}/…",
+        )
 
 
 def _kind_in_address(request: Request) -> str | None:

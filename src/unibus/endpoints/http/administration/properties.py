@@ -1,11 +1,10 @@
-"""Settings of an entity, between the elements of its document and the names of the bus.
+"""Settings of an entity: between the elements of its Atom document and the names of the bus.
 
-    PUT                    what the document names, over Azure's defaults
-    PUT with If-Match      the same: a property that the document leaves out gets its default back, because clients
-                           leave out what they want to have cleared. FIXED ones stay, and so do settings that Azure
-                           does not have.
+    PUT                    the values of the document, over Azure's defaults
+    PUT with If-Match      the same: a property that the document omits is reset to its default, because clients omit
+                           what they want to clear. FIXED settings stay, and so do settings that Azure does not have.
 
-Elements of counts, times and availability are read-only, and ignored: clients send them back as they got them.
+Elements for counts, times and availability are read-only and ignored: clients send them back unchanged.
 """
 
 from collections.abc import Mapping
@@ -31,7 +30,7 @@ KINDS: Final = {schema.QUEUE: QUEUE, schema.TOPIC: TOPIC, schema.SUBSCRIPTION: S
 _DOCUMENTS: Final = {kind: document for document, kind in KINDS.items()}
 
 FIXED: Final = frozenset({"requires_session", "enable_partitioning", "duplicate_detection"})
-"""Given once, when the entity is created: leaving them out of an update changes nothing."""
+"""Set once, when the entity is created: an update that omits them changes nothing."""
 
 _STATUS_WORDS: Final = {word: name for name, word in STATUSES.items()}
 _FOLDED_STATUSES: Final = {name.casefold(): word for name, word in STATUSES.items()}
@@ -45,11 +44,11 @@ _CONSTANT: Final = {
     "EnableSubscriptionPartitioning": "false",
     "EntityAvailabilityStatus": "Available",
 }
-"""Elements that clients expect and that have no setting here."""
+"""Elements that clients expect and that have no setting in unibus."""
 
 
 def defaults_of(kind: str) -> dict[str, object]:
-    """What Azure sets where a client says nothing. Azure delivers in order of sequence and knows no priorities."""
+    """Azure's defaults. Azure delivers in order of sequence and has no priorities."""
     settings: dict[str, object] = {"ordering": "sequence", "default_ttl": None}
     if kind != SUBSCRIPTION:
         settings["duplicate_detection"] = False
@@ -57,7 +56,7 @@ def defaults_of(kind: str) -> dict[str, object]:
 
 
 def given_settings(described: EntityDescription, now: Mapping[str, object] | None = None) -> dict[str, object]:
-    """What a document sets, by our names. ConfigInvalid names the element. `now` are the settings of the entity."""
+    """The settings of a document, by unibus names. ConfigInvalid names the element. `now`: the current settings."""
     settings: dict[str, object] = {}
     for element, text in described.values.items():
         name = PROPERTIES.get(element)
@@ -70,7 +69,7 @@ def given_settings(described: EntityDescription, now: Mapping[str, object] | Non
 
 
 def replaced_settings(described: EntityDescription, now: Mapping[str, object]) -> dict[str, object]:
-    """What an update sets: every property of the document's kind, given or back at its default."""
+    """The settings of an update: every property of the document's kind, with its value or its default."""
     defaults = {**DEFAULTS, **defaults_of(KINDS[described.kind])}
     settings: dict[str, object] = {}
     for element in schema.ELEMENTS[described.kind]:
@@ -93,7 +92,7 @@ def _converted(element: str, name: str, text: str) -> object:
         try:
             seconds = duration_s(text)
         except ConfigInvalid as error:
-            raise ConfigInvalid(f"{element} is {text!r:.60}, which is no duration", error.hint) from error
+            raise ConfigInvalid(f"{element} is {text!r:.60}, which is not a duration", error.hint) from error
         return None if seconds > LONGEST_S else seconds
     if name in _FLAGS:
         flag = {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
@@ -114,11 +113,11 @@ def _setting(element: str, name: str, value: object) -> object:
         raise ConfigInvalid(f"{element}: {error.what}", error.hint) from error
 
 
-# Back
+# From settings to the document
 
 
 def description_of(info: EntityInfo, host: str, more: Mapping[str, int]) -> EntityDescription:
-    """`more` are counts that only a topic has, by their elements."""
+    """The document of an entity. `more` are the counts that only a topic has, by their elements."""
     settings: Mapping[str, object] = info.settings
     document = _DOCUMENTS.get(info.kind, schema.QUEUE)
     waiting = info.active + info.locked + info.deferred

@@ -1,4 +1,4 @@
-"""Rules of a subscription, between their documents and the bus."""
+"""Rules of a subscription: between Atom documents and the bus."""
 
 from collections.abc import Mapping
 
@@ -21,9 +21,11 @@ from unibus.errors import BusError, ConfigInvalid
 
 
 def rule_of(name: str, described: RuleDescription) -> Rule:
-    """A rule as the document describes it, under the name that the address has."""
+    """The rule of a document, with the name from the address."""
     if described.name and described.name.casefold() != name.casefold():
-        raise ConfigInvalid(f"Name is {described.name!r:.60}, and the address names {name!r:.60}", "give one name")
+        raise ConfigInvalid(
+            f"Name is {described.name!r:.60}, but the address names the rule {name!r:.60}", "use the same name in both"
+        )
     try:
         return Rule(checked_rule_name(name), _filter(described.filter), _action(described.action))
     except BusError as error:
@@ -31,7 +33,7 @@ def rule_of(name: str, described: RuleDescription) -> Rule:
 
 
 def default_rule_of(described: RuleDescription) -> Rule:
-    """The rule that a subscription is created with, in place of the one that takes everything."""
+    """The rule of a new subscription, instead of the default rule that accepts every message."""
     return rule_of(described.name or DEFAULT_RULE, described)
 
 
@@ -55,7 +57,7 @@ def _values(pairs: tuple[tuple[str, TypedValue], ...]) -> dict[str, HeaderValue]
     values: dict[str, HeaderValue] = {}
     for name, given in pairs:
         if name in values:
-            raise ConfigInvalid(f"{name!r:.60} is given twice", "leave one of them out")
+            raise ConfigInvalid(f"the property {name!r:.60} is given twice", "remove one of them")
         values[name] = value_of(name, given)
     return checked_headers(values)
 

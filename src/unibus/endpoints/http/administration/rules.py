@@ -29,7 +29,7 @@ def _submitted_rule(request: Request, subscription: str) -> Rule:
     name = request.params["rule"]
     given = submitted(request)
     if isinstance(given.described, EntityDescription):
-        raise UsageError(f"the body is a {given.described.kind}", "send a RuleDescription")
+        raise UsageError(f"the body is a {given.described.kind}, not a rule", "send a RuleDescription")
     if given.described is not None:
         return rule_of(name, given.described)
     if given.fields:

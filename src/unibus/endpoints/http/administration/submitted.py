@@ -1,8 +1,8 @@
-"""What a PUT brings: an Atom entry, JSON, or nothing, and which of them it is.
+"""Parses the body of a PUT: an Atom entry, JSON, or nothing.
 
-The type counts where it says XML or JSON; else the first character does, because curl sends every body as a form. An
-empty body means the defaults. JSON has the settings by our names, `kind` beside them where the address does not say it.
-Unknown settings in JSON are refused by name; unknown XML elements are ignored, as Azure does.
+A Content-Type of XML or JSON decides; else the first character does, because curl sends every body as a form. An empty
+body means the defaults. JSON has the settings by their unibus names, and `kind` if the address does not name it.
+Unknown settings in JSON are an error; unknown XML elements are ignored, as in Azure.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from unibus.errors import DecodeError, UsageError
 
 @dataclass(frozen=True)
 class Submitted:
-    """Exactly one of both, or neither for an empty body."""
+    """`described` for an Atom entry, `fields` for JSON, neither for an empty body."""
 
     described: EntityDescription | RuleDescription | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
@@ -37,18 +37,18 @@ def submitted(request: Request) -> Submitted:
 def _json(request: Request) -> Mapping[str, object]:
     found = request.json()
     if not isinstance(found, dict):
-        raise DecodeError(f"the request body is {found!r:.40}", "send an object with names and values")
+        raise DecodeError(f"the request body is {found!r:.40}, not a JSON object", 'for instance {"lock_duration": 60}')
     return found
 
 
 def is_update(request: Request) -> bool:
-    """`If-Match: *` asks for an update. There are no entity tags to compare with."""
+    """Whether the request is an update (`If-Match: *`). There are no entity tags to compare."""
     wanted = request.headers.get("if-match", "").strip()
     if wanted not in ("", "*", '"*"'):
-        raise UsageError(f"If-Match is {wanted!r:.60}", "only If-Match: * is possible: update what exists")
+        raise UsageError(f"If-Match is {wanted!r:.60}", "use If-Match: * to update an existing entity")
     return wanted != ""
 
 
 def wants_json(request: Request) -> bool:
-    """Asked for, or sent."""
+    """Whether the client accepts or sends JSON."""
     return request.accepts_json() or JSON in request.headers.get("content-type", "").casefold()

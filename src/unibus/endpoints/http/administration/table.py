@@ -1,4 +1,4 @@
-"""The operations of this package. All need the right Manage, as in Azure: settings hold keys."""
+"""The operations of this package. All need the right Manage, as in Azure: settings contain keys."""
 
 from typing import Final
 

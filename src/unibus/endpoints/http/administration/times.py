@@ -1,14 +1,14 @@
-"""Instants as the documents write them."""
+"""Instants in the format of Atom documents."""
 
 from datetime import UTC, datetime
 from typing import Final
 
 NEVER: Final = "0001-01-01T00:00:00Z"
-"""What Azure answers where there is no such time: clients expect one."""
+"""Azure's value for a missing time: clients require the element."""
 
 
 def time_text(ns: int) -> str:
-    """With the seven decimals of .NET."""
+    """The instant with seven decimals, as .NET writes it."""
     if not ns:
         return NEVER
     seconds, rest = divmod(ns, 1_000_000_000)

@@ -1,4 +1,4 @@
-"""Values of filter parameters and properties: the types of XML Schema on one side, those of headers on the other.
+"""Values of filter parameters and properties: between the types of XML Schema and those of message headers.
 
 int long short byte …  Int32, int      string char anyURI  str      dateTime   datetime (UTC where it names no zone)
 double float           float           boolean             bool     duration   timedelta
@@ -26,16 +26,20 @@ _DIGITS_MAX: Final = 100
 
 
 def value_of(name: str, given: TypedValue) -> HeaderValue:
-    """ConfigInvalid for a type that headers do not have, and for text that is no value of its type."""
+    """Parse a value. ConfigInvalid for an unsupported type, and for a text that is no value of its type."""
     read = _READERS.get(given.type)
     if read is None:
-        raise ConfigInvalid(f"{name!r:.60} has the type {given.type!r:.40}", f"known are {', '.join(sorted(_READERS))}")
+        raise ConfigInvalid(
+            f"{name!r:.60} has the unsupported type {given.type!r:.40}", f"use one of {', '.join(sorted(_READERS))}"
+        )
     if given.text is None:
         return None
     try:
         return read(given.text)
     except (ValueError, ArithmeticError) as error:
-        raise ConfigInvalid(f"{name!r:.60} is {given.text!r:.60}, which is no {given.type}") from error
+        raise ConfigInvalid(
+            f"{name!r:.60} is {given.text!r:.60}, which is not of type {given.type}", "correct the value or its type"
+        ) from error
 
 
 def typed(value: HeaderValue) -> TypedValue:
@@ -83,14 +87,14 @@ def _double(text: str) -> float:
 
 
 def _decimal(text: str) -> Decimal:
-    # XML Schema has no exponents here, and a large one would be written with that many digits.
+    # XML Schema allows no exponent here, and a large one would be written with that many digits.
     if _DECIMAL.fullmatch(text.strip()) is None:
         raise ValueError(text)
     return Decimal(text.strip())
 
 
 def _date_time(text: str) -> datetime:
-    # .NET writes seven decimals, of which Python reads six.
+    # .NET writes seven decimals; Python reads six of them and ignores the last.
     found = datetime.fromisoformat(text.strip())
     return found.replace(tzinfo=UTC) if found.utcoffset() is None else found.astimezone(UTC)
 
@@ -119,7 +123,7 @@ def _date_time_text(value: datetime) -> str:
     try:
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     except OverflowError:
-        return value.isoformat()  # In the first or last hours of the calendar.
+        return value.isoformat()  # Near the first or last instant of the calendar.
 
 
 _READERS: Final[dict[str, Callable[[str], HeaderValue]]] = {
@@ -154,4 +158,4 @@ _WRITERS: Final[tuple[tuple[type, str, Callable[..., str]], ...]] = (
     (UUID, "guid", str),
     (bytes, "base64Binary", lambda value: base64.b64encode(value).decode("ascii")),
 )
-"""The first that fits counts: Int32 is an int."""
+"""The first match is used: Int32 is a subclass of int."""

@@ -1,7 +1,7 @@
-"""The application: the front dispatcher of `unibus serve`, and FastAPI routes for the document and for mounting.
+"""The ASGI application: the dispatcher `Front` of `unibus serve`, and FastAPI routes for the document and for mounting.
 
-Both resolve a path with `routing.place_of`, look into the same table and end in `runner.run`, so they answer alike.
-The front exists because FastAPI's own routing costs more than a send (measured: a third of the requests a second).
+Both parse a path with `routing.place_of`, find the operation in the same table and end in `runner.run`, so they answer
+alike. `Front` exists because FastAPI's routing costs more than a send (measured: a third of the requests per second).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,7 +23,7 @@ from unibus.endpoints.http.operation import Operation, OperationTable
 from unibus.endpoints.http.request import PREFIX, Disconnected, Receive, Request, Response, Scope, Send
 from unibus.endpoints.http.routing import RoutedPath, place_of
 from unibus.endpoints.http.runner import answer, run
-from unibus.endpoints.http.service import Service, ServingBroker
+from unibus.endpoints.http.service import ControlledBroker, Service
 from unibus.endpoints.http.settings import HttpSettings, Served
 from unibus.errors import BusError
 
@@ -33,7 +33,7 @@ _ELSEWHERE: Final = RoutedPath("")
 
 
 class Front:
-    """The ASGI callable of a server: operations of the table. What is no request (the lifespan) goes behind it."""
+    """The ASGI callable of a server: dispatches requests to operations, and the lifespan to `behind`."""
 
     def __init__(self, service: Service, table: OperationTable, behind: Asgi) -> None:
         self._service = service
@@ -57,23 +57,23 @@ class Front:
 
 
 async def refuse_path(service: Service, error: BusError, scope: Scope, receive: Receive, send: Send) -> None:
-    """The answer to a path that cannot be read."""
+    """Answer a path that cannot be parsed."""
     request = Request(scope, receive, RoutedPath("/"))
     await _refused(service, request, error_response(request, error), error.code, send)
 
 
 async def refuse(service: Service, table: OperationTable, request: Request, send: Send) -> None:
-    """The answer where no operation is: 405 if another method has one, else 404."""
+    """Answer a request without an operation: 405 if the path has other methods, else 404."""
     allowed = table.methods(request.place.shape)
     if allowed:
-        what = f"{request.method} is not possible here"
+        what = f"the method {request.method} is not allowed for this path"
         hint = f"use {' or '.join(allowed)}"
         if request.method == "POST" and request.place.shape == "entity":
             hint += "; messages are sent to /{entity}/messages"
         response = error_body(request, 405, "MethodNotAllowed", what, hint)
         response.headers.append(("Allow", ", ".join(allowed)))
     else:
-        response = error_body(request, 404, "NotFound", "there is no such resource", "see /docs for the paths")
+        response = error_body(request, 404, "NotFound", "this path does not exist", "see /docs for the paths")
     await _refused(service, request, response, "no_operation", send)
 
 
@@ -83,7 +83,7 @@ async def _refused(service: Service, request: Request, response: Response, code:
 
 
 NO_OPERATION: Final = "none"
-"""The operation in logs and metrics of requests that are for none."""
+"""The operation in logs and metrics of a request that has none."""
 
 
 async def serve(
@@ -96,14 +96,14 @@ async def serve(
 
 
 def accepts(scope: Scope, media: str) -> bool:
-    """Whether the client names this media type in what it accepts. `*/*` alone does not: programs send that."""
+    """Whether the client's Accept names this media type. `*/*` alone does not count: programs send that."""
     raw = scope["headers"]
     assert isinstance(raw, (list, tuple))
     return any([name.lower() == b"accept" and media.encode() in value for name, value in raw])
 
 
 def resolved(scope: Scope, prefix: str = "") -> RoutedPath:
-    """The place of a request, found once. Inside of a mount the path begins with the mount's own prefix."""
+    """The parsed path of a request, cached in its scope. Inside a mount the path begins with the mount's prefix."""
     found = scope.get(_RESOLVED + prefix)
     if not isinstance(found, RoutedPath):
         raw = scope.get("raw_path")
@@ -117,10 +117,10 @@ def resolved(scope: Scope, prefix: str = "") -> RoutedPath:
 
 
 class OperationRoute(APIRoute):
-    """A FastAPI route whose path only documents: what it serves is decided by the table, and FastAPI adds nothing.
+    """A FastAPI route whose path is only documentation: the table decides which requests it serves.
 
-    Each operation has a subclass of its own: versions of FastAPI that copy the routes of an included router make the
-    copy with the class of the original, and that is all which a copy inherits.
+    Each operation has a subclass of its own: some versions of FastAPI copy the routes of an included router, and such a
+    copy inherits nothing but the class of the original.
     """
 
     operation: Operation
@@ -147,8 +147,8 @@ class OperationRoute(APIRoute):
 def documented_router(service: Service, table: OperationTable, prefix: str = "") -> APIRouter:
     """Every operation as FastAPI routes, for `include_router`, mounting, and the OpenAPI document.
 
-    A prefix is given here and not to `include_router`: names of entities have slashes, so that a path alone does not
-    show where its prefix ends.
+    Pass the prefix here, not to `include_router`: names of entities may have slashes, so a path alone does not show
+    where its prefix ends.
     """
     router = APIRouter()
     for operation in table.operations:
@@ -167,12 +167,12 @@ def documented_router(service: Service, table: OperationTable, prefix: str = "")
 
 
 async def _documented() -> None:
-    # Never called: OperationRoute.handle answers. FastAPI would show a docstring as the description of each operation.
+    # Never called: OperationRoute.handle answers. No docstring: FastAPI would show it as each operation's description.
     raise NotImplementedError
 
 
 def application(service: Service, table: OperationTable) -> FastAPI:
-    """FastAPI's own pages are switched off: those of the table are authorized."""
+    """The FastAPI application. Its own pages are switched off: those of the table check access."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -190,7 +190,7 @@ def application(service: Service, table: OperationTable) -> FastAPI:
     app.include_router(documented_router(service, table))
 
     async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
-        """In place of FastAPI's own 404, so that both dispatchers refuse alike."""
+        """Replaces FastAPI's own 404, so that both dispatchers answer alike."""
         try:
             place = resolved(scope)
         except BusError as error:
@@ -199,7 +199,7 @@ def application(service: Service, table: OperationTable) -> FastAPI:
             await refuse(service, table, Request(scope, receive, place), send)
 
     app.router.default = elsewhere
-    app.router.redirect_slashes = False  # A path means the same with a slash at its end.
+    app.router.redirect_slashes = False  # A path with a slash at its end is the same path.
     service.document = app.openapi
     return app
 
@@ -209,15 +209,15 @@ def front(service: Service) -> Front:
 
 
 def build(
-    serving: ServingBroker,
+    serving: ControlledBroker,
     settings: Served,
     ca_path: Path | None = None,
     local_rule: AuthorizationRule | None = None,
 ) -> Front:
-    """The application of `unibus serve`: everything that the endpoint consists of, put together.
+    """The application of `unibus serve`, with all its parts.
 
-    `ca_path` is the file with the certificate that clients have to trust; None where there is none to give away.
-    `local_rule` is the one for commands on this machine, beside those of the store and of the settings.
+    `ca_path` is the file with the CA certificate that clients have to trust; None if there is none. `local_rule` is the
+    rule for commands on this machine, in addition to those of the store and of the settings.
     """
     own = HttpSettings.of(settings, ca_path, local_rule)
     switch_logs(own.request_log, own.audit)

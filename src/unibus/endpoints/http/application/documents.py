@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of an operation, derived from its row in the table."""
+"""The OpenAPI description of an operation, derived from its row in the table."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _PATH_SCHEMAS: Final[dict[str, dict[str, object]]] = {
     "token": {"type": "string", "format": "uuid"},
     "sequence": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
 }
-"""Parts of a path by their name, where not every text will do."""
+"""Schemas of the path parameters that are not any text."""
 
 _ERROR: Final[dict[str, object]] = {
     "application/json": {
@@ -46,7 +46,7 @@ _TOKEN: Final[params.Depends] = Depends(
         auto_error=False,
     )
 )
-"""Only documents that a token is needed. Nothing of FastAPI runs behind these routes."""
+"""Only documents that a token is needed. FastAPI does not check it: `runner` does."""
 
 
 class Description(TypedDict):
@@ -81,7 +81,7 @@ def described(operation: Operation, path: str) -> Description:
         responses=_responses(operation),
         openapi_extra=extra,
         status_code=operation.statuses[0],
-        response_class=Response,  # FastAPI's own would say that every answer is JSON.
+        response_class=Response,  # With FastAPI's default the document would declare every answer as JSON.
         dependencies=[] if operation.right is None else [_TOKEN],
     )
 

@@ -3,9 +3,9 @@
     unibus.http.request   one line for each request
     unibus.http.audit     one line for each change of an entity or a rule, and for each refused access
 
-A line has facts of the request and never its secrets: no header but the correlation id, no query, no body, no token.
-Whatever a client sends is escaped to printable ASCII, so that it cannot begin another line or steer a terminal. While
-a log is switched off a request costs no more than the question whether it is.
+A line contains no secrets: no header but the correlation id, no query, no body, no token. Text from a client is escaped
+to printable ASCII, so that it cannot forge a line or control a terminal. A log that is switched off costs one check per
+request.
 """
 
 import json
@@ -26,14 +26,14 @@ REQUEST_LOG: Final = "unibus.http.request"
 AUDIT_LOG: Final = "unibus.http.audit"
 REFUSED: Final = frozenset({"unauthorised", "forbidden"})
 TEXT_CHARS_MAX: Final = 512
-"""Longer texts are cut: a name has 260 characters, and a path may have thousands."""
+"""Longer texts are truncated: a name has at most 260 characters, but a path may have thousands."""
 
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _NOTHING_RECEIVED: Final = 204
 
 
 class Observation:
-    """`administrative` are the names of the operations that change entities and rules. `clock` gives wall time."""
+    """`administrative` are the names of the operations that change entities and rules. `clock` returns wall time."""
 
     def __init__(
         self,
@@ -83,19 +83,19 @@ class Observation:
 
 
 def _printable(record: dict[str, object]) -> str:
-    """One line of printable ASCII. Nearly every record has only that, and the quicker encoder does."""
+    """One line of printable ASCII. Nearly every record is that already, so the faster encoder is tried first."""
     try:
         text = msgspec.json.encode(record).decode()
     except UnicodeEncodeError:  # Half of a surrogate pair.
         text = ""
     if not text.isascii() or not text.isprintable() or not text:
-        # DEL is the one control character that is ASCII and that JSON leaves as it is.
+        # DEL is the one ASCII control character that JSON does not escape.
         text = json.dumps(record, separators=(",", ":")).replace("\x7f", "\\u007f")
     return text
 
 
 def administrative(operations: Iterable[Operation]) -> list[str]:
-    """The names of the operations that change what administrators own."""
+    """The names of the operations that change entities and rules."""
     return [
         each.name
         for each in operations
@@ -104,13 +104,13 @@ def administrative(operations: Iterable[Operation]) -> list[str]:
 
 
 def switch_logs(request_log: bool, audit_log: bool) -> None:
-    """On: lines are written from INFO on, whatever the level of the root logger."""
+    """Switch the two logs on or off. They log from INFO on, whatever the level of the root logger."""
     logging.getLogger(REQUEST_LOG).setLevel(logging.INFO if request_log else logging.WARNING)
     logging.getLogger(AUDIT_LOG).setLevel(logging.INFO if audit_log else logging.WARNING)
 
 
 def log_to(stream: TextIO) -> logging.Handler:
-    """Write the lines of both logs to a stream as they are, and to no other handler of the process."""
+    """Write the lines of both logs unchanged to a stream, and to no other handler of the process."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(message)s"))
     for name in (REQUEST_LOG, AUDIT_LOG):

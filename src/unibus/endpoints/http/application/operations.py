@@ -1,4 +1,4 @@
-"""The one table: every operation that the HTTP endpoint has."""
+"""The one table of all operations of the HTTP endpoint."""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""The management API under `/unibus/v1`: everything that the command line, the page and operators' own tools do."""
+"""The management API under `/unibus/v1`, for the command line, the console and operators' own tools."""

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of dead-lettered messages and of jobs."""
+"""The OpenAPI description of dead-lettered messages and of jobs."""
 
 from typing import Final
 
@@ -16,18 +16,21 @@ _FLAG: Final[Schema] = {"type": "boolean"}
 _KEY: Final[Schema] = {"type": "string", "pattern": r"^[0-9]{1,19}:[0-9]{1,19}:[\s\S]+$"}
 _SECONDS: Final[Schema] = {"type": "number", "minimum": AGE_S_MIN, "maximum": 999_999_999}
 _TEXTS: Final = {
-    "queue": "Where they are, by name; * and ? match anything.",
-    "source": "Where they died; * and ? as above.",
-    "reason": "Contained in the reason.",
-    "error": "Contained in the type or the text of the error.",
-    "description": "Contained in the description.",
+    "queue": "The dead-letter queue, by name; * and ? are wildcards.",
+    "source": "The entity that dead-lettered them; * and ? are wildcards.",
+    "reason": "Text that the reason contains.",
+    "error": "Text that the type or the message of the error contains.",
+    "description": "Text that the description contains.",
 }
-_AGES: Final = {"older_than": "Died more seconds ago.", "newer_than": "Died fewer seconds ago."}
+_AGES: Final = {
+    "older_than": "Dead-lettered more than this many seconds ago.",
+    "newer_than": "Dead-lettered less than this many seconds ago.",
+}
 _COUNTS: Final = {
-    "attempts_below": "Delivered less often.",
-    "attempts_from": "Delivered so often or more.",
-    "recoveries_below": "Brought back less often.",
-    "recoveries_from": "Brought back so often or more.",
+    "attempts_below": "Delivered fewer times than this.",
+    "attempts_from": "Delivered at least this many times.",
+    "recoveries_below": "Recovered fewer times than this.",
+    "recoveries_from": "Recovered at least this many times.",
 }
 
 
@@ -52,13 +55,13 @@ FILTER_PARAMETERS: Final[tuple[Schema, ...]] = (
 )
 PAGE_PARAMETERS: Final[tuple[Schema, ...]] = (
     *FILTER_PARAMETERS,
-    _query("after", "The `next` of the page before.", _KEY),
-    _query("top", "So many at most.", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
-    _query("bodies", "With the messages themselves.", {"type": "string", "enum": ["0", "1"]}),
+    _query("after", "The `next` of the former page.", _KEY),
+    _query("top", "At most this many.", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+    _query("bodies", "1: with the messages themselves.", {"type": "string", "enum": ["0", "1"]}),
 )
 JOB_PARAMETERS: Final[tuple[Schema, ...]] = (_query("id", "The number of a job.", _NUMBER, required=True),)
 
-_LETTER: Final = _object(
+_DEAD_MESSAGE: Final = _object(
     "key id entity sequence source reason description error_type last_error died_ns attempts recoveries state size",
     {
         **dict.fromkeys(("id", "entity", "source", "reason", "description"), _TEXT),
@@ -73,7 +76,7 @@ PAGE: Final = _json(
     _object(
         "items next",
         {
-            "items": {"type": "array", "items": _LETTER, "maxItems": PAGE_MAX},
+            "items": {"type": "array", "items": _DEAD_MESSAGE, "maxItems": PAGE_MAX},
             "next": {"type": ["string", "null"]},
         },
     )
@@ -91,7 +94,7 @@ GROUPS: Final = _json(
 _FILTER: Final = _object(
     "",
     {
-        # Null is the same as left out.
+        # Null is the same as omitted.
         **{name: {"type": ["string", "null"]} for name in _TEXTS},
         **{name: {"type": ["number", "null"], "exclusiveMinimum": 0} for name in _AGES},
         **{name: {"type": ["integer", "null"], "minimum": 0} for name in _COUNTS},

@@ -1,4 +1,4 @@
-"""The server itself over HTTP: its status, its log, and how it is stopped."""
+"""The server process over HTTP: its status, its log, and its stop."""
 
 import os
 import time
@@ -22,7 +22,7 @@ from unibus.errors import BusError, Forbidden
 _NO_CACHE: Final = [("Cache-Control", "no-store")]
 LINES_DEFAULT: Final = 100
 STALLED_FRESH_NS: Final = 10_000_000_000
-"""Whether a consumer has stopped is a matter of minutes, and takes a reading of all entities."""
+"""How old the number of stalled consumers may be: computing it reads all entities, and it changes over minutes."""
 
 
 async def status(service: Service, request: Request) -> Response:
@@ -64,7 +64,7 @@ async def _status(service: Service, watch: EntityWatch | None) -> ServerStatus:
 
 
 async def _health(service: Service) -> tuple[HealthStatus, int]:
-    """The state of the bus, and how many consumers have stopped. One that is being opened again is unhealthy."""
+    """The health of the bus, and how many consumers have stopped. A store that is being reopened is unhealthy."""
     try:
         health = service.broker.health()
         return health, (await service.overview.sums(service.broker, STALLED_FRESH_NS)).stalled
@@ -100,7 +100,7 @@ async def _statuses(service: Service) -> AsyncGenerator[bytes, None]:
 
 
 class _Latest:
-    """The status of the latest reading, made once for all who watch."""
+    """The status of the latest reading, encoded once for all clients."""
 
     def __init__(self, broker: Broker) -> None:
         self._reading = -1
@@ -120,7 +120,7 @@ class _Latest:
     def _rate(self, requests: int, reading: int) -> float | None:
         now_s, before_s, before = time.monotonic(), self._at_s, self._requests
         self._at_s, self._requests = now_s, requests
-        # Readings without a gap only: hours may have passed in which there was no watcher.
+        # Only between consecutive readings: without a client there are none, perhaps for hours.
         if reading != self._reading + 1 or now_s <= before_s:
             return None
         return round((requests - before) / (now_s - before_s), 1)
@@ -130,13 +130,13 @@ class _Latest:
 
 
 async def errors(service: Service, request: Request) -> Response:
-    """The last warnings and errors, the newest last; without their tracebacks, which the log has."""
+    """The last warnings and errors, the newest last, without tracebacks (those are in the log)."""
     found = [_line(each, whole_text=False) for each in list(service.control.recent_log.errors)]
     return json_response({"errors": found}, headers=_NO_CACHE)
 
 
 async def logs(service: Service, request: Request) -> Response:
-    """The last lines of the log; with `follow` also those that come, as server-sent events."""
+    """The last lines of the log; with `follow` also new ones, as server-sent events."""
     count = whole(request, "count", LINES_DEFAULT, 0, LINES_MAX)
     recent = service.control.recent_log
     if flag(request, "follow"):
@@ -171,10 +171,10 @@ def _line(line: LogLine, whole_text: bool = True) -> dict[str, object]:
 
 
 async def stop(service: Service, request: Request) -> Response:
-    """Stop as SIGTERM does: what is in flight is answered, this request too. `server/live` ends when it begins."""
-    ending = service.control.stop
-    if ending is None:
-        raise Forbidden("this server is part of a program that stops it", "stop that program")
+    """Stop as SIGTERM does: in-flight requests are answered, this one too. Live answers end at once."""
+    stop_server = service.control.stop
+    if stop_server is None:
+        raise Forbidden("this server is part of another program and cannot be stopped alone", "stop that program")
     connections, in_flight = service.control.connections()
-    ending()
+    stop_server()
     return json_response({"connections": connections, "requests_in_flight": in_flight}, 202)

@@ -1,7 +1,7 @@
-"""GET dead-letters and dead-letters/groups: what `unibus dlq ls` and `dlq show` print, for any client.
+"""GET dead-letters and dead-letters/groups: dead-lettered messages, as `unibus dlq ls` and `dlq show` print them.
 
-The filter is in the query, one parameter for each option of these commands. The work runs in a thread: a filter looks
-at every dead-lettered message.
+The filter is in the query, one parameter for each option of these commands. The work runs in a thread, because a filter
+visits every dead-lettered message.
 """
 
 import re
@@ -30,7 +30,7 @@ async def list_dead_letters(service: Service, request: Request) -> Response:
     key = None if after is None else key_of(after)
     top = whole_number("top", request.query.get("top", str(TOP_DEFAULT)))
     if not 1 <= top <= PAGE_MAX:
-        raise UsageError(f"top is {top}", f"a whole number from 1 to {PAGE_MAX}")
+        raise UsageError(f"top is {top}", f"use a whole number from 1 to {PAGE_MAX}")
     bodies = _flag(request, "bodies")
     queues = service.broker.queues
     work = page(queues, chosen, key, top, bodies, ANSWER_BYTES_MAX)
@@ -43,7 +43,7 @@ async def list_groups(service: Service, request: Request) -> Response:
 
 
 def filter_of(request: Request) -> FilterRecord:
-    """The filter that the query has; UsageError for a value that is none of its kind."""
+    """The filter of the query; UsageError for an invalid value."""
     query = request.query
     given: dict[str, object] = {name: query[name] for name in TEXTS if name in query}
     given |= {name: _seconds(name, query[name]) for name in AGES if name in query}
@@ -55,12 +55,12 @@ def filter_of(request: Request) -> FilterRecord:
 
 def _seconds(name: str, text: str) -> float:
     if not _SECONDS.fullmatch(text) or float(text) < AGE_S_MIN:
-        raise UsageError(f"{name} is {text!r:.40}", f"seconds, from {AGE_S_MIN} up")
+        raise UsageError(f"{name} is {text!r:.40}", f"use a number of seconds of at least {AGE_S_MIN}")
     return float(text)
 
 
 def _flag(request: Request, name: str) -> bool:
     text = request.query.get(name, "0")
     if text not in ("0", "1"):
-        raise UsageError(f"{name} is {text!r:.40}", "0 or 1")
+        raise UsageError(f"{name} is {text!r:.40}", "use 0 or 1")
     return text == "1"

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of operations of the management API: parameters and schemas that several share."""
+"""The OpenAPI description of the management API: parameters and schemas that several operations share."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ def listed(items: Schema) -> Schema:
 
 
 def answered(required: str, **properties: Schema) -> Schema:
-    """A JSON object as an answer."""
+    """An answer that is a JSON object."""
     schema = {"type": "object", "required": required.split(), "properties": dict(properties)}
     return {"application/json": {"schema": schema}}
 

@@ -1,4 +1,4 @@
-"""Entities over HTTP: a page of them, and all of them live. A caller sees those on which it has the right Listen."""
+"""Entities over HTTP: pages, and live updates. A caller sees the entities on which it has the right Listen."""
 
 import asyncio
 import time
@@ -24,11 +24,12 @@ ALL_KINDS: Final = (*KINDS, DEAD_LETTERS)
 
 
 async def listed(service: Service, request: Request) -> Response:
-    """By name. Dead-letter queues are listed where `kind` names them: other entities count what is in theirs."""
+    """A page of entities by name. Dead-letter queues are only listed if `kind` names them: their owners count their
+    messages."""
     kinds = request.query_values("kind") or KINDS
     for kind in kinds:
         if kind not in ALL_KINDS:
-            raise UsageError(f"kind is {kind!r:.40}", f"use {', '.join(ALL_KINDS)}")
+            raise UsageError(f"kind is {kind!r:.40}", f"use one of {', '.join(ALL_KINDS)}")
     is_visible = service.authorization.viewer(request, Right.LISTEN)
     top, settings = whole(request, "top", TOP_DEFAULT, 1, TOP_MAX), flag(request, "settings")
     listing = EntityListing(service.broker, dict.fromkeys(kinds), request.query.get("prefix", ""))
@@ -43,7 +44,7 @@ async def live(service: Service, request: Request) -> Response:
 
 
 async def _rows(service: Service, request: Request, every_s: int) -> AsyncGenerator[bytes, None]:
-    """First a snapshot, then what changed. What the caller may see is asked for each time: rules may change."""
+    """A snapshot, then changes. The caller's rights are read for each event: rules may change meanwhile."""
     watch = service.shared(EntityWatch)
     yield RETRY
     async with watch.watching():
@@ -62,21 +63,21 @@ async def _rows(service: Service, request: Request, every_s: int) -> AsyncGenera
                     for piece in joined(_written("changes", rows, removed)):
                         yield piece
             version = watch.version
-            # In time, not in readings: those of a very large namespace are further apart.
+            # Counted in time, not in readings: those of a very large namespace take longer than a second.
             due_s = time.monotonic() + (every_s - 0.5) * readings.EVERY_S
-            quiet_s = time.monotonic() + KEEP_ALIVE_S
+            keep_alive_s = time.monotonic() + KEEP_ALIVE_S
             while watch.version == version or time.monotonic() < due_s:
                 await watch.changed.wait(KEEP_ALIVE_S)
                 if watch.failure is not None:
                     raise watch.failure
-                if time.monotonic() >= quiet_s:
+                if time.monotonic() >= keep_alive_s:
                     break
             if not rows:
                 yield KEEP_ALIVE
 
 
 def _written(name: str, rows: Iterable[bytes], removed: list[str]) -> Iterator[bytes]:
-    """One event in parts: a snapshot of thousands of rows is not joined to one text."""
+    """One event in parts: a snapshot of thousands of rows is never one text in memory."""
     yield f'event: {name}\ndata: {{"at_ns":{time.time_ns()},"rows":['.encode()
     is_first = True
     for row in rows:

@@ -1,7 +1,7 @@
-"""Events of history over HTTP: a page, the newest ones, and those that come (server-sent events).
+"""Events of history over HTTP: pages, the newest ones, and new ones as server-sent events.
 
-The id of a live event is its seq. A client that connects again sends it as Last-Event-ID, and goes on after it. What
-history has forgotten since is counted in an event `missed`.
+The id of a live event is its seq. A client that reconnects sends it as Last-Event-ID, and resumes after it. An event
+`missed` reports how many events the store has pruned meanwhile.
 """
 
 import time
@@ -69,21 +69,21 @@ def _feed(broker: Broker) -> EventFeed:
 
 
 async def live(service: Service, request: Request) -> Response:
-    """What comes from now on, or after a place."""
+    """New events, or all events after a position."""
     wanted = _filter(service.broker, request)
     given = request.headers.get("last-event-id")
     if given is not None and not (given.isascii() and given.isdigit() and len(given) <= 19 and int(given) <= WHOLE_MAX):
-        raise UsageError(f"Last-Event-ID is {given!r:.40}", "the id of an event that came before")
+        raise UsageError(f"Last-Event-ID is {given!r:.40}", "send the id of an earlier event")
     after = int(given) if given is not None else whole(request, "after", -1)
     return live_response(_tail(service.shared(_feed), wanted, after))
 
 
 async def _tail(feed: EventFeed, wanted: EventFilter, after: int) -> AsyncGenerator[bytes, None]:
-    """`after` -1: from now on."""
+    """The pieces of a live answer. `after` -1: new events only."""
     async with feed.tail() as newest:
         yield RETRY
         seq = newest if after < 0 else after
-        if seq > newest:  # The store is another one, or an older copy: there is no such place.
+        if seq > newest:  # Another store, or an older copy of it: the position does not exist.
             yield _missed(0, newest)
             seq = newest
         wrote_s = time.monotonic()
@@ -104,7 +104,7 @@ async def _tail(feed: EventFeed, wanted: EventFilter, after: int) -> AsyncGenera
             elif await feed.grown.wait(KEEP_ALIVE_S):
                 continue
             if time.monotonic() - wrote_s >= KEEP_ALIVE_S:
-                # With the place: a client whose filter matches seldom need not go through all of it again.
+                # A keep-alive with the position: a client whose filter rarely matches can resume from here.
                 wrote_s = time.monotonic()
                 yield b": \nid: %d\n\n" % seq
         raise feed.failure

@@ -1,7 +1,7 @@
-"""Requests and answers of this package as forms: read into records, and described by the schemas of the records.
+"""Requests and answers of this package as records: decoded into them, and documented by their schemas.
 
-A record (`bus/management`) is one source for three things: what a server accepts, what the OpenAPI document says, and
-what a client encodes. Unknown fields are refused, and every error names its field.
+A record (`bus/management`) defines three things at once: what a server accepts, what the OpenAPI document says, and
+what a client encodes. Unknown fields are rejected, and every error names its field.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ T = TypeVar("T")
 Schema = dict[str, object]
 
 INLINE_BYTES: Final = 256 * 1024
-"""A larger body is decoded in a thread: the loop serves others meanwhile."""
+"""A larger body is decoded in a thread, so that it does not block the loop."""
 
 TEXT: Final[Schema] = {"type": "string"}
 SEQUENCE: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
@@ -31,39 +31,39 @@ SEQUENCE: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1
 
 
 async def body_as(request: Request, decode: Callable[[bytes], T]) -> T:
-    """The body as a record; DecodeError names the field that does not fit."""
+    """The body as a record; DecodeError names the invalid field."""
     if len(request.body) <= INLINE_BYTES:
         return request.json_as(decode)
     return await asyncio.to_thread(request.json_as, decode)
 
 
 def number_of(request: Request, name: str, default: int, least: int = 0, most: int = 2**63 - 1) -> int:
-    """A whole number of the query; UsageError for what is none, or out of range."""
+    """A whole number of the query; UsageError if it is not one, or out of range."""
     text = request.query.get(name)
     if text is None:
         return default
     number = whole_number(name, text)
     if not least <= number <= most:
-        raise UsageError(f"{name} is {number}", f"a whole number from {least} to {most}")
+        raise UsageError(f"{name} is {number}", f"use a whole number from {least} to {most}")
     return number
 
 
 def flag_of(request: Request, name: str) -> bool:
     text = request.query.get(name, "false")
     if text not in ("true", "false"):
-        raise UsageError(f"{name} {text!r:.40} is neither true nor false", "true, or leave it out")
+        raise UsageError(f"{name} is {text!r:.40}", "use true or false")
     return text == "true"
 
 
 def required(request: Request, name: str) -> str:
     text = request.query.get(name, "")
     if not text:
-        raise UsageError(f"{name} is missing", f"?{name}=…")
+        raise UsageError(f"the query parameter {name} is missing", f"add ?{name}=…")
     return text
 
 
 def values_of(request: Request, name: str) -> list[str]:
-    """All values of a name that may be repeated in the query."""
+    """All values of a query parameter that may be repeated."""
     raw = request.scope.get("query_string", b"")
     assert isinstance(raw, bytes)
     pairs = [pair.partition(b"=") for pair in raw.split(b"&")]
@@ -71,9 +71,11 @@ def values_of(request: Request, name: str) -> list[str]:
 
 
 def entity_of(request: Request) -> str:
-    """The entity that the operation is about; the right on it was checked (`names_entity`)."""
+    """The entity of the operation. The runner has checked the right on it (`names_entity`)."""
     if not request.entity:
-        raise UsageError("entity is missing", "?entity= with the name of a queue, topic or subscription")
+        raise UsageError(
+            "the query parameter entity is missing", "add ?entity= with the name of a queue, topic or subscription"
+        )
     return request.entity
 
 
@@ -81,7 +83,7 @@ def entity_of(request: Request) -> str:
 
 
 def schema_of(record: object) -> Schema:
-    """The schema of a type of msgspec, with everything in its place: a schema of OpenAPI has no definitions."""
+    """The schema of a msgspec type without references: a schema inside OpenAPI has no definitions of its own."""
     (schema,), parts = msgspec.json.schema_components([record])
     found = _inlined(schema, parts)
     assert isinstance(found, dict)
@@ -118,5 +120,5 @@ ENTITY: Final = parameter("entity", "The name of the entity.", {"type": "string"
 
 
 def at(tail: str) -> str:
-    """The shape of a path of this package, which is also how it is documented."""
+    """The full path of an operation, which is also its shape."""
     return f"{MANAGEMENT_PREFIX}{tail}"

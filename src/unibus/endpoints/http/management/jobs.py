@@ -1,4 +1,4 @@
-"""Jobs over HTTP: created, listed, followed, paused, resumed and cancelled. The work itself is in `bus/management`."""
+"""Jobs over HTTP: create, list, watch, pause, resume and cancel them. The work itself is in `bus/management/jobs`."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ from unibus.endpoints.http.request import Request, Response, json_response
 from unibus.endpoints.http.service import Service
 
 LIVE_S: Final = 0.2
-"""Between two events of one job: a job has hundreds of batches a second, and people read."""
+"""The shortest time between two events of one job: a job may run hundreds of batches per second."""
 
 _request: Final = msgspec.json.Decoder(JobRequest)
 
@@ -59,7 +59,7 @@ async def _events(service: Service, number: int) -> AsyncGenerator[bytes, None]:
     yield RETRY
     sent: JobRecord | None = None
     while True:
-        changed = service.jobs.changed  # Before looking: no change is missed between the two.
+        changed = service.jobs.changed  # Taken before reading the record, so no change is missed in between.
         record = await service.jobs.get(number)
         if record is not sent:
             sent = record
@@ -74,7 +74,7 @@ async def _events(service: Service, number: int) -> AsyncGenerator[bytes, None]:
 
 
 async def _paced(service: Service, number: int) -> None:
-    """Return after LIVE_S, or when the job is over: a caller that waits for its end gets it at once."""
+    """Return after LIVE_S, or at the end of the job: a client that waits for the end gets it at once."""
     loop = asyncio.get_running_loop()
     ends_s = loop.time() + LIVE_S
     while True:

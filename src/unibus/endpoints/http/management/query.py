@@ -1,4 +1,4 @@
-"""Values in the query of a request: read once, and refused with the name of the field."""
+"""Parses values of a request's query; an error names the parameter."""
 
 import asyncio
 import threading
@@ -18,19 +18,19 @@ def whole(request: Request, name: str, default: int, least: int = 0, most: int =
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
-        raise UsageError(f"{name} is {text!r:.40}", f"a whole number from {least} to {most}")
+        raise UsageError(f"{name} is {text!r:.40}", f"use a whole number from {least} to {most}")
     return int(text)
 
 
 def flag(request: Request, name: str) -> bool:
     text = request.query.get(name, "0")
     if text not in ("0", "1"):
-        raise UsageError(f"{name} is {text!r:.40}", "1 or 0")
+        raise UsageError(f"{name} is {text!r:.40}", "use 0 or 1")
     return text == "1"
 
 
 async def in_thread(request: Request, work: Callable[[], T], stop: threading.Event) -> T:
-    """Run work that blocks. A client that leaves sets `stop`, which the work looks at."""
+    """Run blocking work. When the client disconnects `stop` is set, which the work checks."""
     try:
         return await while_connected(request, asyncio.to_thread(work))
     finally:

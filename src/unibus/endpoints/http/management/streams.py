@@ -1,4 +1,4 @@
-"""Long answers, piece by piece: each piece is made in a thread when the client has taken most of those before."""
+"""Long answers, piece by piece: each is produced in a thread when the client has read most of the former ones."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -10,7 +10,7 @@ JSON_TYPE: Final = f"{JSON}; charset=utf-8"
 
 
 async def drawn(pieces: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """The pieces of an iterator that takes time for each."""
+    """The pieces of a blocking iterator, each taken in a thread."""
     while True:
         piece = await asyncio.to_thread(next, pieces, None)
         if piece is None:

@@ -1,5 +1,5 @@
 # mypyc: compiled
-"""Azure's batch: a JSON list of `{"Body", "BrokerProperties", "UserProperties"}`, sent as one."""
+"""Azure's batch: a JSON list of `{"Body", "BrokerProperties", "UserProperties"}`, sent as a whole or not at all."""
 
 import binascii
 from typing import Final
@@ -21,13 +21,13 @@ _text: Final = msgspec.json.Decoder(str).decode
 
 
 def messages_of_batch(document: bytes, unknown: UnknownNames, entity: str) -> list[tuple[bytes, dict[str, object]]]:
-    """Body and fields of each message. The first that is wrong refuses all of them."""
+    """Body and fields of each message. One invalid message rejects the whole batch."""
     try:
         items = decode_items(document)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise DecodeError(f"the batch cannot be read: {error!s:.200}", _SHAPE) from error
     if not 1 <= len(items) <= BATCH_COMMANDS_MAX:
-        raise UsageError(f"a batch of {counted(len(items), 'message')}", f"from 1 to {BATCH_COMMANDS_MAX}")
+        raise UsageError(f"the batch has {counted(len(items), 'message')}", f"send from 1 to {BATCH_COMMANDS_MAX}")
     return [_message(item, unknown, entity) for item in items]
 
 
@@ -41,15 +41,17 @@ def _message(item: Item, unknown: UnknownNames, entity: str) -> tuple[bytes, dic
 
 
 def body_of_json(raw: msgspec.Raw, is_base64: bool, fields: dict[str, object]) -> bytes:
-    """A JSON string is text for people: its characters are the body. Any other value is a JSON body."""
+    """The body of a batch item. The characters of a JSON string are the body; any other value is a JSON body."""
     written = bytes(raw)
     if not written.startswith(b'"'):
         if is_base64:
-            raise UsageError("IsBodyBase64 with a Body that is no text", "leave it out")
+            raise UsageError("IsBodyBase64 is true, but Body is not a string", "send Body as base64 text")
         fields.setdefault("content_type", JSON_TYPE)
         return written
     try:
         text = _text(written)
         return base64_bytes(text) if is_base64 else text.encode()
     except (ValueError, binascii.Error) as error:
-        raise DecodeError(f"a Body cannot be read: {error!s:.100}", "base64 with IsBodyBase64, else UTF-8") from error
+        raise DecodeError(
+            f"a Body cannot be decoded: {error!s:.100}", "send base64 with IsBodyBase64, else UTF-8 text"
+        ) from error

@@ -1,4 +1,4 @@
-"""The JSON document of a batch as data. Not in batch.py, which is compiled: a class of msgspec cannot be."""
+"""The items of a batch as a msgspec class. Not in batch.py, which is compiled: mypyc cannot compile such a class."""
 
 from typing import Final
 
@@ -6,9 +6,9 @@ import msgspec
 
 
 class Item(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
-    """Other names are refused: `body` for `Body` would send an empty message.
+    """Unknown names are rejected: `body` instead of `Body` would otherwise send an empty message.
 
-    `Body` is text, base64 with `IsBodyBase64`, or another JSON value, which is then the message as it is written.
+    `Body` is text, base64 with `IsBodyBase64`, or another JSON value, which becomes the body as it is written.
     """
 
     body: msgspec.Raw = msgspec.Raw(b'""')

@@ -8,9 +8,9 @@
     ForcePersistence ViaPartitionKey and others of Azure                                             ignored
     Priority Type Source Target RoutingKey DedupKey                              both ways, ours: Azure has none
 
-Names that are not known are ignored, as Azure documents, and named in the log; a known name with a value of the wrong
-type is refused. What only a receiver is given is accepted and ignored: programs send a received message again. The text
-in a header is ASCII: other characters are JSON escapes. Raw UTF-8 is read as well.
+Unknown names are ignored, as Azure documents, and logged; a known name with a value of the wrong type is an error.
+Properties for receivers only are accepted and ignored in a send: programs send a received message again. The text in a
+header is ASCII, with JSON escapes for other characters; raw UTF-8 is accepted too.
 """
 
 import json
@@ -48,16 +48,16 @@ _TEXTS: Final = {
     "To": "to",
     "Type": "type",
 }
-"""Text properties by the fields of the envelope that hold them. ContentType has an HTTP header of its own."""
+"""Text properties and their envelope fields. In headers ContentType has a header of its own."""
 
 _FIELDS: Final = {**_TEXTS, "MessageId": "message_id", "Subject": "subject"}
-"""What a sender may set as text. Label counts before Subject, its newer name."""
+"""Text properties that a sender may set. Label wins over Subject, its newer name."""
 
 _IGNORED: Final = """
 DeadLetterSource DeliveryCount EnqueuedSequenceNumber EnqueuedTimeUtc ForcePersistence LockLocation LockToken
 LockedUntilUtc MessageLocation Publisher SequenceNumber Size State TransactionId ViaPartitionKey Duplicate
 """
-"""Names that Azure knows, or that our answers have, and that no sender can set: any value is accepted."""
+"""Names of Azure or of our answers that a sender cannot set: any value is accepted and ignored."""
 
 KNOWN: Final = frozenset(
     {*_FIELDS, "TimeToLive", "TimeToLiveTimeSpan", "ScheduledEnqueueTimeUtc", "Priority", *_IGNORED.split()}
@@ -72,7 +72,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def fields_of_header(text: str, unknown: UnknownNames, entity: str) -> dict[str, object]:
-    """The fields of the envelope that a header gives. DecodeError where it is no JSON object of these types."""
+    """The envelope fields of a BrokerProperties header. DecodeError if it is not a JSON object of these types."""
     try:
         given = _decode(text.encode("latin-1"))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -81,7 +81,7 @@ def fields_of_header(text: str, unknown: UnknownNames, entity: str) -> dict[str,
 
 
 def fields_of(given: dict[str, object], unknown: UnknownNames, entity: str) -> dict[str, object]:
-    """The fields of the envelope that properties give. None and an empty text are the same as an absent property."""
+    """The envelope fields of properties. Null and an empty text are the same as an absent property."""
     fields: dict[str, object] = {}
     for name, value in given.items():
         field = _FIELDS.get(name)
@@ -101,7 +101,7 @@ def fields_of(given: dict[str, object], unknown: UnknownNames, entity: str) -> d
 
 
 def _put_typed(fields: dict[str, object], given: dict[str, object], name: str, value: object) -> None:
-    """A property that is no mere text. Those that only a receiver is given are ignored."""
+    """Set a property that is not plain text. Properties for receivers only are ignored."""
     if name == "TimeToLive":
         if not is_number(value):
             raise _wrong_type(name, value, "a number of seconds")
@@ -123,26 +123,28 @@ def _put_typed(fields: dict[str, object], given: dict[str, object], name: str, v
 
 
 def _wrong_type(name: str, value: object, expected: str) -> DecodeError:
-    return DecodeError(f"{HEADER} cannot be read: {name} is {expected}, not {type(value).__name__}", _SHAPE)
+    return DecodeError(f"{HEADER} cannot be read: {name} has to be {expected}, not {type(value).__name__}", _SHAPE)
 
 
 def _check_partition(fields: dict[str, object]) -> None:
     partition, session = fields.get("partition_key"), fields.get("session_id")
     if partition and session and partition != session:
-        raise UsageError("PartitionKey and SessionId differ", "give one of them, or the same text for both")
+        raise UsageError(
+            f"PartitionKey {partition!r:.60} and SessionId {session!r:.60} differ", "send one of them, or equal texts"
+        )
 
 
 def is_number(value: object) -> bool:
-    """A bool is an int to Python, and no number to JSON."""
+    """Whether a JSON value is a number. In Python a bool is an int, in JSON it is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def put_time_to_live(fields: dict[str, object], seconds: object) -> None:
-    """Azure writes "for ever" as the longest time that it knows, about 29,000 years."""
-    # Not declared as a float: an int of 400 digits cannot become one.
+    """Set the time to live. Azure writes "no limit" as its longest time, about 29,000 years: then nothing is set."""
+    # Not declared as float: an int of 400 digits cannot be converted.
     assert isinstance(seconds, (int, float))
-    if not seconds > 0 or seconds == math.inf:  # Not isinf, which a number of 400 digits is too large for.
-        raise UsageError(f"TimeToLive {seconds!r:.40} is not a positive number of seconds", "leave it out for no limit")
+    if not seconds > 0 or seconds == math.inf:  # Not isinf, which cannot convert an int of 400 digits.
+        raise UsageError(f"TimeToLive {seconds!r:.40} is not a positive number of seconds", "omit it for no limit")
     if seconds <= SECONDS_MAX:
         fields["ttl"] = seconds
 
@@ -151,7 +153,8 @@ def put_schedule(fields: dict[str, object], text: str) -> None:
     at = instant(text.strip())
     if at is None:
         raise UsageError(
-            f"ScheduledEnqueueTimeUtc {text!r:.60} is no instant", "for instance 2030-01-31T08:00:00Z, or an HTTP date"
+            f"ScheduledEnqueueTimeUtc is {text!r:.60}, which is no date and time",
+            "for instance 2030-01-31T08:00:00Z, or an HTTP date",
         )
     fields["scheduled_at"] = at
 
@@ -160,18 +163,18 @@ def _time_span(text: str) -> float:
     """.NET's form: [days.]hours:minutes:seconds."""
     match = _TIME_SPAN.fullmatch(text)
     if match is None:
-        raise UsageError(f"TimeToLiveTimeSpan {text!r:.60} is no time span", "for instance 00:00:40")
+        raise UsageError(f"TimeToLiveTimeSpan is {text!r:.60}, which is no time span", "for instance 00:00:40")
     days, hours, minutes, seconds = match.groups()
     return (int(days or 0) * 24 + int(hours)) * 3600.0 + int(minutes) * 60 + float(seconds)
 
 
 def properties_of(claimed: Claimed, message: Message, is_header: bool) -> dict[str, object]:
-    """What a receiver is given, in Azure's order of names. Instants are HTTP dates in a header, else ISO 8601."""
+    """The properties of a received message, in Azure's order. Instants are HTTP dates in a header, else ISO 8601."""
     date = http_date if is_header else iso_date
     enqueued_ns = int(claimed.enqueued_ns)
     found: dict[str, object] = {
         "DeliveryCount": int(claimed.delivery_count),
-        # A store does not keep the number that a forwarded message had in the first entity.
+        # The store does not record the sequence number that a forwarded message had in its first entity.
         "EnqueuedSequenceNumber": int(claimed.sequence),
         "EnqueuedTimeUtc": date(enqueued_ns),
         "MessageId": message.id,
@@ -200,7 +203,7 @@ def properties_of(claimed: Claimed, message: Message, is_header: bool) -> dict[s
 
 
 def _state(state: int) -> str:
-    """As Azure has it: a message stays active, or deferred, while it is locked."""
+    """Azure's state: a locked message is still Active, or Deferred."""
     return "Deferred" if state == DEFERRED else "Scheduled" if state == SCHEDULED else "Active"
 
 
@@ -209,8 +212,8 @@ def _seconds(ns: int) -> int | float:
 
 
 def header_text(value: object) -> str:
-    """JSON that can be written into a header: printable ASCII only."""
+    """JSON in printable ASCII, as a header needs it."""
     encoded = _encode(value)
     text = encoded.decode("ascii") if encoded.isascii() else json.dumps(value, separators=(",", ":"))
-    # JSON escapes all control characters but this one, which servers refuse to write.
+    # JSON escapes all control characters except DEL, which is not allowed in a header.
     return text if "\x7f" not in text else text.replace("\x7f", "\\u007f")

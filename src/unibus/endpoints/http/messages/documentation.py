@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of the data plane: paths, parameters and schemas that several operations share."""
+"""The OpenAPI description of the data plane: paths, parameters and schemas that several operations share."""
 
 from typing import Final
 
@@ -15,17 +15,17 @@ Schema = dict[str, object]
 
 
 def sending(tail: str) -> tuple[str, ...]:
-    """Where messages are sent to."""
+    """The paths of entities that accept messages."""
     return (f"{QUEUE}{tail}", f"{TOPIC}{tail}", f"{BARE}{tail}")
 
 
 def receiving(tail: str) -> tuple[str, ...]:
-    """Where messages are received from."""
+    """The paths of entities that deliver messages."""
     return (f"{QUEUE}{tail}", f"{DEAD_LETTER_QUEUE}{tail}", f"{SUBSCRIPTION}{tail}", f"{BARE}{tail}")
 
 
 def sessions(tail: str) -> tuple[str, ...]:
-    """Dead-letter queues have no sessions."""
+    """The paths of entities with sessions: not dead-letter queues."""
     return (f"{QUEUE}{tail}", f"{SUBSCRIPTION}{tail}", f"{BARE}{tail}")
 
 
@@ -54,7 +54,7 @@ TIMEOUT: Final = query(
     "timeout", "Seconds to wait for a message.", {"type": "number", "minimum": 0, "maximum": TIMEOUT_S_MAX}
 )
 MODE: Final = query("mode", "How to receive.", _MODE)
-NUMBER_OF_MESSAGES: Final = query("numofmessages", "So many at most, as a JSON list.", _whole(1, COUNT_MAX))
+NUMBER_OF_MESSAGES: Final = query("numofmessages", "At most this many, as a JSON list.", _whole(1, COUNT_MAX))
 SEQUENCES: Final = query(
     "sequences",
     "Sequence numbers of deferred messages, separated by commas.",
@@ -62,10 +62,10 @@ SEQUENCES: Final = query(
     True,
 )
 FROM: Final = query("from", "The first sequence number.", _SEQUENCE)
-COUNT: Final = query("count", "So many at most.", _whole(1, COUNT_MAX))
+COUNT: Final = query("count", "At most this many.", _whole(1, COUNT_MAX))
 SESSION: Final = query("session", "Only messages of this session.", {"type": "string", "minLength": 1})
-SKIP: Final = query("skip", "Leave out so many.", _SEQUENCE)
-TOP: Final = query("top", "So many at most.", _whole(1, COUNT_MAX))
+SKIP: Final = query("skip", "Skip this many.", _SEQUENCE)
+TOP: Final = query("top", "At most this many.", _whole(1, COUNT_MAX))
 UPDATED_AFTER: Final = query(
     "updated_after", "Only sessions whose state was set after this instant.", {"type": "string", "format": "date-time"}
 )
@@ -92,7 +92,7 @@ def json_body(schema: Schema, required: bool = False) -> Schema:
 
 _BATCH_ITEM: Final = _object(
     {
-        "Body": {"description": "Text, or another JSON value, which then is the message."},
+        "Body": {"description": "Text, or another JSON value, which becomes the body."},
         "IsBodyBase64": {"type": "boolean"},
         "BrokerProperties": {"type": "object"},
         "UserProperties": _PROPERTIES,
@@ -116,7 +116,7 @@ _MESSAGE: Final = _object(
 )
 
 SEND_BODY: Final[Schema] = {
-    "description": "The message, of any content type.",
+    "description": "The message body, of any content type.",
     "content": {
         "text/plain": {"schema": _TEXT},
         "application/json": {"schema": {}},

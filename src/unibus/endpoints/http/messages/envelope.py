@@ -1,6 +1,6 @@
 """The JSON envelope of another emulator (`?envelope=json`): body, label, sessionId, timeToLive, userProperties.
 
-Without that parameter a JSON body is the message itself. Both spellings of a name work, camelCase and snake_case.
+Without that parameter a JSON body is the message body itself. A name may be in camelCase or in snake_case.
 """
 
 from typing import Final
@@ -55,18 +55,20 @@ def _put(fields: dict[str, object], name: str, word: str, value: object) -> None
         return
     if word in _TEXTS:
         if not isinstance(value, str):
-            raise DecodeError(f"{name!r} in the envelope is no text", "write it in quotes")
+            raise DecodeError(f"{name!r} in the envelope is not a string", "write it in quotes")
         if value:
             fields[_TEXTS[word]] = value
     elif word == "timetolive":
         if not is_number(value):
-            raise DecodeError(f"{name!r} in the envelope is no number", "seconds")
+            raise DecodeError(f"{name!r} in the envelope is not a number", "send a number of seconds")
         put_time_to_live(fields, value)
     elif word == "scheduledenqueuetimeutc":
         if not isinstance(value, str):
-            raise DecodeError(f"{name!r} in the envelope is no text", "an instant such as 2030-01-31T08:00:00Z")
+            raise DecodeError(f"{name!r} in the envelope is not a string", "for instance 2030-01-31T08:00:00Z")
         put_schedule(fields, value)
     elif word in ("userproperties", "properties"):
         fields["headers"] = properties_of_json(value, name)
     else:
-        raise DecodeError(f"the envelope has no {name!r:.60}", "body, label, sessionId, timeToLive, userProperties")
+        raise DecodeError(
+            f"unknown name {name!r:.60} in the envelope", "use body, label, sessionId, timeToLive, userProperties"
+        )

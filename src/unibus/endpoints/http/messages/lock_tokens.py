@@ -1,7 +1,7 @@
 """Lock tokens as text: the UUID whose little-endian bytes are the token.
 
-AMQP sends the same 16 bytes as the delivery tag, and Azure's clients show them in this form, so that a message which
-was received over one protocol can be settled over another.
+AMQP sends the same 16 bytes as the delivery tag, and Azure's clients show them in this form, so a message that was
+received over one protocol can be settled over another.
 """
 
 from uuid import UUID
@@ -15,8 +15,8 @@ def token_text(token: bytes) -> str:
 
 
 def token_bytes(text: str) -> bytes:
-    """Any form of a UUID. UsageError (400) for other text: no lock can have had it, so it was not lost either."""
+    """Parse any form of a UUID. UsageError (400) for other text, not LockLost (410): no lock ever had such a token."""
     try:
         return UUID(text).bytes_le
     except ValueError as error:
-        raise UsageError(f"{text!r:.60} is not a lock token", "use LockToken as it was received, a UUID") from error
+        raise UsageError(f"{text!r:.60} is not a lock token", "send LockToken as it was received, a UUID") from error

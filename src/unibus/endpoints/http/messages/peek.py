@@ -8,12 +8,12 @@ from unibus.errors import UsageError
 
 
 async def peek(service: Service, request: Request) -> Response:
-    """In whatever state they are; no lock token is shown, because it belongs to the receiver that has the lock."""
+    """Messages in any state, without lock tokens: a token belongs to the receiver that holds the lock."""
     query = request.query
     from_sequence = whole_number("from", query.get("from", "0"))
     count = count_of(request, "count", 1)
     session_id = query.get("session")
     if session_id == "":
-        raise UsageError("session is empty", "the id of a session, or leave it out")
+        raise UsageError("session is empty", "send the id of a session, or omit session")
     broker = service.broker
     return list_response(broker, await broker.peek(request.entity, from_sequence, count, session_id))

@@ -6,9 +6,9 @@
     datetime            bare, an HTTP date or ISO 8601         Due: Wed, 02 Jul 2014 01:32:27 GMT
     bare other text     read as text, never written
 
-Not everything fits: a header has no case in its name, cannot be called Content-Length, and knows neither bytes nor
-decimals. So one more header, `unibus-properties`, holds a JSON object with whatever the headers do not give back
-exactly, with the tags of `core/codec/wire.py`. Senders may use it too; it counts before the headers.
+Not every property fits into a header: its name is case-insensitive and must not be Content-Length, and bytes and
+decimals have no form. So one more header, `unibus-properties`, holds a JSON object with the properties that plain
+headers do not preserve exactly, with the tags of `core/codec/wire.py`. Senders may use it too; it wins over the others.
 """
 
 import math
@@ -30,8 +30,8 @@ from unibus.errors import DecodeError, HeaderInvalid, MessageTooLarge
 
 HEADER: Final = "unibus-properties"
 HEADER_NAMES: Final = "unibus.header_names"
-"""Where the server in front leaves the header names of a request as they were written, because ASGI has them in lower
-case only: a list of bytes in the scope. Another server has none, and properties then have lower-case names."""
+"""The key of the scope for the header names in their original case, a list of bytes: ASGI has them in lower case only.
+Other ASGI servers do not set it, and properties then have lower-case names."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}", re.ASCII)
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
@@ -40,8 +40,8 @@ _decode: Final = msgspec.json.decode
 
 
 PROPERTIES_CHARS_MAX: Final = 60 * 1024
-"""About Azure's bound, 64 KB, and what one header holds that clients can read: a message with more could be sent in a
-document, and then not be received as an answer with headers."""
+"""About Azure's limit, 64 KB, and the largest header that clients accept. A message with more could be sent in a JSON
+document, but not be received as an answer with headers."""
 
 
 def check_size(fields: dict[str, object]) -> None:
@@ -54,12 +54,12 @@ def check_size(fields: dict[str, object]) -> None:
         for name, value in headers.items():
             size += _written(name) + _written(value)
     if size > PROPERTIES_CHARS_MAX:
-        what = f"the properties of a message take {size} characters"
-        raise MessageTooLarge(what, f"at most {PROPERTIES_CHARS_MAX}: put more into its body")
+        what = f"the properties of a message take {size} characters, more than {PROPERTIES_CHARS_MAX}"
+        raise MessageTooLarge(what, "move large values into the body")
 
 
 def _written(value: object) -> int:
-    """How long it is in a header. Characters beyond ASCII are escapes of six."""
+    """The length in a header. A character beyond ASCII is an escape of six characters."""
     if isinstance(value, str):
         return len(value) if value.isascii() else 6 * len(value)
     return 2 * len(value) if isinstance(value, bytes) else 0
@@ -73,7 +73,7 @@ def properties_of_headers(headers: Mapping[str, str]) -> dict[str, object]:
 
 
 def as_spelled(properties: dict[str, object], names: object) -> dict[str, object]:
-    """The same properties under the names that the client has written."""
+    """The same properties, with names in the case that the client has written."""
     if not isinstance(names, list):
         return properties
     spelled = {name.lower().decode("latin-1"): name.decode("latin-1") for name in names}
@@ -92,17 +92,19 @@ def _with_rest(found: dict[str, object], text: str) -> dict[str, object]:
 
 
 def properties_of_json(given: object, where: str) -> dict[str, object]:
-    """Properties of a JSON document: plain values, or tagged ones for types that JSON does not know."""
+    """Properties of a JSON document: plain values, or tagged values for types that JSON does not have."""
     if not isinstance(given, dict):
         raise DecodeError(f"{where} is not a JSON object", 'for instance {"Priority": "High"}')
     try:
         return {name: untagged(value) for name, value in given.items()}
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise DecodeError(f"{where} has a value of no known type: {error!s:.200}", "text, numbers, booleans") from error
+        raise DecodeError(
+            f"{where} has a value of an unknown type: {error!s:.200}", "use text, numbers or booleans"
+        ) from error
 
 
 def typed(name: str, text: str) -> HeaderValue:
-    """The value that a header has. HeaderInvalid for a quoted text that is no JSON string."""
+    """The typed value of a header. HeaderInvalid for a quoted text that is not a JSON string."""
     if not text.isascii():
         text = _from_utf8(name, text)
     first = text[:1]
@@ -115,7 +117,7 @@ def typed(name: str, text: str) -> HeaderValue:
     if text in ("false", "False"):
         return False
     at = instant(text)
-    # A clock without a place on earth stays text: a header never guesses.
+    # A time without an offset stays text: its zone is unknown.
     return text if at is None or not (text.endswith("GMT") or has_offset(text)) else at
 
 
@@ -123,7 +125,7 @@ def _from_utf8(name: str, text: str) -> str:
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError as error:
-        raise HeaderInvalid(f"header {name!r:.80} is not UTF-8", "or write it as a JSON string with escapes") from error
+        raise HeaderInvalid(f"header {name!r:.80} is not UTF-8", "send UTF-8, or a JSON string with escapes") from error
 
 
 def _quoted(name: str, text: str) -> str:
@@ -131,7 +133,7 @@ def _quoted(name: str, text: str) -> str:
         value = _decode(text.encode())
     except (msgspec.DecodeError, UnicodeError) as error:
         raise HeaderInvalid(
-            f"header {name!r:.80} begins with a quote and is no JSON string",
+            f"header {name!r:.80} begins with a quote, but is not a JSON string",
             'write \\\\ for a backslash, \\" for a quote',
         ) from error
     assert isinstance(value, str)
@@ -139,9 +141,9 @@ def _quoted(name: str, text: str) -> str:
 
 
 def _number(text: str) -> HeaderValue:
-    """An integer that 64 bits cannot hold, and a float beyond all floats, stay text."""
+    """An integer beyond 64 bits and a float beyond the range of floats stay text."""
     if text.lstrip("-").isdigit():
-        # Longer ones would take long to read.
+        # The length is checked first: converting a long one takes quadratic time.
         return int(text) if len(text) < 21 and -(2**63) <= int(text) < 2**63 else text
     number = float(text)
     return number if math.isfinite(number) else text
@@ -167,13 +169,13 @@ def headers_of_properties(properties: Mapping[str, HeaderValue]) -> list[tuple[s
 
 
 def _alike(properties: Mapping[str, HeaderValue]) -> set[str]:
-    """Names in lower case that several properties have: two headers of one name are one header to most clients."""
+    """Lower-case names that several properties share: most clients merge two headers of the same name."""
     names = [name.lower() for name in properties]
     return set() if len(set(names)) == len(names) else {name for name in names if names.count(name) > 1}
 
 
 def _text(value: HeaderValue) -> tuple[str | None, bool]:
-    """How a header shows the value, and whether reading that gives the value back."""
+    """The text of a value in a header, and whether parsing it gives the same value and type again."""
     if isinstance(value, str):
         return header_text(value), True
     if isinstance(value, bool):
@@ -194,7 +196,7 @@ def _text(value: HeaderValue) -> tuple[str | None, bool]:
 
 
 def _instant_text(at: datetime) -> tuple[str | None, bool]:
-    """Both ends of the calendar have instants that have a date in their own zone, and none in UTC."""
+    """Near both ends of the calendar an instant has a date in its own zone, but none in UTC: no text then."""
     try:
         return http_text(at), True
     except OverflowError:
@@ -202,5 +204,5 @@ def _instant_text(at: datetime) -> tuple[str | None, bool]:
 
 
 def json_of_properties(properties: Mapping[str, HeaderValue]) -> dict[str, object]:
-    """The same for a JSON document: plain values as they are, the others with their tag."""
+    """Properties for a JSON document: plain values unchanged, others with a tag."""
     return {name: tagged(value, False) for name, value in properties.items()}

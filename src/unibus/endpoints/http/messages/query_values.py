@@ -1,4 +1,4 @@
-"""Values of the query and of small JSON bodies, checked: time-outs, counts, modes, sequence numbers."""
+"""Parses and checks values of queries and small JSON bodies: timeouts, counts, modes, sequence numbers."""
 
 import re
 from typing import Final
@@ -8,10 +8,10 @@ from unibus.endpoints.http.request import Request
 from unibus.errors import UsageError
 
 TIMEOUT_S_MAX: Final = 300.0
-"""How long one request may wait for a message. A client that wants to wait longer asks again."""
+"""How long one request may wait for a message. A client that wants to wait longer sends another request."""
 
 COUNT_MAX: Final = 1_000
-"""Messages in one answer: what a client can be expected to hold, and a bound on how long encoding them takes."""
+"""Messages in one answer. Bounds the memory of clients, and the time for encoding."""
 
 PEEK_LOCK: Final = "peeklock"
 RECEIVE_AND_DELETE: Final = "receiveanddelete"
@@ -25,7 +25,7 @@ def timeout_of(request: Request) -> float:
     if text is None:
         return 0.0
     if not _DECIMAL.fullmatch(text) or float(text) > TIMEOUT_S_MAX:
-        raise UsageError(f"timeout {text!r:.40} is no waiting time", f"seconds, from 0 to {TIMEOUT_S_MAX:g}")
+        raise UsageError(f"timeout is {text!r:.40}", f"use a number of seconds from 0 to {TIMEOUT_S_MAX:g}")
     return float(text)
 
 
@@ -35,9 +35,9 @@ def count_of(request: Request, name: str, default: int) -> int:
 
 
 def checked_count(name: str, value: float) -> int:
-    """JSON has one kind of number: 3.0 is a whole one."""
+    """A count from 1 to COUNT_MAX. JSON has one type of number: 3.0 is a whole number."""
     if not 1 <= value <= COUNT_MAX or value != int(value):
-        raise UsageError(f"{name} is {value!r:.40}", f"a whole number from 1 to {COUNT_MAX}")
+        raise UsageError(f"{name} is {value!r:.40}", f"use a whole number from 1 to {COUNT_MAX}")
     return int(value)
 
 
@@ -45,14 +45,14 @@ def locks(mode: object, name: str = "mode") -> bool:
     """Whether a receive mode locks the message: PeekLock does (peek_lock too), ReceiveAndDelete does not."""
     word = mode.replace("_", "").replace("-", "").casefold() if isinstance(mode, str) else ""
     if word not in (PEEK_LOCK, RECEIVE_AND_DELETE):
-        raise UsageError(f"{name} {mode!r:.40} is no way to receive", "PeekLock or ReceiveAndDelete")
+        raise UsageError(f"{name} is {mode!r:.40}, which is no receive mode", "use PeekLock or ReceiveAndDelete")
     return word == PEEK_LOCK
 
 
 def whole_number(name: str, text: str) -> int:
     number = int(text) if _INTEGER.fullmatch(text) else -1
     if not 0 <= number < 2**63:
-        raise UsageError(f"{name} {text!r:.40} is not a whole number", "0 or more, without a sign")
+        raise UsageError(f"{name} is {text!r:.40}, which is not a whole number", "use 0 or more, without a sign")
     return number
 
 
@@ -61,5 +61,7 @@ def sequences_of(request: Request) -> list[int]:
     text = request.query.get("sequences", "")
     found = [whole_number("sequences", part.strip()) for part in text.split(",")] if text else []
     if not 1 <= len(found) <= COUNT_MAX:
-        raise UsageError(f"{counted(len(found), 'sequence number')}", f"sequences=3,7 with 1 to {COUNT_MAX} of them")
+        raise UsageError(
+            f"sequences has {counted(len(found), 'sequence number')}", f"send 1 to {COUNT_MAX}, such as sequences=3,7"
+        )
     return found

@@ -1,14 +1,14 @@
 """Receive: POST or DELETE {entity}/messages/head, POST {entity}/messages/receive, POST {entity}/messages/deferred.
 
-    POST head       peek-lock: 201 with Location, which is where the message is settled
+    POST head       peek-lock: 201 with Location, the address that settles the message
     DELETE head     receive and delete: 200
-    ?timeout=       seconds to wait for a message; 204 when none came
+    ?timeout=       seconds to wait for a message; 204 if there is none
     ?mode=          PeekLock or ReceiveAndDelete, for POST
-    ?numofmessages= up to so many, as a JSON list; 200 with an empty list when there is none
-    POST receive    {"max_count", "receive_mode"}: the same list, as another emulator has it
+    ?numofmessages= up to so many, as a JSON list; 200 with an empty list if there is none
+    POST receive    {"max_count", "receive_mode"}: the same list, in the form of another emulator
 
-A client that closes its connection while it waits gets no message: what was claimed for it is released. When the server
-stops, requests that wait are answered as if their time was over.
+At-least-once: the lock of a message whose client disconnected while it waited is released, and the message is
+redelivered. When the server stops, waiting requests are answered as if their timeout had passed.
 """
 
 from typing import Final
@@ -38,10 +38,10 @@ async def receive_head(service: Service, request: Request) -> Response:
 
 
 async def head_response(service: Service, request: Request, session: SessionLock | None) -> Response:
-    """POST locks unless a mode says otherwise; DELETE removes."""
+    """POST locks, unless `mode` says otherwise; DELETE removes."""
     lock = request.method != "DELETE"
     if not request.scope.get("query_string"):
-        # Nearly every request of a worker that polls.
+        # The hot path: nearly every request of a polling worker.
         return _one(service.broker, request, await service.broker.receive(request.entity, lock=lock, session=session))
     query = request.query
     if "mode" in query:
@@ -83,12 +83,12 @@ async def _release(broker: Broker, claimed: list[Claimed]) -> None:
             try:
                 await broker.settle(RELEASE, each.token)
             except BusError:
-                # The lock has ended by itself, or the store is closing: the message is redelivered either way.
+                # The lock has expired, or the store is closing: the message is redelivered either way.
                 return
 
 
 class ReceiveParameters(msgspec.Struct):
-    """The body of POST receive; all of it may be left out."""
+    """The body of POST receive. Every field is optional."""
 
     max_count: int | float = 1
     receive_mode: str = "PeekLock"
@@ -113,7 +113,7 @@ async def receive_deferred(service: Service, request: Request) -> Response:
 
 
 async def deferred_of_session(service: Service, request: Request, session: SessionLock | None) -> Response:
-    """All of them by their sequence numbers; or none, and 404, or 413 where they are too large for one answer."""
+    """All messages with these sequence numbers, or none: 404 if one is missing, 413 if they are too large together."""
     lock = locks(request.query.get("mode", "PeekLock"))
     broker = service.broker
     claimed = await broker.receive_deferred(request.entity, sequences_of(request), lock=lock, session=session)

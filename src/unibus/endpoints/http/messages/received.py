@@ -3,8 +3,8 @@
     one      body = the message's body · Content-Type · BrokerProperties · Location · custom properties · traceparent
     several  [{"Body": "…", "ContentType": …, "UserProperties": {…}, "MessageId": …, "LockToken": …, …}, …]
 
-In a list a body is text, or base64 with `"IsBodyBase64": true` where it is not UTF-8. Whatever a sender has written
-into its message, an answer stays well-formed: texts that no header can hold are left out of the headers.
+In a list a body is text, or base64 with `"IsBodyBase64": true` if it is not UTF-8. An answer is well-formed whatever a
+sender has put into its message: text that no header can hold is omitted from the headers.
 """
 
 import re
@@ -48,7 +48,7 @@ def message_response(broker: Broker, request: Request, claimed: Claimed, status:
 
 @lru_cache(maxsize=4096)
 def entity_path(family: str, entity: str) -> str:
-    """The path of an entity in the form in which the client named it."""
+    """The path of an entity, in the family of paths that the client used."""
     return f"/servicebus/{family}/{quote(entity, safe='/$')}" if family else f"/{quote(entity, safe='/$')}"
 
 

@@ -6,6 +6,6 @@ from unibus.endpoints.http.service import Service
 
 
 async def cancel_scheduled(service: Service, request: Request) -> Response:
-    """404 for a message that is not scheduled any more, or never was."""
+    """404 if the message is not scheduled, or not any more."""
     await service.broker.cancel(request.entity, [whole_number("the sequence", request.params["sequence"])])
     return Response(200)

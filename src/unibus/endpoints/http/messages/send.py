@@ -5,8 +5,8 @@
     application/vnd.microsoft.servicebus.json         a batch (batch.py)
     ?envelope=json                                    a JSON envelope (envelope.py)
 
-Every send answers 201 when the message is stored, with a BrokerProperties header that names MessageId and
-SequenceNumber. A message that duplicate detection knows already answers 201 too, with `"Duplicate": true`.
+A send answers 201 after the message is stored, with MessageId and SequenceNumber in the header BrokerProperties. A
+duplicate (by duplicate detection) answers 201 too, with `"Duplicate": true`, so a retry is idempotent.
 """
 
 from typing import Final
@@ -49,7 +49,7 @@ async def send(service: Service, request: Request) -> Response:
 
 
 async def _send_batch(service: Service, request: Request) -> Response:
-    """All of them or none. The document of the answer names each, in order; the header the first."""
+    """Send all messages or none. The body of the answer lists them in order; the header has the first."""
     broker = service.broker
     shared: dict[str, object] = {}
     put_trace_context(request, shared)
@@ -64,7 +64,7 @@ async def _send_batch(service: Service, request: Request) -> Response:
 async def _send_envelope(service: Service, request: Request) -> Response:
     kind = request.query["envelope"]
     if kind != "json":
-        raise UsageError(f"envelope {kind!r:.40} is not known", "envelope=json, or leave it out")
+        raise UsageError(f"envelope is {kind!r:.40}", "use envelope=json, or omit it")
     broker = service.broker
     body, fields = message_of_envelope(request.body)
     check_size(fields)

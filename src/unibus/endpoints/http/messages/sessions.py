@@ -1,14 +1,14 @@
-"""Sessions: {entity}/$sessions, where a token proves that the caller holds the lock of a session.
+"""Sessions: {entity}/$sessions, where the token proves that the caller holds the session lock.
 
     POST   $sessions                    accept the next session that has messages (?timeout=): 201, or 204 for none
-    POST   $sessions/{id}               accept this one: 201, or 409 while another receiver holds it
+    POST   $sessions/{id}               accept this session: 201, or 409 while another receiver holds it
     GET    $sessions                    ids (?skip=&top=&updated_after=)
     POST   $sessions/{id}/{token}       renew          DELETE  release
     GET    $sessions/{id}/{token}/state                PUT, DELETE
     POST   $sessions/{id}/{token}/messages/head        DELETE; also messages/receive and messages/deferred
 
-Messages of a session are settled as any others, at {entity}/messages/{id}/{token}. Azure has no REST form for
-sessions; these are ours.
+Messages of a session are settled like all others, at {entity}/messages/{id}/{token}. Azure has no REST form for
+sessions; these paths are our own.
 """
 
 from urllib.parse import quote
@@ -57,7 +57,7 @@ async def _released(broker: Broker, lock: SessionLock) -> None:
     try:
         await broker.release_session(lock)
     except BusError:
-        # The lock has ended by itself: the session is free either way.
+        # The lock has expired, or the store is closing: the session becomes free either way.
         return
 
 
@@ -66,7 +66,9 @@ async def list_sessions(service: Service, request: Request) -> Response:
     updated = query.get("updated_after")
     at = None if updated is None else instant(updated)
     if updated is not None and at is None:
-        raise UsageError(f"updated_after {updated!r:.60} is no instant", "for instance 2030-01-31T08:00:00Z")
+        raise UsageError(
+            f"updated_after is {updated!r:.60}, which is no date and time", "for instance 2030-01-31T08:00:00Z"
+        )
     ids = await service.broker.sessions(
         request.entity,
         updated_after_ns=0 if at is None else min(max(0, int(at.timestamp() * 1_000_000)) * 1_000, 2**63 - 1),
@@ -77,7 +79,7 @@ async def list_sessions(service: Service, request: Request) -> Response:
 
 
 def held_session(request: Request) -> SessionLock:
-    """The lock that the path names. Whether it holds is decided by the broker."""
+    """The session lock that the path names. The broker checks whether it is valid."""
     params = request.params
     return SessionLock(request.entity, params["session"], token_bytes(params["token"]), 0)
 

@@ -1,13 +1,13 @@
-"""Settle: {entity}/messages/{id}/{token}, where the token proves the lock and id and entity must fit it.
+"""Settle: {entity}/messages/{id}/{token}. The token proves the lock; id and entity have to match it.
 
     DELETE                      complete                 POST …/complete
     PUT                         abandon                  PUT or POST …/abandon
     POST                        renew                    POST …/renewlock, which answers LockedUntilUtc as JSON
     PUT or POST …/deadletter    ?reason=&description=    PUT or POST …/defer
 
-`id` is the MessageId or the SequenceNumber. If it is not that of the locked message the answer is 404 and the lock
-stays; a lock that has ended is 410. A JSON body may name `reason`, `description`, and `properties`, which are put over
-the custom properties of the message.
+`id` is the MessageId or the SequenceNumber. If it is not that of the locked message the answer is 404, and the lock
+stays; for an expired lock it is 410. A JSON body may have `reason`, `description`, and `properties`, which override
+custom properties of the message.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ from unibus.endpoints.http.service import Service
 
 
 class Settlement(msgspec.Struct):
-    """The body of a settlement; all of it may be left out."""
+    """The body of a settlement. Every field is optional."""
 
     reason: str = ""
     description: str = ""
@@ -49,7 +49,7 @@ async def complete(service: Service, request: Request) -> Response:
 
 
 async def complete_by_token(service: Service, request: Request) -> Response:
-    """POST messages/complete with {"lock_token"}, as another emulator has it."""
+    """POST messages/complete with {"lock_token"}, in the form of another emulator."""
     token = token_bytes(request.json_as(_token_only).lock_token)
     await service.broker.settle(COMPLETE, token, entity=request.entity)
     return Response(200)

@@ -1,8 +1,8 @@
 # mypyc: compiled
 """Header names that are never custom properties: those of HTTP, of proxies and browsers, and our own.
 
-The list works in both directions. A header of this list in a request is no property of the message. A property of such
-a name is never written as a header of an answer: it could change where the answer ends, or who may read it.
+The list applies in both directions. A request header in this list is not a property of the message. A property with
+such a name is never written as an answer header: it could change the framing of the answer, or the access to it.
 """
 
 from typing import Final

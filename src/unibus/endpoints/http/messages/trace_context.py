@@ -1,5 +1,5 @@
 # mypyc: compiled
-"""W3C trace context of a request: where a message comes from, for those who trace it."""
+"""The W3C trace context of a request becomes that of the message."""
 
 import re
 from typing import Final
@@ -11,7 +11,7 @@ _TRACESTATE_CHARS_MAX: Final = 512
 
 
 def put_trace_context(request: Request, fields: dict[str, object]) -> None:
-    """A traceparent that is none is ignored, and its tracestate with it: so the specification has it."""
+    """An invalid traceparent is ignored, and its tracestate with it, as the specification requires."""
     parent = request.headers.get("traceparent")
     if parent is None or parent.startswith("ff") or not _TRACEPARENT.fullmatch(parent):
         return

@@ -1,1 +1,1 @@
-"""Health, metrics and the server's own documents."""
+"""Health, metrics, the API documentation, and the console."""

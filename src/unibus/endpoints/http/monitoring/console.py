@@ -1,7 +1,7 @@
-"""The web page of the server at `/`, for browsers: static files of `unibus/console`, without a build step.
+"""The console, the web page of the server at `/`: static files of `unibus/console`, without a build step.
 
-Everything that the page shows it reads from the management API, with the rights of who looks at it. Its files hold
-nothing of the server and are open; the page itself asks for a key, so that a browser offers to sign in. The policy
+The page reads everything from the management API, with the rights of the signed-in user. Its files contain nothing of
+the server and need no key; the page itself needs one, so that a browser offers to sign in. The Content-Security-Policy
 allows scripts, styles and connections of this server only, and no inline script.
 """
 
@@ -26,7 +26,7 @@ STATIC: Final = {
     "style.css": "text/css; charset=utf-8",
     "table.js": "text/javascript; charset=utf-8",
 }
-"""The files beside the page, with their types. Only these are served."""
+"""The files of the page, with their content types. No other file is served."""
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "

@@ -1,7 +1,7 @@
-"""The OpenAPI document, read for people: operations in groups, each once with all of its paths.
+"""Parses the OpenAPI document for the page `/docs`: operations in groups, each once with all of its paths.
 
-In the document an operation is there for each of its paths. Its id is `name__method_path`, so the name puts them
-together again. What is not read here is ignored: the document may have more.
+The document lists an operation once for each of its paths. Its id is `name__method_path`, so the name joins them. Parts
+of the document that the page does not show are ignored.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class MediaType(msgspec.Struct):
 
 
 class BodyContent(msgspec.Struct):
-    """Of a request or an answer: what is described, by media type."""
+    """The body of a request or an answer, by media type."""
 
     description: str = ""
     content: dict[str, MediaType] = {}
@@ -57,7 +57,7 @@ class _Document(msgspec.Struct):
 
 @dataclass
 class DescribedOperation:
-    """One operation. `paths` has the shortest one first, as it is shown and used for the example."""
+    """One operation. The first of `paths` is the shortest, which is shown and used for the example."""
 
     name: str
     tag: str
@@ -91,7 +91,7 @@ def operations_of(document: Mapping[str, object]) -> dict[str, list[DescribedOpe
 
 
 def _add_path(described: DescribedOperation, path: str, given: _Method) -> None:
-    """The parameters are those of the shortest path, and those that are in no path."""
+    """Add a path. The parameters are those of the shortest path, and those that are not in the path."""
     described.paths = sorted([*described.paths, path], key=len)
     if described.paths[0] == path:
         described.parameters = {(each.place, each.name): each for each in given.parameters}

@@ -1,8 +1,7 @@
-"""The page `/docs`: every operation of the OpenAPI document, written by the server as one HTML page.
+"""The page `/docs`: every operation of the OpenAPI document, rendered by the server as one HTML page.
 
-It needs nothing but this server: no script, no font and no style from elsewhere, so it works without a network, and
-its Content-Security-Policy allows nothing but its own style. Every text goes through `_text`, which escapes it: the
-host of the examples is what the client has sent.
+It loads no script, font or style from elsewhere, so it works without a network, and its Content-Security-Policy allows
+nothing but its own style. Every text is escaped by `_text`: the host name in the examples comes from the client.
 """
 
 import base64
@@ -71,7 +70,7 @@ _EXAMPLES: Final = {
     "token": "LOCK-TOKEN",
     "sequence": "1",
 }
-"""What an example has in place of a part of its path. In capitals: what an answer before has given."""
+"""Values of path parameters in examples. Capitals: a value from a former answer."""
 
 _CONTINUED: Final = " \\\n    "
 _JSON: Final = "application/json"
@@ -99,7 +98,7 @@ def docs_page(document: Mapping[str, object], base_url: str) -> bytes:
 
 
 def _anchor(tag: str) -> str:
-    """An id may have no spaces, and operations have theirs by name: one was called as its group is."""
+    """An HTML id without spaces. The prefix keeps it apart from the ids of operations, which are their names."""
     return f"group-{re.sub(r'[^a-z0-9]+', '-', tag.lower())}"
 
 
@@ -139,7 +138,7 @@ def _kind(schema: ParameterSchema) -> str:
         return " or ".join(schema.enum)
     kind = schema.format or schema.type
     least = "" if schema.minimum is None else _digits(schema.minimum)
-    # 2**63 - 1 is no bound that a reader needs.
+    # 2**63 - 1 only means "no limit": not shown.
     most = "" if schema.maximum is None or schema.maximum >= 2**63 - 1 else _digits(schema.maximum)
     if least and most:
         return f"{kind}, {least} to {most}"
@@ -149,7 +148,7 @@ def _kind(schema: ParameterSchema) -> str:
 
 
 def _digits(bound: int | float) -> str:
-    """As a client writes it: without an exponent, and whole where it is whole."""
+    """A bound without an exponent, and without decimals if it is whole."""
     return str(int(bound)) if bound == int(bound) else str(bound)
 
 
@@ -161,7 +160,7 @@ def _body(body: BodyContent | None) -> str:
 
 
 def _answers(answers: dict[str, BodyContent]) -> str:
-    """Errors are one line: their body is always the same."""
+    """The table of answers. Errors are one line, because their body always has the same form."""
     good = [(status, each) for status, each in sorted(answers.items()) if status < "4"]
     rows = [
         f"<tr><td><code>{_text(status)}</code></td><td>{_text(each.description)}</td><td>{_media(each)}</td></tr>"
@@ -177,8 +176,8 @@ def _media(content: BodyContent) -> str:
 
 
 def curl_line(operation: DescribedOperation, base_url: str) -> str:
-    """A request that a shell runs as it is, but for the parts in capitals."""
-    # An address that does not say whether it means a queue or a topic would need a body that does.
+    """A curl command that a shell can run, once the parts in capitals are replaced."""
+    # Not `/{entity}`: a PUT there needs a body that says whether it is a queue or a topic.
     chosen = next((each for each in operation.paths if each != "/{entity}"), operation.paths[0])
     path = _PART.sub(lambda part: _EXAMPLES.get(part.group(1), part.group(1)), chosen)
     required = [each.name for each in operation.parameters.values() if each.required and each.place == "query"]

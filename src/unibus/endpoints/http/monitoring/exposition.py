@@ -1,7 +1,7 @@
 """The text format of Prometheus, version 0.0.4: families of samples, each with its help and type.
 
-Samples of one family have to be together, so families are filled one entity at a time and written one after the other.
-Label values may be any text: backslash, quote and line feed are escaped, and nothing else is special.
+The format wants the samples of one family together, so families are filled entity by entity, and written one after the
+other. A label value may be any text: backslash, quote and line feed are escaped, nothing else is special.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _BOUNDS: Final = {
 
 
 class Family:
-    """One metric: its samples in the order in which they were added."""
+    """One metric with its samples, in the order in which they were added."""
 
     def __init__(self, name: str, kind: str, help_text: str) -> None:
         self.name: Final = name
@@ -42,7 +42,7 @@ class Family:
         self._lines.append(f"{self.name}_count{labels} {total}\n")
 
     def encoded(self) -> bytes:
-        """Half of a surrogate pair, which a name may hold, becomes a question mark."""
+        """The text as UTF-8. A lone surrogate, which a name may contain, becomes a question mark."""
         return (self._head + "".join(self._lines)).encode("utf-8", "replace")
 
 

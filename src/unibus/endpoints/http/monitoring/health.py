@@ -1,12 +1,12 @@
-"""Health: for the tools that wait for the emulator, for orchestrators, and for people.
+"""Health checks for tools that wait for the emulator, for orchestrators, and for people.
 
-    /health                       the emulator's exact body; healthy only when a send would work
+    /health                       the emulator's exact body; healthy only if a send would work
     /servicebus/health            sums and state: healthy, degraded, unhealthy
     /servicebus/health/live       the process answers
     /servicebus/health/ready      the store works (a full disk is degraded: messages can still be received)
     /servicebus/health/consumers  no consumer has stopped
 
-All of them are open without a key, so they give counts and states, and no names and no paths of files.
+None of them needs a key, so they report counts and states only, no names and no file paths.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ _NO_CACHE: Final = ("Cache-Control", "no-store")
 
 
 async def health(service: Service, request: Request) -> Response:
-    """Testcontainers, Aspire and Microsoft's samples wait for this body, and send next."""
+    """Testcontainers, Aspire and Microsoft's samples wait for this body before they send."""
     found = _state(service)
     works = found is not None and found.ok and not _is_full(found)
     body = _HEALTHY if works else _UNHEALTHY
@@ -58,7 +58,7 @@ async def overall(service: Service, request: Request) -> Response:
 
 
 async def consumers(service: Service, request: Request) -> Response:
-    """503 while a consumer has stopped: for an alarm of its own, because the bus itself is ready."""
+    """503 while a consumer has stopped. An alarm of its own, because the bus itself is ready."""
     sums = await service.overview.sums(service.broker)
     status = "degraded" if sums.stalled else "healthy"
     response = _answer({"status": status, "stalled_consumers": sums.stalled})
@@ -67,7 +67,7 @@ async def consumers(service: Service, request: Request) -> Response:
 
 
 def _state(service: Service) -> HealthStatus | None:
-    """None: the store is being opened again."""
+    """The health of the bus; None while the store is being reopened."""
     try:
         return service.broker.health()
     except BusError:
@@ -75,7 +75,8 @@ def _state(service: Service) -> HealthStatus | None:
 
 
 def _is_full(found: HealthStatus) -> bool:
-    """The store's one warning: it delivers messages, and takes none (decision 0022)."""
+    """Whether the disk is full, which is the store's only warning: it delivers messages and accepts none (decision
+    0022)."""
     return found.store is not None and bool(found.store.warning)
 
 

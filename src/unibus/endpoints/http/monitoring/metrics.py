@@ -1,7 +1,7 @@
-"""The metrics of the second design by their names, as Prometheus reads them, written at the moment of the scrape.
+"""The metrics for Prometheus (`servicebus_…`, `unibus_…`), collected when they are scraped.
 
-Counters and gauges of entities come from the store's own numbers, which count since it was opened. They are written in
-slices: the loop serves other requests in between, so a scrape of 10,000 entities stops none of them for long.
+Counters and gauges of entities are the store's own numbers, counted since it was opened. They are collected in slices:
+the loop serves other requests in between, so a scrape of 10,000 entities blocks none of them for long.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from unibus.endpoints.http.statistics import Latencies, Statistics
 from unibus.errors import EntityNotFound
 
 _OTHERS: Final = labels_of([("entity_type", "other"), ("entity_name", "*")])
-"""All entities beyond the busiest. No entity can have this name."""
+"""The labels of all entities beyond the busiest. No entity can have this name."""
 
 _DEAD: Final = f"/{SUB_QUEUE.casefold()}"
 _Value = Callable[[EntityInfo], float]
@@ -30,24 +30,24 @@ _COUNTERS: Final[tuple[tuple[str, str, _Value], ...]] = (
     ("servicebus_messages_deadlettered_total", "Dead-lettered messages.", lambda info: info.dead_lettered),
     (
         "servicebus_locks_expired_total",
-        "Deliveries whose lock ended before they were settled.",
+        "Deliveries whose lock expired before they were settled.",
         lambda info: info.locks_expired,
     ),
 )
 _GAUGES: Final[tuple[tuple[str, str, _Value], ...]] = (
-    ("servicebus_active_messages", "Messages that wait for a delivery.", lambda info: info.active),
+    ("servicebus_active_messages", "Backlog: messages that wait for a delivery.", lambda info: info.active),
     ("servicebus_deadletter_messages", "Messages in the dead-letter queue.", lambda info: info.dead),
-    ("servicebus_locked_messages", "Messages that are delivered and not settled.", lambda info: info.locked),
-    ("servicebus_scheduled_messages", "Messages that are scheduled.", lambda info: info.scheduled),
+    ("servicebus_locked_messages", "In-flight messages: delivered and not settled.", lambda info: info.locked),
+    ("servicebus_scheduled_messages", "Scheduled messages.", lambda info: info.scheduled),
     ("servicebus_deferred_messages", "Deferred messages.", lambda info: info.deferred),
     ("servicebus_size_bytes", "Bytes of the messages.", lambda info: info.size_bytes),
 )
 _TOPIC_METRICS: Final = frozenset({"servicebus_messages_sent_total", "servicebus_scheduled_messages"})
-"""A topic holds scheduled messages only; all others are in its subscriptions."""
+"""A topic stores scheduled messages only; its subscriptions store all others."""
 
 _HISTOGRAMS: Final = {
     "send": "Time to answer a send.",
-    "receive": "Time to answer a receive that got a message, with its waiting.",
+    "receive": "Time to answer a receive that got a message, including its wait.",
     "complete": "Time to answer a complete.",
 }
 
@@ -55,13 +55,13 @@ _HISTOGRAMS: Final = {
 async def metrics(service: Service, request: Request) -> Response:
     settings = service.settings
     if not settings.metrics:
-        raise EntityNotFound("this server serves no metrics", "switch them on in its settings")
+        raise EntityNotFound("metrics are switched off on this server", "switch on the setting metrics")
     body = await exposed(service.broker, service.observer.statistics, Slices(), settings.metrics_entities_max)
     return Response(200, body, CONTENT_TYPE, [("Cache-Control", "no-store")])
 
 
 async def exposed(broker: Broker, statistics: Statistics, slices: Slices, entities_max: int) -> bytes:
-    """The whole text. Entities beyond `entities_max` are counted, and have no series."""
+    """The whole text of a scrape. Entities beyond `entities_max` are only counted, without series."""
     entities = _Entities(broker.now_ns(), entities_max)
     async for info in all_entities(broker, slices):
         entities.add(info)
@@ -78,13 +78,13 @@ async def exposed(broker: Broker, statistics: Statistics, slices: Slices, entiti
 
 
 class _Entities:
-    """The families that have a sample for each entity, and the sums."""
+    """The families with a sample for each entity, and the sums."""
 
     def __init__(self, now_ns: int, entities_max: int) -> None:
         self._now_ns: Final = now_ns
         self._entities_max: Final = entities_max
         self._left_out = 0
-        self._labels: dict[str, tuple[str, str]] = {}  # By the name without case: type and name.
+        self._labels: dict[str, tuple[str, str]] = {}  # Type and name, by the casefolded name.
         self._counts = {"queue": 0, "topic": 0, "subscription": 0}
         self._locks = 0
         self._valued: Final = [(Family(name, "counter", text), value) for name, text, value in _COUNTERS]
@@ -108,12 +108,12 @@ class _Entities:
             self._age.add(labels, round(age_ns / 1e9, 3))
 
     def name(self, folded: str) -> str | None:
-        """As it was created; None if it does not exist."""
+        """The name in its original case; None if the entity does not exist."""
         found = self._labels.get(folded)
         return None if found is None else found[1]
 
     def labels(self, folded: str) -> str | None:
-        """Of an entity, or of the dead-letter queue of one; None if it does not exist."""
+        """The labels of an entity or of its dead-letter queue; None if it does not exist."""
         owner = folded.removesuffix(_DEAD)
         found = self._labels.get(owner)
         if found is None:
@@ -122,7 +122,7 @@ class _Entities:
         return labels_of([("entity_type", kind), ("entity_name", found[1])])
 
     def families(self) -> list[Family]:
-        sums = [Family("servicebus_active_locks", "gauge", "Messages that are delivered and not settled.")]
+        sums = [Family("servicebus_active_locks", "gauge", "In-flight messages: delivered and not settled.")]
         sums[0].add("", self._locks)
         for kind, plural in (("queue", "queues"), ("topic", "topics"), ("subscription", "subscriptions")):
             sums.append(Family(f"servicebus_{plural}_count", "gauge", f"Number of {plural}."))
@@ -145,7 +145,7 @@ def _histogram(kind: str, latencies: Latencies, entities: _Entities) -> Family:
 
 
 def _filters(latencies: Latencies, entities: _Entities) -> Family:
-    """By topic. Topics whose subscriptions take everything have no filters to evaluate, and no series."""
+    """Filter latencies by topic. A topic whose subscriptions accept everything has no filters, and no series."""
     name, text = (
         "servicebus_filter_evaluation_duration_seconds",
         "Time to evaluate the filters of a topic for a message.",
@@ -160,20 +160,20 @@ def _filters(latencies: Latencies, entities: _Entities) -> Family:
 
 
 def _server_families(statistics: Statistics, health: HealthStatus) -> list[Family]:
-    errors = Family("servicebus_errors_total", "counter", "Refused and failed requests.")
+    errors = Family("servicebus_errors_total", "counter", "Requests that were answered with an error.")
     for (operation, code), number in sorted(statistics.errors.items()):
         errors.add(labels_of([("operation", operation), ("error_type", code)]), number)
     requests = Family("unibus_http_requests_total", "counter", "Answered HTTP requests.")
     for (operation, status), number in sorted(statistics.requests.items()):
         requests.add(labels_of([("operation", operation), ("status", str(status))]), number)
-    state = Family("unibus_health", "gauge", "1 for the state that the server is in.")
+    state = Family("unibus_health", "gauge", "1 for the current state of the server.")
     for name in ("healthy", "degraded", "unhealthy"):
         state.add(labels_of([("status", name)]), int(health.status == name))
     families = [errors, requests, state]
     if health.store is not None:
-        history = Family("unibus_store_history_bytes", "gauge", "Size of the history that the store keeps.")
+        history = Family("unibus_store_history_bytes", "gauge", "Size of the store's history.")
         history.add("", health.store.history_bytes)
-        last = Family("unibus_store_last_sequence", "counter", "Number of the last change of the store.")
+        last = Family("unibus_store_last_sequence", "counter", "Sequence number of the store's last change.")
         last.add("", health.store.last_seq)
         text = "1 while the disk is full: messages are delivered, and none is accepted."
         full = Family("unibus_store_full", "gauge", text)

@@ -1,7 +1,6 @@
-"""The server's own documents: the OpenAPI description, the page that shows it, and the CA certificate.
+"""The server's documents: the OpenAPI document, the page that shows it, and the CA certificate.
 
-None of them needs anything but this server. They are operations of the table, so that access to them is decided like
-any other.
+They are operations of the table, so they are authorized like all others.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CER
 
 
 async def openapi(service: Service, request: Request) -> Response:
-    # FastAPI needs hundreds of milliseconds for the first one, in which nothing else would be served.
+    # In a thread: FastAPI takes hundreds of milliseconds to build the document, and must not block the loop.
     return json_response(await asyncio.to_thread(service.document))
 
 
@@ -28,7 +27,7 @@ async def docs(service: Service, request: Request) -> Response:
 
 
 async def certificate(service: Service, request: Request) -> Response:
-    """What a client has to trust. Only certificates leave the file, whatever else is in it."""
+    """The CA certificate that clients have to trust. Only certificates are served, whatever else the file contains."""
     path = service.settings.ca_path
     try:
         data = b"" if path is None else await asyncio.to_thread(path.read_bytes)
@@ -36,5 +35,7 @@ async def certificate(service: Service, request: Request) -> Response:
         data = b""
     found = b"".join(_CERTIFICATE.findall(data))
     if not found:
-        raise EntityNotFound("this server has no CA certificate", "it has none, or one of another CA")
+        raise EntityNotFound(
+            "this server has no CA certificate to download", "it has no TLS, or a certificate of another CA"
+        )
     return Response(200, found, "application/x-pem-file")

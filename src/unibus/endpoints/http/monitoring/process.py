@@ -1,7 +1,7 @@
-"""What the operating system says about this process, by the names that Prometheus's own clients use.
+"""Metrics of this process from the operating system, with the names of Prometheus's own clients.
 
-Linux has all of it in /proc. Elsewhere what is not known is left out: a metric that is missing can be noticed, and a
-zero would be believed.
+Linux has all of them in /proc. On other systems unknown metrics are omitted: a missing metric is noticed, a zero would
+be believed.
 """
 
 import os
@@ -19,7 +19,7 @@ except ImportError:  # Windows.
 
 PROC: Final = Path("/proc")
 _START_FIELD: Final = 22 - 3
-"""`starttime` of proc(5), among the fields after the name of the program, which may have spaces in it."""
+"""`starttime` of proc(5), counted from the field after the program's name, which may contain spaces."""
 _RSS_FIELD: Final = 24 - 3
 
 
@@ -34,21 +34,21 @@ def process_families(proc: Path = PROC) -> list[Family]:
     except (OSError, IndexError, ValueError):
         return families
     families += [
-        _family("process_resident_memory_bytes", "Memory that is in use.", memory),
-        _family("process_start_time_seconds", "When the process began, in seconds since 1970.", started_s),
+        _family("process_resident_memory_bytes", "Resident memory.", memory),
+        _family("process_start_time_seconds", "When the process started, in seconds since 1970.", started_s),
         _family("process_open_fds", "Open files and connections.", open_fds),
     ]
     if resource is not None:
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        families.append(_family("process_max_fds", "Open files and connections that are allowed.", most))
+        families.append(_family("process_max_fds", "Limit of open files and connections.", most))
     return families
 
 
 @cache
 def _started_s(proc: Path) -> float:
-    """Computed once: a clock that is adjusted must not look like a restart.
+    """When the process started. Computed once: an adjusted clock must not look like a restart.
 
-    Not by the time of the boot in /proc/stat, which a service may not see (ProcSubset=pid of systemd).
+    Not from the boot time in /proc/stat, which a service may not be able to read (ProcSubset=pid of systemd).
     """
     after_boot_s = int(_fields(proc)[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
     return round(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + after_boot_s, 2)

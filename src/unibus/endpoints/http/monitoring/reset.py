@@ -1,6 +1,6 @@
-"""The reset call for tests: every entity is deleted. Switched off unless the server was started for it.
+"""The reset operation for tests: deletes every entity. Forbidden unless the setting `allow_reset` is on.
 
-Rules of access stay, so that a client that resets does not lock itself out.
+The authorization rules of the namespace stay, so that a client does not lock itself out.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ _PAGE: Final = 100
 
 async def reset(service: Service, request: Request) -> Response:
     if not service.settings.allow_reset:
-        raise Forbidden("this server does not allow to delete everything", "start it with --allow-reset")
+        raise Forbidden("reset is switched off on this server", "start it with --allow-reset")
     deleted = 0
     # Subscriptions and dead-letter queues are deleted with what they belong to.
     for kind in ("topic", "queue"):
@@ -24,5 +24,5 @@ async def reset(service: Service, request: Request) -> Response:
                     await service.broker.delete(info.name)
                     deleted += 1
                 except EntityNotFound:
-                    continue  # Another client was quicker.
+                    continue  # Another client has deleted it meanwhile.
     return json_response({"deleted": deleted})

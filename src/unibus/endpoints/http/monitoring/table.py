@@ -36,14 +36,15 @@ _OVERALL: Final = _object(
 
 
 def _health(name: str, shape: str, handler: Handler, summary: str, schema: dict[str, object]) -> Operation:
-    """Open without a key: orchestrators have none."""
+    """A health check. It needs no key: orchestrators have none."""
     return Operation(
         name, "GET", shape, None, handler, summary, (shape,), (200, 503), tag="monitoring", response_schema=schema
     )
 
 
 def _page(name: str, shape: str, handler: Handler, summary: str, media: str, in_document: bool = False) -> Operation:
-    """What an operator reads. Listen on the namespace: who may receive every message may know how many there are."""
+    """A page for operators. It needs Listen on the namespace: that right, which allows receiving every message, also
+    allows counting them."""
     return Operation(
         name,
         "GET",
@@ -66,7 +67,7 @@ MONITORING: Final[tuple[Operation, ...]] = (
         "health",
         "/health",
         health.health,
-        "Whether a send would work, in the words of Microsoft's emulator",
+        "Whether a send would work, with the body of Microsoft's emulator",
         _object("status message", status=_STATUS, message=_TEXT),
     ),
     _health("health_overall", "/servicebus/health", health.overall, "State and sums of the namespace", _OVERALL),
@@ -158,7 +159,7 @@ MONITORING: Final[tuple[Operation, ...]] = (
         media=console.HTML,
     ),
     *[
-        # Open: they are the same for every server, and hold nothing of this one.
+        # No key needed: the files are the same for every server, and contain nothing of this one.
         Operation(
             f"console_{name.replace('.', '_')}",
             "GET",

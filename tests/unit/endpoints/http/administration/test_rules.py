@@ -75,7 +75,7 @@ async def test_a_value_that_is_none_of_its_type_is_named(http: Client) -> None:
     inner = f"<Filter i:type='CorrelationFilter'><Properties>{pair}</Properties></Filter>"
     refused = await http("PUT", f"{RULES}/r", described("RuleDescription", inner))
     assert refused.status == 400
-    assert "'k' is 'much', which is no int" in refused.detail()
+    assert "'k' is 'much', which is not of type int" in refused.detail()
 
 
 async def test_parameters_keep_the_case_of_their_names(http: Client) -> None:

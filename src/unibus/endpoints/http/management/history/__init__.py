@@ -1,1 +1,1 @@
-"""Handlers for what happened: SQL, trace, replay, export, import, relay."""
+"""Handlers for history: SQL, trace, replay, export, import, relay."""

@@ -1,4 +1,4 @@
-"""GET export?queue=…: a whole bus, or some of its queues, as JSON lines. It ends when the client leaves."""
+"""GET export?queue=…: a whole bus, or some of its queues, as JSON lines. A disconnect of the client ends it."""
 
 from collections.abc import AsyncGenerator
 from typing import Final
@@ -17,7 +17,9 @@ NAMES_MAX: Final = 1_000
 async def export_store(service: Service, request: Request) -> Response:
     names = values_of(request, "queue")
     if len(names) > NAMES_MAX or "" in names:
-        raise UsageError("the names of queues cannot be read", f"?queue=NAME, up to {NAMES_MAX} times")
+        raise UsageError(
+            f"queue= is empty, or given more than {NAMES_MAX} times", f"add ?queue=NAME, up to {NAMES_MAX} times"
+        )
     beginning = service.shared(Exports).stream(names)
     stream = await while_connected(request, beginning, _close)
     return Response(content_type=LINES, stream=stream)

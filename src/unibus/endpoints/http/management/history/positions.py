@@ -1,4 +1,7 @@
-"""GET position, POST import, POST relay: work of others whose effect is in the store, each step once."""
+"""GET position, POST import, POST relay: imports and outbox relays of other processes, each step exactly once.
+
+A client sends the position that it continues from; the store commits the step together with the new position.
+"""
 
 import asyncio
 from functools import partial
@@ -21,7 +24,7 @@ async def read_position(service: Service, request: Request) -> Response:
 
 
 async def import_lines(service: Service, request: Request) -> Response:
-    """412 where another client has come further."""
+    """412 if another client has advanced the position meanwhile."""
     name = checked_position(required(request, "name"))
     request.detail = name
     given = await body_as(request, _importing)

@@ -1,4 +1,4 @@
-"""POST query: SQL over what the store has. When the client leaves, the query ends."""
+"""POST query: SQL over the store and its history. A disconnect of the client ends the query."""
 
 from typing import Final
 

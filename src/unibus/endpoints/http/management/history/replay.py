@@ -1,4 +1,4 @@
-"""GET replay, GET replay/count, POST replay/send: what an entity has stored before, as far as history has it."""
+"""GET replay, GET replay/count, POST replay/send: messages that an entity stored before, as far as history reaches."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""GET trace?id=: where one message went."""
+"""GET trace?id=: the history of one message."""
 
 import asyncio
 

@@ -1,1 +1,1 @@
-"""Handlers for messages one by one: peek, send, receive, settle, sessions, move, remove."""
+"""Handlers for messages: peek, send, receive, settle, sessions, move, remove."""

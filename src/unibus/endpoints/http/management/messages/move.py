@@ -1,4 +1,4 @@
-"""POST messages/move, messages/remove: messages that wait, by their sequences, all or none in one call."""
+"""POST messages/move, messages/remove: waiting messages by their sequence numbers, all or none in one call."""
 
 import asyncio
 from functools import partial
@@ -18,14 +18,14 @@ _removing: Final = msgspec.json.Decoder(RemoveRequest).decode
 
 
 async def move_messages(service: Service, request: Request) -> Response:
-    """Needs the right to manage the target, too."""
+    """Also needs the right Manage on the target."""
     entity, given = entity_of(request), request.json_as(_moving)
     given = msgspec.structs.replace(given, to=named_entity(given.to))
     request.detail = f"to {given.to}"
     service.authorization.check(request, Right.MANAGE, given.to)
     broker = service.broker
     answer = await asyncio.to_thread(partial(move, broker.store, broker.now_ns(), entity, given))
-    broker.queues.renewals.settled(entity)  # Publishers that are blocked by it look again.
+    broker.queues.renewals.settled(entity)  # Wakes publishers that are blocked by a full entity.
     return json_response(answer)
 
 
@@ -33,5 +33,5 @@ async def remove_messages(service: Service, request: Request) -> Response:
     entity, given = entity_of(request), request.json_as(_removing)
     broker = service.broker
     answer = await asyncio.to_thread(partial(remove, broker.store, entity, given))
-    broker.queues.renewals.settled(entity)  # Publishers that are blocked by it look again.
+    broker.queues.renewals.settled(entity)  # Wakes publishers that are blocked by a full entity.
     return json_response(answer)

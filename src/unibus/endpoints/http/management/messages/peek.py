@@ -1,4 +1,4 @@
-"""GET messages: by sequence, in whatever state, whole or as previews."""
+"""GET messages: by sequence number, in any state, complete or as previews."""
 
 from unibus.bus.management.messages.peeking import PAGE_MAX, PREVIEW_CHARS_MAX, peek
 from unibus.endpoints.http.management.forms import entity_of, number_of
@@ -12,7 +12,7 @@ TOP_DEFAULT = 100
 async def peek_messages(service: Service, request: Request) -> Response:
     session_id = request.query.get("session")
     if session_id == "":
-        raise UsageError("session is empty", "the id of a session, or leave it out")
+        raise UsageError("session is empty", "send the id of a session, or omit session")
     page = await peek(
         service.broker,
         entity_of(request),

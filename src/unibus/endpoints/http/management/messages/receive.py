@@ -1,6 +1,6 @@
-"""POST messages/receive, messages/settle, messages/renew: with locks, many in one call.
+"""POST messages/receive, messages/settle, messages/renew: many messages in one call.
 
-A client that closes its connection before it has its answer gets no message: what was claimed for it is released.
+If the client disconnects before it is answered, the locks that were taken for it are released.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ async def receive_messages(service: Service, request: Request) -> Response:
     try:
         return json_response(await received_records(claimed))
     except BaseException:
-        await release(broker, claimed)  # No client will have it.
+        await release(broker, claimed)  # The client does not get them.
         raise
 
 

@@ -1,6 +1,6 @@
 """POST messages/send: a list of messages, all or none.
 
-With `create=true` a missing queue is created, which needs the right to manage the namespace, too.
+With `create=true` a missing queue is created, which also needs the right Manage on the namespace.
 """
 
 from typing import Final

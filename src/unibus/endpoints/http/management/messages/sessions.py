@@ -1,4 +1,4 @@
-"""POST sessions/accept, sessions/renew, sessions/release: a session is locked, and proved by its token."""
+"""POST sessions/accept, sessions/renew, sessions/release: session locks, proved by their tokens."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ _held: Final = msgspec.json.Decoder(SessionRequest).decode
 
 
 async def accept_session(service: Service, request: Request) -> Response:
-    """404 session_not_found where none was named and none is free, 409 where the one that was named is locked."""
+    """404 session_not_found if no id was given and no session is free, 409 if the given session is locked."""
     broker = service.broker
     given = request.json_as(_accepting)
 
@@ -31,7 +31,7 @@ async def accept_session(service: Service, request: Request) -> Response:
         try:
             await broker.release_session(lock)
         except BusError:
-            return  # Its lock has ended by itself, or the store is closing: the session is free either way.
+            return  # The lock has expired, or the store is closing: the session becomes free either way.
 
     accepting = broker.accept_session(
         entity_of(request),
@@ -49,7 +49,7 @@ async def renew_session(service: Service, request: Request) -> Response:
 
 
 async def release_session(service: Service, request: Request) -> Response:
-    """What was received from it and not settled goes back to its place."""
+    """Messages of the session that were received and not settled become available again."""
     lock = session_lock(entity_of(request), request.json_as(_held))
     await service.broker.release_session(lock)
     return json_response({})

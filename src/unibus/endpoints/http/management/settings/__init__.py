@@ -1,1 +1,1 @@
-"""Handlers for what is set: declared entities, rules of subscriptions, authorization rules."""
+"""Handlers for settings: declared entities, rules of subscriptions, authorization rules."""

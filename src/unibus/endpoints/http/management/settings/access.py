@@ -26,7 +26,7 @@ _removing: Final = msgspec.json.Decoder(RemoveRuleRequest).decode
 
 
 async def list_access(service: Service, request: Request) -> Response:
-    """Without keys. Of one entity, or of the namespace and all its entities."""
+    """Authorization rules without keys: of one entity, or of the namespace and all its entities."""
     store = service.broker.store
     if request.entity:
         return json_response(await asyncio.to_thread(rules_of, store, request.entity))

@@ -1,4 +1,5 @@
-"""POST entities/declare: a file of entities, or its dry run. POST entities/delete: one entity with all that it has."""
+"""POST entities/declare: declare a file of entities, or plan it. POST entities/delete: delete an entity with its
+messages."""
 
 from functools import partial
 from typing import Final

@@ -1,4 +1,4 @@
-"""GET rules, POST rules/set, rules/delete: the rules of a subscription, in the form of a file of entities."""
+"""GET rules, POST rules/set, rules/delete: the rules of a subscription, in the form of an entities file."""
 
 from typing import Annotated, Any, Final
 
@@ -20,7 +20,7 @@ RuleName = Annotated[str, Meta(min_length=1, max_length=RULE_NAME_CHARS_MAX)]
 class RuleRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """`filter`: true, false, SQL as text, {"sql", "parameters"}, or the fields of a correlation filter.
 
-    `action` is SQL as text, or {"sql", "parameters"}. `created_ns` is for readers.
+    `action` is SQL as text, or {"sql", "parameters"}. `created_ns` is only in answers.
     """
 
     name: RuleName
@@ -30,7 +30,7 @@ class RuleRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RuleSetRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A rule of that name gets this filter and action; one that is missing is created."""
+    """Sets the filter and the action of the rule with this name, or creates it."""
 
     name: RuleName
     filter: bool | str | dict[str, Any] = True
@@ -42,7 +42,7 @@ class RuleDeleteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class RulesAnswer(msgspec.Struct, frozen=True):
-    """All of them, by name."""
+    """All rules of the subscription, by name."""
 
     rules: list[RuleRecord]
 

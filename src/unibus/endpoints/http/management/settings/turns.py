@@ -1,4 +1,4 @@
-"""One change of settings after the other: what reads settings and writes them again must not overlap with its like."""
+"""Serialises changes of settings: each reads settings and writes them again, so two must not overlap."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,12 +10,12 @@ T = TypeVar("T")
 
 
 class Turns:
-    """Of one server and its broker."""
+    """A lock for the changes of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._one: Final = asyncio.Lock()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """In a thread: it waits for the disk."""
+        """Run a change alone, in a thread, because it waits for the disk."""
         async with self._one:
             return await asyncio.to_thread(call)

@@ -1,6 +1,6 @@
 """Messages one by one: peek, send, receive, settle, sessions, move, remove."""
 
-from typing import Final
+from typing import Final, Unpack
 
 from unibus.bus.management.messages.moving import MoveAnswer, MoveRequest, RemoveAnswer, RemoveRequest
 from unibus.bus.management.messages.peeking import PAGE_MAX, PREVIEW_CHARS_MAX, PeekedPage
@@ -23,7 +23,6 @@ from unibus.endpoints.http.management.forms import (
     SEQUENCE,
     Schema,
     answer_of,
-    at,
     body_of,
     parameter,
     whole,
@@ -33,105 +32,109 @@ from unibus.endpoints.http.management.messages.peek import peek_messages
 from unibus.endpoints.http.management.messages.receive import receive_messages, renew_messages, settle_messages
 from unibus.endpoints.http.management.messages.send import send_messages
 from unibus.endpoints.http.management.messages.sessions import accept_session, release_session, renew_session
+from unibus.endpoints.http.management.tables.section import RowOptions, Section
 from unibus.endpoints.http.operation import Handler, Operation
 
-_TAG: Final = "management: messages"
+_SECTION: Final = Section("messages")
 _NON_EMPTY: Final[Schema] = {"type": "string", "minLength": 1}
+_CREATE: Final = parameter("create", "Create a missing queue.", {"type": "string", "enum": ["true", "false"]})
 
 
 def _post(
     name: str,
-    tail: str,
-    right: Right,
+    path: str,
     handler: Handler,
     summary: str,
     request: object,
     answer: object,
-    statuses: tuple[int, ...],
+    **options: Unpack[RowOptions],
 ) -> Operation:
-    return Operation(
-        name=name,
-        method="POST",
-        shape=at(tail),
-        right=right,
-        handler=handler,
-        summary=summary,
-        documented=(at(tail),),
-        statuses=statuses,
-        has_body=True,
-        tag=_TAG,
-        parameters=(ENTITY, _CREATE) if tail == "messages/send" else (ENTITY,),
-        request_schema=body_of(request),
-        response_schema=answer_of(answer),
-        names_entity=True,
-    )
+    """An operation on the entity that the query names."""
+    given: RowOptions = {
+        "parameters": (ENTITY,),
+        "request_schema": body_of(request),
+        "names_entity": True,
+        **options,
+    }
+    return _SECTION.post(name, path, handler, summary, answer_of(answer), **given)
 
-
-_CREATE: Final = parameter("create", "Create a missing queue.", {"type": "string", "enum": ["true", "false"]})
 
 MESSAGES: Final[tuple[Operation, ...]] = (
-    Operation(
-        name="peek_messages",
-        method="GET",
-        shape=at("messages"),
+    _SECTION.get(
+        *("peek_messages", "messages", peek_messages),
+        "Messages by sequence number, in any state, without receiving them",
+        answer_of(PeekedPage),
         right=Right.LISTEN,
-        handler=peek_messages,
-        summary="Messages by sequence, in whatever state, without receiving them",
-        documented=(at("messages"),),
-        tag=_TAG,
         parameters=(
             ENTITY,
-            parameter("from", "The first sequence.", SEQUENCE),
-            parameter("top", "So many at most.", whole(1, PAGE_MAX)),
+            parameter("from", "The first sequence number.", SEQUENCE),
+            parameter("top", "At most this many.", whole(1, PAGE_MAX)),
             parameter("session", "Only messages of this session.", _NON_EMPTY),
-            parameter("preview", "So many characters of each body, not the documents.", whole(1, PREVIEW_CHARS_MAX)),
+            parameter(
+                "preview", "This many characters of each body, without the documents.", whole(1, PREVIEW_CHARS_MAX)
+            ),
         ),
-        response_schema=answer_of(PeekedPage),
         names_entity=True,
     ),
     _post(
-        *("send_messages", "messages/send", Right.SEND, send_messages),
+        *("send_messages", "messages/send", send_messages),
         "Send messages, all or none",
-        *(SendRequest, list[SentMessage], (200, 409)),
+        *(SendRequest, list[SentMessage]),
+        right=Right.SEND,
+        statuses=(200, 409),
+        parameters=(ENTITY, _CREATE),
     ),
     _post(
-        *("receive_messages", "messages/receive", Right.LISTEN, receive_messages),
-        "Receive messages, with locks or for good",
-        *(ReceiveRequest, list[ReceivedMessage], (200, 410)),
+        *("receive_messages", "messages/receive", receive_messages),
+        "Receive messages, with locks or deleting them",
+        *(ReceiveRequest, list[ReceivedMessage]),
+        right=Right.LISTEN,
+        statuses=(200, 410),
     ),
     _post(
-        *("settle_messages", "messages/settle", Right.LISTEN, settle_messages),
+        *("settle_messages", "messages/settle", settle_messages),
         "Complete, abandon, release, defer or dead-letter locked messages",
-        *(SettleRequest, list[SettledMessage], (200, 410)),
+        *(SettleRequest, list[SettledMessage]),
+        right=Right.LISTEN,
+        statuses=(200, 410),
     ),
     _post(
-        *("renew_messages", "messages/renew", Right.LISTEN, renew_messages),
+        *("renew_messages", "messages/renew", renew_messages),
         "Renew the locks of messages",
-        *(RenewRequest, list[RenewedLock], (200, 410)),
+        *(RenewRequest, list[RenewedLock]),
+        right=Right.LISTEN,
+        statuses=(200, 410),
     ),
     _post(
-        *("accept_session_lock", "sessions/accept", Right.LISTEN, accept_session),
+        *("accept_session_lock", "sessions/accept", accept_session),
         "Lock a session: one by its id, or the next that is free",
-        *(AcceptRequest, AcceptedSession, (200, 409)),
+        *(AcceptRequest, AcceptedSession),
+        right=Right.LISTEN,
+        statuses=(200, 409),
     ),
     _post(
-        *("renew_session_lock", "sessions/renew", Right.LISTEN, renew_session),
+        *("renew_session_lock", "sessions/renew", renew_session),
         "Renew the lock of a session",
-        *(SessionRequest, RenewedSession, (200, 410)),
+        *(SessionRequest, RenewedSession),
+        right=Right.LISTEN,
+        statuses=(200, 410),
     ),
     _post(
-        *("release_session_lock", "sessions/release", Right.LISTEN, release_session),
+        *("release_session_lock", "sessions/release", release_session),
         "Release a session",
-        *(SessionRequest, dict[str, str], (200, 410)),
+        *(SessionRequest, dict[str, str]),
+        right=Right.LISTEN,
+        statuses=(200, 410),
     ),
     _post(
-        *("move_messages", "messages/move", Right.MANAGE, move_messages),
-        "Move messages that wait to another entity, all or none",
-        *(MoveRequest, MoveAnswer, (200, 409)),
+        *("move_messages", "messages/move", move_messages),
+        "Move waiting messages to another entity, all or none",
+        *(MoveRequest, MoveAnswer),
+        statuses=(200, 409),
     ),
     _post(
-        *("remove_messages", "messages/remove", Right.MANAGE, remove_messages),
-        "Remove messages that wait, all or none",
-        *(RemoveRequest, RemoveAnswer, (200,)),
+        *("remove_messages", "messages/remove", remove_messages),
+        "Remove waiting messages, all or none",
+        *(RemoveRequest, RemoveAnswer),
     ),
 )

@@ -1,7 +1,7 @@
 """The operations of this package.
 
-Every path is fixed: the entity that an operation is about is `?entity=` (`names_entity`), because names of entities
-have slashes. Answers and errors are JSON, times are nanoseconds since 1970 (`…_ns`), pages go by key (`after`, `next`).
+Every path is fixed: the query parameter `entity` names the entity (`names_entity`), because names of entities may have
+slashes. Answers and errors are JSON, times are nanoseconds since 1970 (`…_ns`), pages go by key (`after`, `next`).
 """
 
 from typing import Final
