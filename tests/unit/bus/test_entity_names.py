@@ -34,7 +34,7 @@ def test_addresses_of_the_server_are_possible_names_with_a_warning(
         caplog.clear()
         assert checked_path(name) == name
         assert reserved_first(name) == first
-        assert "address of the server" in caplog.text
+        assert "reserved URL of the server" in caplog.text
     caplog.clear()
     assert checked_path(f"my-{first}") == f"my-{first}"
     assert reserved_first(f"my-{first}") == ""
@@ -44,9 +44,9 @@ def test_addresses_of_the_server_are_possible_names_with_a_warning(
 async def test_both_ways_to_create_a_queue_warn(caplog: pytest.LogCaptureFixture) -> None:
     async with MessageBus("memory://") as bus:
         await bus.create_queue("metrics")
-        assert "'metrics' begins with an address of the server" in caplog.text
+        assert "'metrics' begins with a reserved URL of the server" in caplog.text
         await bus.entities.create_topic("docs/x")
-        assert "'docs/x' begins with an address of the server" in caplog.text
+        assert "'docs/x' begins with a reserved URL of the server" in caplog.text
         caplog.clear()
         await bus.create_queue("plain")
         assert caplog.text == ""

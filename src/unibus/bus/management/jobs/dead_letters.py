@@ -17,7 +17,7 @@ import msgspec
 from unibus.bus.dead_letters.dead_message import dead_message
 from unibus.bus.dead_letters.filters import DeadLetterFilter
 from unibus.bus.dead_letters.finding import FoundMessages, entities_of, scan
-from unibus.bus.dead_letters.record import died_ns, record_of, text_in
+from unibus.bus.dead_letters.record import dead_lettered_ns, record_of, text_in
 from unibus.bus.dead_letters.steps import Steps
 from unibus.bus.queues.operations import Queues
 from unibus.core.codec.codec import decode_json, encode_json
@@ -144,7 +144,7 @@ def key_of(text: str) -> DeadLetterKey:
 
 
 def _key(entry: StoredMessage) -> DeadLetterKey:
-    return DeadLetterKey(died_ns(entry), entry.entity.name, int(entry.sequence))
+    return DeadLetterKey(dead_lettered_ns(entry), entry.entity.name, int(entry.sequence))
 
 
 class _First:
@@ -160,9 +160,9 @@ class _First:
         """Those that may be meant by the time of their death. Quicker than a filter, and mostly enough to say no."""
         from_ns = 0 if self._after is None else self._after.died_ns
         if self._last is None:
-            return [entry for entry in entries if died_ns(entry) >= from_ns] if from_ns else entries
+            return [entry for entry in entries if dead_lettered_ns(entry) >= from_ns] if from_ns else entries
         until_ns = self._last.died_ns
-        return [entry for entry in entries if from_ns <= died_ns(entry) <= until_ns]
+        return [entry for entry in entries if from_ns <= dead_lettered_ns(entry) <= until_ns]
 
     def add(self, entries: Iterable[StoredMessage]) -> None:
         after, last = self._after, self._last
@@ -239,7 +239,7 @@ def groups(queues: Queues, chosen: DeadLetterFilter, bytes_max: int) -> Steps[De
     def count(entries: list[StoredMessage]) -> None:
         for entry in entries:
             known = counted.setdefault((entry.entity.name, text_in(record_of(entry), REASON_HEADER)), [0, 0])
-            died = died_ns(entry)
+            died = dead_lettered_ns(entry)
             known[1] = min(known[1], died) if known[0] else died
             known[0] += 1
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from unibus.bus.dead_letters.record import second_life
+from unibus.bus.dead_letters.record import recovered_overlay
 from unibus.bus.dead_letters.sweep import own_ttls
 from unibus.bus.management.messages.documents import Int64
 from unibus.bus.management.messages.peeking import PAGE_MAX
@@ -92,7 +92,7 @@ def _move(entry: StoredMessage, target: str, ttl_ns: int, now_ns: int) -> Move:
     command = Move(entry.entity.name, int(entry.sequence), target)
     command.action = MOVE_REDIRECT
     if entry.entity.kind == DEAD_LETTERS:
-        command.overlay = second_life(entry)
+        command.overlay = recovered_overlay(entry)
         command.ttl_ns = ttl_ns
     elif ttl_ns and entry.expires_ns:
         command.ttl_ns = max(1, int(entry.expires_ns) - now_ns)
