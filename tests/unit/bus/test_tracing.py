@@ -632,7 +632,7 @@ def test_persistent_publishes_are_traced_in_every_form(rig: Rig, seen: Seen) -> 
 
 def test_a_bus_is_instrumented_once(seen: Seen) -> None:
     with instrument(SyncMessageBus(), seen.provider) as bus:
-        with pytest.raises(UsageError, match="traced already"):
+        with pytest.raises(UsageError, match="already traced"):
             instrument(bus)
         with pytest.raises(UsageError, match="or is traced"):
             bus.with_persistence("memory://")
