@@ -110,7 +110,7 @@ def test_every_document_is_read_as_the_standard_library_reads_it(
 @pytest.mark.parametrize(
     ("old", "new", "line", "named"),
     [
-        ('"RequiresSession": false', '"RequiresSession": false,', 16, "no JSON"),
+        ('"RequiresSession": false', '"RequiresSession": false,', 16, "not valid JSON"),
         ('"MaxDeliveryCount": 3,\n', '"MaxDeliveryCount": -3,\n', 13, "max_delivery_count"),
         ('"LockDuration": "PT1M"', '"LockDuration": "a minute"', 12, "a minute"),
         ('"LockDuration": "PT1M"', '"LookDuration": "PT1M"', 12, "LookDuration"),

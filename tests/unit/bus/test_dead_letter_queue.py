@@ -286,7 +286,7 @@ def test_an_id_that_several_have_needs_a_queue(rig: Rig, desk: Desk) -> None:
     for name in "ab":
         kill(rig, f"t/Subscriptions/{name}")
     refused = desk.retry_message(message_id)
-    assert (refused.success, "2 dead letters" in refused.message) == (False, True)
+    assert (refused.success, "2 dead-lettered messages" in refused.message) == (False, True)
     assert desk.peek(message_id) is None
     assert desk.retry_message(message_id, queue="t/Subscriptions/a").success
     assert desk.retry_message(message_id).entity == "t/Subscriptions/b"
@@ -299,7 +299,7 @@ def test_what_is_not_there_is_a_no_in_words(rig: Rig, desk: Desk) -> None:
     for refused in (desk.retry_message(letter), desk.discard_message(message_id), desk.edit_and_resend(letter, body=2)):
         assert (refused.success, refused.message, refused.id) == (
             False,
-            f"there is no dead letter {message_id}",
+            f"there is no dead-lettered message {message_id}",
             message_id,
         )
 

@@ -51,7 +51,7 @@ def test_a_message_of_a_queue_from_its_sending_to_its_end(bus: SyncMessageBus) -
     assert shapes(bus.trace_message(sent.id)) == [("q", "in flight")]
     message.abandon()
     trace = bus.trace_message(sent.id)
-    assert (trace.status, trace.not_delivered()) == ("waiting", [("q", "it came back (abandoned) and waits again")])
+    assert (trace.status, trace.not_delivered()) == ("waiting", [("q", "it was returned (abandoned) and waits for redelivery")])
     take(bus, "q").complete()
     trace = bus.trace_message(sent.id)
     assert (trace.status, trace.not_delivered()) == ("completed", [])
@@ -68,7 +68,7 @@ def test_a_topic_hands_copies_to_its_subscriptions(bus: SyncMessageBus) -> None:
     trace = bus.trace_message(sent.id)
     expected = ("t", "passed on", ("t/Subscriptions/a", "completed"), ("t/Subscriptions/b", "waiting"))
     assert shapes(trace) == [expected]
-    assert trace.not_delivered() == [("t/Subscriptions/b", "nobody has received it yet")]
+    assert trace.not_delivered() == [("t/Subscriptions/b", "no consumer has received it yet")]
 
 
 @pytest.mark.parametrize(("names", "text"), [("", "no copies"), ("a", "1 copy"), ("ab", "2 copies")])
@@ -77,7 +77,7 @@ def test_a_step_says_how_many_copies_there_are(bus: SyncMessageBus, names: str, 
     for name in names:
         bus.create_subscription("t", name)
     step = bus.trace_message(bus.send("t", "x").id).roots[0].steps[0]
-    assert step.text == f"went through, {text}"
+    assert step.text == f"routed, {text}"
 
 
 def test_forwarding_is_followed_over_several_entities(bus: SyncMessageBus) -> None:
@@ -146,7 +146,7 @@ def test_who_said_no_is_told(moving_bus: SyncMessageBus) -> None:
     bus.delete_entity("news/Subscriptions/late")
     green = bus.send("news", "x", headers={"hue": "green"})
     assert bus.trace_message(green.id).not_delivered() == [
-        ("news", "never routed: no filter matched"),
+        ("news", "not routed: no filter matched"),
         ("news/Subscriptions/red", "no rule matched"),
     ]
     bus.entities.update_rule("news", "red", "r", "hue = 'green'")
@@ -157,11 +157,11 @@ def test_who_said_no_is_told(moving_bus: SyncMessageBus) -> None:
 def test_every_way_of_not_arriving_has_its_reason(bus: SyncMessageBus) -> None:
     bus.create_topic("nobody")
     unheard = bus.send("nobody", "x")
-    assert "never routed" in bus.trace_message(unheard.id).roots[0].reason
+    assert "not routed" in bus.trace_message(unheard.id).roots[0].reason
     bus.send("q", "x", dedup_key="k", message_id="first")
     bus.send("q", "x", dedup_key="k", message_id="again")
     [copy] = bus.trace_message("again").roots
-    assert (copy.outcome, copy.reason) == ("not delivered", "it was sent before, and known by its id or dedup key")
+    assert (copy.outcome, copy.reason) == ("not delivered", "it is a duplicate of an earlier message with its id or dedup key")
     assert copy.sequence == 0
     bus.send("q", "x", dedup_key="k", message_id="first")
     assert bus.trace_message("first").status == "waiting", "a duplicate says nothing of the first"
@@ -173,7 +173,7 @@ def test_every_way_of_not_arriving_has_its_reason(bus: SyncMessageBus) -> None:
     bus.delete_entity("gone")
     assert "its queue was deleted" in bus.trace_message("with its queue").roots[0].reason
     bus.delete_message("first")
-    assert bus.trace_message("first").roots[0].reason == "removed by hand: deleted"
+    assert bus.trace_message("first").roots[0].reason == "removed by an operator: deleted"
 
 
 def test_a_scheduled_message_is_one_copy_under_both_its_numbers(moving_bus: SyncMessageBus) -> None:

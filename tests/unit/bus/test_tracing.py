@@ -644,7 +644,7 @@ def test_only_a_bus_is_instrumented(seen: Seen) -> None:
     with pytest.raises(UsageError, match="not a str"):
         instrument("bus")  # type: ignore[type-var]
     bus = MessageBus(InMemoryQueueBackend())
-    with pytest.raises(UsageError, match="on a backend"):
+    with pytest.raises(UsageError, match="with a backend"):
         instrument(bus)
     asyncio.run(bus.close())
 

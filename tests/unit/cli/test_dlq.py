@@ -82,7 +82,7 @@ def test_one_letter_is_shown_with_its_message(shell: Any) -> None:
     assert "DeadLetterReason" not in record["message"].get("headers", {})
     for arguments in (("unknown",), (ids[0], "--queue", "other")):
         result = shell("dlq", "show", *arguments)
-        assert (result.exit_code, "there is no dead letter" in result.stderr) == (3, True)
+        assert (result.exit_code, "there is no dead-lettered message" in result.stderr) == (3, True)
 
 
 def test_nothing_there_exits_with_3(shell: Any) -> None:

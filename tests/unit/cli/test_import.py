@@ -205,15 +205,15 @@ def nothing(raw: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "text"),
     [
-        (cut, "was cut"),
-        (without_the_end, "was cut"),
+        (cut, "is truncated"),
+        (without_the_end, "is truncated"),
         (without_a_line, "was changed"),
         (changed, "was changed"),
-        (twice, "more after the last line"),
+        (twice, "data after its last line"),
         (newer, "version 2"),
-        (of_others, "no export of unibus"),
+        (of_others, "not an export of unibus"),
         (strange, "line 2 of the export"),
-        (nothing, "no export of unibus"),
+        (nothing, "not an export of unibus"),
     ],
 )
 def test_a_damaged_file_is_not_imported(
