@@ -144,7 +144,7 @@ def test_an_event_is_published() -> None:
     ("change", "told"),
     [
         ({"specversion": "0.3"}, "specversion is '0.3' (only 1.0"),
-        ({"specversion": None}, "specversion is None (is it an event"),
+        ({"specversion": None}, "specversion is None (the value may not be"),
         ({"id": ""}, "id is ''"),
         ({"id": 5}, "id is 5"),
         ({"source": None}, "source is None"),

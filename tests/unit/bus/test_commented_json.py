@@ -137,5 +137,5 @@ def test_the_line_of_our_own_shape() -> None:
         wanted_entities('{"queues": {\n"a": {},\n"b": {"lock_duration": -1}}}')
     with pytest.raises(ConfigInvalid, match="line 2: rule 'r'"):
         wanted_entities('{"topics": {"t": {"subscriptions": {"s": {"rules": {\n"r": {"filter": "=="}}}}}}}')
-    with pytest.raises(ConfigInvalid, match=r"line 2: .*no UTF-8"):
+    with pytest.raises(ConfigInvalid, match=r"line 2: .*not valid UTF-8"):
         wanted_entities(b'{"queues":\n "\xff"}')

@@ -51,7 +51,10 @@ def test_a_message_of_a_queue_from_its_sending_to_its_end(bus: SyncMessageBus) -
     assert shapes(bus.trace_message(sent.id)) == [("q", "in flight")]
     message.abandon()
     trace = bus.trace_message(sent.id)
-    assert (trace.status, trace.not_delivered()) == ("waiting", [("q", "it was returned (abandoned) and waits for redelivery")])
+    assert (trace.status, trace.not_delivered()) == (
+        "waiting",
+        [("q", "it was returned (abandoned) and waits for redelivery")],
+    )
     take(bus, "q").complete()
     trace = bus.trace_message(sent.id)
     assert (trace.status, trace.not_delivered()) == ("completed", [])
@@ -161,12 +164,15 @@ def test_every_way_of_not_arriving_has_its_reason(bus: SyncMessageBus) -> None:
     bus.send("q", "x", dedup_key="k", message_id="first")
     bus.send("q", "x", dedup_key="k", message_id="again")
     [copy] = bus.trace_message("again").roots
-    assert (copy.outcome, copy.reason) == ("not delivered", "it is a duplicate of an earlier message with its id or dedup key")
+    assert (copy.outcome, copy.reason) == (
+        "not delivered",
+        "it is a duplicate of an earlier message with its id or dedup key",
+    )
     assert copy.sequence == 0
     bus.send("q", "x", dedup_key="k", message_id="first")
     assert bus.trace_message("first").status == "waiting", "a duplicate says nothing of the first"
     sequence = bus.schedule("q", "x", 100, message_id="later")
-    assert bus.trace_message("later").roots[0].reason == "its time has not come yet"
+    assert bus.trace_message("later").roots[0].reason == "its scheduled time is in the future"
     bus.cancel_scheduled("q", sequence)
     assert bus.trace_message("later").roots[0].reason == "the scheduled message was cancelled"
     bus.send("gone", "x", message_id="with its queue")

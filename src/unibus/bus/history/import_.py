@@ -41,6 +41,7 @@ from unibus.core.lifecycle.envelope import send_of
 from unibus.core.lifecycle.state.entity import KIND_NAMES, QUEUE, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC
 from unibus.core.lifecycle.state.settings import DEFAULTS, checked_settings, shown
 from unibus.core.lifecycle.state.states import DEFERRED, GONE, STATE_NAMES
+from unibus.counting import counted
 from unibus.errors import DecodeError, EntityExists, PositionMoved, SessionLocked
 from unibus.stores.seam.store import EntityInfo, Store
 
@@ -235,7 +236,7 @@ def declare_all(store: Store, lines: list[EntityLine]) -> None:
             problems += conflicts(here, line)
     if problems:
         raise EntityExists(
-            f"{len(problems)} settings of existing entities differ from the file: {'; '.join(problems)}",
+            f"the file has {counted(len(problems), 'conflict')} with existing entities: {'; '.join(problems)}",
             "make them equal with update_entity, or import into another store",
         )
     for command in commands:
