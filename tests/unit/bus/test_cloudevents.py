@@ -24,7 +24,7 @@ def order(body: object, **fields: object) -> Message:
     return message.with_fields(fields) if fields else message
 
 
-# Out: what others read
+# Writing: other programs read it
 
 
 def test_a_message_is_an_event() -> None:
@@ -98,7 +98,7 @@ def test_no_id_is_no_event() -> None:
         to_cloudevent(restored("", "orders", None, 0, None))
 
 
-def test_serialized_data_is_told_by_its_type() -> None:
+def test_serialized_data_has_its_content_type() -> None:
     body = Serialized(SerializationFormat.MESSAGE_PACK, b"\x01")
     event = to_cloudevent(order(body))
     assert (event["datacontenttype"], event["data_base64"]) == ("application/vnd.msgpack", "AQ==")
@@ -106,7 +106,7 @@ def test_serialized_data_is_told_by_its_type() -> None:
     assert (back.body, back.content_type) == (body, None)
 
 
-# In: what others write
+# Reading: other programs wrote it
 
 
 def test_an_event_from_elsewhere_goes_to_the_channel_of_its_type() -> None:
@@ -141,7 +141,7 @@ def test_an_event_is_published() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         ({"specversion": "0.3"}, "specversion is '0.3' (only 1.0"),
         ({"specversion": None}, "specversion is None (the value may not be"),
@@ -167,10 +167,10 @@ def test_an_event_is_published() -> None:
         ({"unibus": '{"colour": "red"}'}, "the event cannot become a message"),
     ],
 )
-def test_what_is_wrong_with_an_event_is_named(change: dict[str, object], told: str) -> None:
+def test_what_is_wrong_with_an_event_is_named(change: dict[str, object], text: str) -> None:
     with pytest.raises(CloudEventInvalid) as refused:
         from_cloudevent({**SOUND, **change})
-    assert told in str(refused.value)
+    assert text in str(refused.value)
     assert isinstance(refused.value, DecodeError)
 
 
@@ -223,7 +223,7 @@ def test_a_body_is_read_by_its_content_type(content_type: str | None, body: byte
 
 
 @pytest.mark.parametrize(
-    ("change", "body", "told"),
+    ("change", "body", "text"),
     [
         ({"ce-x": "50%"}, b"", "ce-x has a % without two hexadecimal digits"),
         ({"ce-x": "%C0%A0"}, b"", "the percent escapes of ce-x are not valid UTF-8"),
@@ -233,10 +233,10 @@ def test_a_body_is_read_by_its_content_type(content_type: str | None, body: byte
         ({"content-type": "application/json"}, b"{", "does not match its content type"),
     ],
 )
-def test_what_is_wrong_with_headers_is_named(change: dict[str, str], body: bytes, told: str) -> None:
+def test_what_is_wrong_with_headers_is_named(change: dict[str, str], body: bytes, text: str) -> None:
     with pytest.raises(CloudEventInvalid) as refused:
         from_cloudevent_binary({**BINARY, **change}, body)
-    assert told in str(refused.value)
+    assert text in str(refused.value)
 
 
 def test_quotes_around_a_header_are_taken_off() -> None:

@@ -1,4 +1,4 @@
-"""What entities may be called, at the edges of each rule."""
+"""The names of entities, at the limits of each rule."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_the_longest_path() -> None:
 
 
 @pytest.mark.parametrize("first", sorted(RESERVED_FIRST))
-def test_addresses_of_the_server_are_possible_names_with_a_warning(
+def test_reserved_urls_of_the_server_are_valid_names_with_a_warning(
     first: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in (first, first.upper(), f"{first}/orders"):

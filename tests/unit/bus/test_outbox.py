@@ -1,4 +1,4 @@
-"""Blocks over a connection of the user's own: rows and messages in one commit, on both faces."""
+"""Transactions over a connection of the user: rows and messages in one commit, in the async and the sync API."""
 
 import asyncio
 import sqlite3
@@ -109,7 +109,7 @@ def test_a_transaction_of_the_user_is_one_batch_of_the_store(folder: Path, app: 
         app.bus.send_many("orders", [1, 2])
         app.bus.send("other", 3)
     app.relay()
-    # One to learn whether the store would take it, and one that it takes.
+    # One validates the sends, the other stores them.
     assert store.calls["apply"] - before == 2
     timers.stop()
 
@@ -160,9 +160,9 @@ def test_settlements_are_refused_and_change_nothing(app: App) -> None:
             lambda: app.bus.cancel_scheduled("inbox", scheduled),
             lambda: session.set_state(b"x"),
         ):
-            with pytest.raises(TransactionInvalid, match="only send and publish") as told:
+            with pytest.raises(TransactionInvalid, match="only send and publish") as refused:
                 refused()
-            assert "dedup_key" in told.value.hint
+            assert "dedup_key" in refused.value.hint
         with app.bus.transaction(), pytest.raises(TransactionInvalid):
             one.complete()
         app.bus.send("orders", 1)
@@ -234,7 +234,7 @@ def test_publishing_to_a_persistent_channel(app: App) -> None:
         app.bus.publish_many("news", ["two", "three"])
     assert group.wait(3) == ["one", "two", "three"]
     assert listener.wait(3) == ["one", "two", "three"]
-    assert first.sequence == 1  # Given by the store, and known before anybody hears of it.
+    assert first.sequence == 1  # Given by the store, and known before any subscriber gets it.
 
 
 def test_publishing_to_a_channel_in_memory_follows_the_commit(app: App) -> None:
@@ -273,7 +273,7 @@ def test_room_in_a_channel_is_promised_until_the_message_is_there_or_taken_back(
         app.bus.publish("news", 3)
 
 
-# Whose transaction it is
+# Owned and joined transactions
 
 
 def test_a_block_inside_of_a_transaction_leaves_the_commit_to_the_caller(app: App) -> None:
@@ -284,7 +284,7 @@ def test_a_block_inside_of_a_transaction_leaves_the_commit_to_the_caller(app: Ap
     assert transaction.state == "joined"
     assert (app.orders(), app.bodies()) == ([], [])
     app.connection.commit()
-    # Without being asked: the relay looks while such a transaction is open.
+    # Without a kick: the relay polls while a joined transaction is open.
     (message,) = app.bus.receive_batch("orders")
     assert message.body == 1
     message.complete()
@@ -420,7 +420,7 @@ def test_a_bus_in_memory_has_outboxes_too(app: App) -> None:
     assert result.durability == "D0"
 
 
-# The async face
+# The async API
 
 
 async def test_the_async_face_does_the_same(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where a message went, and why it did not arrive: the tree of its copies."""
+"""The trace of a message: the tree of its copies, and why it was not delivered."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +31,7 @@ def bus(request: pytest.FixtureRequest) -> Iterator[SyncMessageBus]:
 
 
 def shape(copy: TracedCopy) -> Any:
-    """A tree in short: the place, how it ended, and what went on from there."""
+    """A tree in short: the entity, the outcome, and the copies made from there."""
     return (copy.channel, copy.outcome, *(shape(child) for child in copy.children))
 
 
@@ -131,7 +131,7 @@ def test_dead_letters_that_are_forwarded_to_a_topic(bus: SyncMessageBus) -> None
     assert shapes(bus.trace_message(sent.id)) == [expected]
 
 
-def test_who_said_no_is_told(moving_bus: SyncMessageBus) -> None:
+def test_subscriptions_that_declined_are_listed(moving_bus: SyncMessageBus) -> None:
     bus = moving_bus
     bus.create_topic("news")
     bus.create_subscription("news", "all")
@@ -158,8 +158,8 @@ def test_who_said_no_is_told(moving_bus: SyncMessageBus) -> None:
 
 
 def test_every_way_of_not_arriving_has_its_reason(bus: SyncMessageBus) -> None:
-    bus.create_topic("nobody")
-    unheard = bus.send("nobody", "x")
+    bus.create_topic("unknown")
+    unheard = bus.send("unknown", "x")
     assert "not routed" in bus.trace_message(unheard.id).roots[0].reason
     bus.send("q", "x", dedup_key="k", message_id="first")
     bus.send("q", "x", dedup_key="k", message_id="again")
@@ -198,7 +198,7 @@ def test_two_sends_with_one_id_are_two_roots(bus: SyncMessageBus) -> None:
 
 
 def test_one_that_history_does_not_know(bus: SyncMessageBus) -> None:
-    trace = bus.trace_message("nobody")
+    trace = bus.trace_message("unknown")
     assert not trace
     assert (trace.roots, trace.status) == ([], "unknown")
     with pytest.raises(UsageError):
@@ -260,7 +260,7 @@ def test_the_reason_stays_when_the_dead_letter_is_gone(bus: SyncMessageBus) -> N
     take(bus, f"begin{DEAD}").complete()
     trace = bus.trace_message(sent.id)
     assert trace.roots[0].reason == "ForwardTargetNotFound: no entity 'missing'"
-    assert trace.not_delivered() == []  # It was dealt with by hand.
+    assert trace.not_delivered() == []  # The dead-lettered message was completed.
 
 
 def test_a_scheduled_message_whose_forward_was_refused_says_why(moving_bus: SyncMessageBus) -> None:

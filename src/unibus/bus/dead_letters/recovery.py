@@ -27,7 +27,7 @@ from unibus.core.lifecycle.state.entity import StoredMessage
 from unibus.errors import BusError, EntityNotFound, UsageError
 
 SAME: Final = object()
-"""Stands for the body in `edit_and_resend` when the body is not changed: None is a valid body."""
+"""The placeholder for the body in `edit_and_resend` when the body is not changed: None is a valid body."""
 
 Available = Callable[[str], bool]
 Which = DeadMessage | str

@@ -239,8 +239,8 @@ def groups(queues: Queues, chosen: DeadLetterFilter, bytes_max: int) -> Steps[De
     def count(entries: list[StoredMessage]) -> None:
         for entry in entries:
             known = counted.setdefault((entry.entity.name, text_in(record_of(entry), REASON_HEADER)), [0, 0])
-            died = dead_lettered_ns(entry)
-            known[1] = min(known[1], died) if known[0] else died
+            failed_ns = dead_lettered_ns(entry)
+            known[1] = min(known[1], failed_ns) if known[0] else failed_ns
             known[0] += 1
 
     found = FoundMessages((yield from entities_of(queues.store)))
