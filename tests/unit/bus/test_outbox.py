@@ -160,9 +160,9 @@ def test_settlements_are_refused_and_change_nothing(app: App) -> None:
             lambda: app.bus.cancel_scheduled("inbox", scheduled),
             lambda: session.set_state(b"x"),
         ):
-            with pytest.raises(TransactionInvalid, match="only send and publish") as refused:
+            with pytest.raises(TransactionInvalid, match="only send and publish") as error:
                 refused()
-            assert "dedup_key" in refused.value.hint
+            assert "dedup_key" in error.value.hint
         with app.bus.transaction(), pytest.raises(TransactionInvalid):
             one.complete()
         app.bus.send("orders", 1)

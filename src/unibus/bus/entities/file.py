@@ -80,7 +80,9 @@ def planned(infos: list[EntityInfo], wanted: list[WantedEntity]) -> DeclarePlan:
                 settings["rules"] = text_of(each.rules)
             plan.steps.append(DeclareStep(CREATE, each.name, each.kind, settings))
         elif info.kind != KIND_NAMES[each.kind]:
-            plan.conflicts.append(f"{each.name!r} is a {info.kind} in the store and a {KIND_NAMES[each.kind]} in the file")
+            plan.conflicts.append(
+                f"{each.name!r} is a {info.kind} in the store and a {KIND_NAMES[each.kind]} in the file"
+            )
         else:
             _compare(plan, each, info)
     return plan
@@ -91,8 +93,8 @@ def _compare(plan: DeclarePlan, wanted: WantedEntity, info: EntityInfo) -> None:
     for name in _FIXED:
         if name in settings:
             plan.conflicts.append(
-                f"{name} of {info.name!r} is {info.settings.get(name)!r} in the store and {settings[name]!r} in the file,"
-                " and cannot be changed"
+                f"{name} of {info.name!r} is {info.settings.get(name)!r} in the store"
+                f" and {settings[name]!r} in the file, and cannot be changed"
             )
     if wanted.rules is not None:
         now = rules_of_info(info)
