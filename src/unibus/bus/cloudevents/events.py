@@ -303,11 +303,12 @@ def _check(event: dict[str, object]) -> None:
 def _message(document: dict[str, object], event: dict[str, object], channel: str | None) -> Message:
     document.update(_rest_of(event))
     document.pop(_AS, None)
+    # The extension comes from outside: it must not set the state of a message on its channel.
     for name in _PLACE:
         document.pop(name, None)
     if channel is not None:
         document["channel"] = channel
-    document["unibus"] = 1
+    document["unibus"] = 1  # The version of the document format.
     try:
         return decode_json(_to_json({name: value for name, value in document.items() if value is not None}))
     except DecodeError as error:

@@ -61,6 +61,7 @@ class InMemoryQueueBackend:
             message = self._queue(topic).pop()
             if message is not None:
                 return BusMessage(message)
+            # No await between the pop and the append below: a publish cannot fall in between and wake no waiter.
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(topic, []).append(waiter)
             try:
@@ -71,6 +72,7 @@ class InMemoryQueueBackend:
 
     async def requeue(self, message: BusMessage) -> None:
         inner = message.message
+        # By its old sequence, so that it comes before later messages of the same priority.
         self._queue(message.topic).restore(inner, inner.priority, inner.sequence)
         self._wake(message.topic)
 

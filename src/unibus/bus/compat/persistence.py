@@ -52,6 +52,7 @@ class SqlitePersistence:
         check_new_entity(channel, self.store)
         if all(info.name != channel for info in self.store.entities().wait()):
             self.store.apply([Declare(channel, TOPIC, _KEEPS)]).wait()
+        # One batch: after a crash there is the old message or the new one, never both or none.
         self.store.apply([*archive.deletion(self.store, message.id), send_of(message, channel)]).wait()
 
     def replay(self, channel: str, after_timestamp: int = 0) -> list[Message]:

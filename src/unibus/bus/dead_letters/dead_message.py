@@ -102,6 +102,7 @@ def own_ttl_ns(data: bytes) -> int:
 def original_of(data: bytes, overlay: HeaderOverrides, sequence: int) -> Message:
     message = decode(data)
     message.sequence = sequence
+    # The overlay wins: it holds the values that settlements wrote after the message was sent.
     headers = {**message.headers, **_untagged(overlay)}
     properties = MessageProperties() if message.properties is None else message.properties
     properties.headers = {name: value for name, value in headers.items() if name not in RECORD}

@@ -124,6 +124,8 @@ class Recovery:
             raise
         except BusError as error:
             return RecoveryResult(False, str(error), message_id, entry.entity.name, int(entry.sequence))
+        # A move gives a SendResult, or None if no subscription of a topic accepted it (then the message stays);
+        # a removal gives True.
         if isinstance(result, SendResult):
             return RecoveryResult(True, f"moved to {result.entity}", message_id, result.entity, result.sequence)
         if isinstance(command, Move):
@@ -142,6 +144,7 @@ class Recovery:
                 f"a dead-lettered message is named by a DeadMessage or by its id, not by a {type(which).__name__}"
             )
         found = (yield from find(self._store, chosen, self._queues.now_ns())).entries
+        # An id may be in several dead-letter queues: each subscription has its own copy. A DeadMessage names one.
         if isinstance(which, DeadMessage):
             found = [entry for entry in found if entry.sequence == which.sequence]
         if len(found) == 1:

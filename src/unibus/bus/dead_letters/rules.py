@@ -50,6 +50,7 @@ class RecoveryRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     def __post_init__(self) -> None:
         try:
+            # A rule made in Python may have the action as text; the struct is frozen for users only.
             msgspec.structs.force_setattr(self, "action", RecoveryAction(self.action))
             self.as_filter()
         except (UsageError, ValueError) as error:

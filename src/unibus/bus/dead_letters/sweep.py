@@ -157,6 +157,7 @@ class Sweep:
             bucket = _bucket(self._bulk.rate, size, self._queues.now_ns())
         for start in range(0, len(entries), size):
             chunk = entries[start : start + size]
+            # Outside of the guard: a signal may interrupt the pause, but not the batch.
             if bucket is not None:
                 yield from self._wait_for(bucket, len(chunk), chunk[0].entity.name)
             with self._bulk.guard():
@@ -177,6 +178,7 @@ class Sweep:
     def _tasks(self, entries: list[StoredMessage], decide: Decide) -> list[SweepTask]:
         tasks: list[SweepTask] = []
         decisions = [(entry, *decide(entry)) for entry in entries]
+        # Bodies are read only for messages that are really moved: a discard and a dry run need none.
         moved = [entry for entry, action, _ in decisions if action in _MOVES and not self._bulk.dry_run]
         ttls = own_ttls(self._queues.store, moved)
         for entry, action, target in decisions:
@@ -221,7 +223,7 @@ class Sweep:
 
     def _count(self, tasks: list[SweepTask], results: list[object]) -> None:
         for task, result in zip(tasks, results, strict=True):
-            if result is None or result is False:
+            if result is None or result is False:  # Locked or settled since the scan, or not accepted by a topic.
                 self.result.skipped += 1
             else:
                 self.result.count(task.action)

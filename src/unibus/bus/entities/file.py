@@ -69,6 +69,7 @@ def read_entity_file(path: str | Path) -> list[WantedEntity]:
 
 def planned(infos: list[EntityInfo], wanted: list[WantedEntity]) -> DeclarePlan:
     here = {info.name.casefold(): info for info in infos}
+    # Forwarding may target an entity that the same file creates.
     names = {*here, *[each.name.casefold() for each in wanted]}
     plan = DeclarePlan([], [])
     for each in wanted:
@@ -135,6 +136,7 @@ def declare_entities(store: Store, plan: DeclarePlan) -> None:
             f"nothing was changed because of conflicts: {'; '.join(plan.conflicts)}",
             "change the file, or delete the entities that conflict with it",
         )
+    # One command at a time: a crash leaves some steps undone, and the same file again plans exactly those.
     for step in plan.steps:
         if step.action != SAME:
             command = Declare(step.name, step.kind, step.settings, step.action == UPDATE)

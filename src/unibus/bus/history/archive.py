@@ -109,6 +109,7 @@ def deletion(store: Store, message_id: object) -> list[Command]:
             remove = Remove(event.channel, sequence, _DELETED)
             remove.raises = False
             commands.append(remove)
+        # In the same batch as the removal: a message is never gone from its queue and still replayed.
         commands.append(Forget(event.channel, sequence, MessageRef(checked, event.size or 0)))
     return commands
 

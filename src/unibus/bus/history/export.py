@@ -99,6 +99,7 @@ class Exporting:
                 self._line(line)
             for state in states:
                 self._line(state)
+        # The last line is written only after everything before it: a truncated file is recognised by its absence.
         end = ExportEnd(True, self.entities, self.messages, self.sessions, self._digest.hexdigest())
         self._write(encode_line(end) + b"\n")
 

@@ -125,7 +125,7 @@ class Importing:
         size = 0
         for number, step in enumerate(steps_of(file)):
             if number < self.before:
-                continue
+                continue  # An earlier run has stored it: the position says so.
             if isinstance(step, SessionLine):
                 if lines:
                     yield lines
@@ -182,6 +182,8 @@ class StoreTarget:
 
     def set_state(self, name: str, before: int, line: SessionLine) -> bool:
         state = bytes_of(line.state)
+        # Only the holder of a session's lock may write its state; the lock is released in the batch that advances the
+        # position, so a crash leaves either both undone or both done.
         lock = self._store.accept(line.session, line.id, _CONSUMER).wait()
         assert lock is not None  # None is only possible for "any session".
         leave = SessionCommand(LEAVE_SESSION, lock.entity, lock.session_id, lock.token)
@@ -199,6 +201,7 @@ class StoreTarget:
         return here is None or here == state
 
     def finish(self, name: str, before: int, lines: list[EntityLine]) -> None:
+        # Disabling is idempotent: after a crash between these batches, the next run repeats it.
         for command in disabling(lines):
             self._store.apply([command]).wait()
         self._store.apply([Advance(name, before, before + 1)]).wait()

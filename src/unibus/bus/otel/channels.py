@@ -159,6 +159,7 @@ class _Publish:
     def refused(self, error: BaseException) -> None:
         failed(self.span, error)
         self.span.end()
+        # Nothing was published: a later publish of the same message must not inherit the context of this one.
         for message, properties in self._before:
             message.properties = properties
 

@@ -50,6 +50,7 @@ class TracedHandler:
 
     def __call__(self, *arguments: object) -> object:
         message = arguments[0] if len(arguments) == 1 else None
+        # Replies are part of the span of their request. Other arguments: a call in the old shape (see `wrap`).
         if not isinstance(message, Message) or message.channel.startswith(REPLY_PREFIX):
             return self._inner.handler(*arguments)
         return self._traced(message)

@@ -35,7 +35,7 @@ class TracedQueues:
     def send(self, entity: object, payload: object, fields: dict[str, object]) -> Pending[SendResult]:
         if isinstance(entity, Message):
             span = self._spans.sending("send", entity.channel, [entity])
-            message = entity.copy()
+            message = entity.copy()  # The caller's message keeps its own trace context, or none.
             imprint([message], span)
             return _watched(span, lambda: self._queues.send_now(message, payload, fields))
         span = self._spans.sending("send", str(entity), [_sketch(payload, fields)])
@@ -45,6 +45,7 @@ class TracedQueues:
     def send_many(
         self, entity: str, payloads: Iterable[object], fields: dict[str, object]
     ) -> Pending[list[SendResult]]:
+        # An iterator can be read once, and the span needs the count. A str is passed on, for the error of the queues.
         given = payloads if isinstance(payloads, (str, bytes)) else list(payloads)
         sketches = [_sketch(each, fields) for each in given] if isinstance(given, list) else []
         span = self._spans.sending("send", str(entity), sketches)
@@ -97,7 +98,7 @@ class TracedQueues:
         process = self._spans.attempts.known(claimed.entity, message_id)
         if process is None:
             return self._queues.store.apply([command])
-        if command.verb != ABANDON:
+        if command.verb != ABANDON:  # An abandoned message is redelivered: the next attempt links to this one.
             self._spans.attempts.forget(claimed.entity, message_id)
         message = restored(message_id, claimed.entity, None, 0, None)
         span = self._spans.settling(SETTLEMENTS[command.verb], claimed.entity, [message], process)

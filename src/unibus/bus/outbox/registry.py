@@ -66,7 +66,7 @@ class Outboxes:
                 "leave it out: the commit of the connection decides",
             )
         outbox = outbox_of(connection)
-        self._check_foreign(outbox.address)
+        self._check_foreign(outbox.address)  # Before anything is written: see there.
         return OutboxTransaction(self._store, self._exchange, outbox, self._relay)
 
     def relay(self, path: object, again: bool, adopt: bool) -> Pending[Relayed]:

@@ -107,7 +107,7 @@ class _Purge(Sweep):
                 self.result.skipped += 1
                 continue
             command = Remove(entry.entity.name, int(entry.sequence), PURGED)
-            command.raises = False
+            command.raises = False  # A message that was locked or settled meanwhile is skipped.
             tasks.append(SweepTask(entry.who.message_id, RecoveryAction.DISCARD, command))
         return tasks
 
@@ -144,7 +144,7 @@ class JobWork:
         self._error_count += len(errors)
         for message_id, text in errors[: max(0, ERRORS_MAX - len(self._errors))]:
             self._errors.append(JobError(message_id, text[:ERROR_CHARS_MAX]))
-        errors.clear()
+        errors.clear()  # A job over a million messages must not collect a million errors.
 
     def progress(self) -> dict[str, object]:
         """The fields of the record that a step changes."""
@@ -170,7 +170,7 @@ def prepare(queues: Queues, job: Job) -> Steps[JobWork]:
     found = yield from _found(queues, request, record.created_ns)
     decide = _decide(queues, request, found.entities, record.created_ns)
     entries = [entry for entry in found.entries if _is_within_limits(entry, job)]
-    found.entries = []
+    found.entries = []  # The work keeps its own list; this one would hold settled messages in memory.
     kind = _Purge if request.kind == "purge" else Sweep
     sweep = kind(queues, found, request.max_recoveries, request.bulk())
     return JobWork(sweep, entries, decide, _carried_over(record.counts, record.total, len(entries)))

@@ -75,7 +75,7 @@ class Jobs:
         record = JobRecord(self._last_id, request.kind, "queued", request, by, now_ns, total=total, rate=request.rate)
         job = self._jobs[record.id] = Job(record, limits)
         self._remove_oldest()
-        await self._save()
+        await self._save()  # Before it starts: a job that changes messages is always listed after a crash.
         self._begin_next()
         return job.record
 
@@ -105,6 +105,7 @@ class Jobs:
         self._check_unended(job, state)
         if self._run is not None and self._run.job is job:
             self._run.stop(state)
+            # The caller gets the final record: the batch that runs now is finished first.
             while self._run is not None and self._run.job is job:
                 await self.changed.wait()
             job = await self._find(number)

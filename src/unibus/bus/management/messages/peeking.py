@@ -125,6 +125,7 @@ def _beginning(body: object, shown: _Shown, chars: int) -> tuple[str, bool]:
         try:
             text = some.decode("utf-8")
         except UnicodeDecodeError as error:
+            # The cut at 4 * chars bytes may fall inside of a character: then the text before it is valid.
             is_split = error.start > len(some) - 4 and len(some) < len(data)
             text = some[: error.start].decode("utf-8") if is_split else base64.b64encode(some).decode("ascii")
         return text[:chars], len(text) > chars or len(some) < len(data)

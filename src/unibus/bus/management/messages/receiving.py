@@ -165,6 +165,7 @@ async def settle(broker: "Broker", entity: str, request: SettleRequest) -> list[
             found.append((SettledMessage(text, error_record(error)), None))
         else:
             found.append((SettledMessage(text), pending))
+    # All are applied before the first wait, so that they share one group commit.
     for _, settling in found:
         if settling is not None:
             await settling
